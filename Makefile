@@ -1,0 +1,50 @@
+# `make demo` and `make test` each do all the set-up on a fresh machine that has Python 3.11 or newer.
+# The environment lives in .venv and is installed again only when pyproject.toml or requirements.lock change.
+
+SHELL := /bin/sh
+BIN := .venv/bin
+STAMP := .venv/.installed
+JOBS ?= 2
+# Tried in this order: 3.11 first, because it is the version that every pinned package is tested with.
+PYTHONS ?= python3.11 python3.12 python3.13 python3
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test
+
+help:
+	@echo "make demo    set up, then run examples/llama_demo.py"
+	@echo "make test    set up, then run all tests: ruff, lit, pytest (JOBS=2 at a time)"
+	@echo "make setup   only the virtual environment in .venv"
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml requirements.lock
+	@set -eu; \
+	if ! $(BIN)/python -c '' 2>/dev/null; then \
+	  python=; \
+	  for candidate in $(PYTHONS); do \
+	    if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then python=$$candidate; break; fi; \
+	  done; \
+	  if [ -z "$$python" ]; then \
+	    echo "shardc needs Python 3.11 or newer; tried: $(PYTHONS). Install one, or say make PYTHONS=/path/to/python" >&2; exit 1; \
+	  fi; \
+	  echo "setting up .venv with $$($$python --version)"; \
+	  $$python -m venv --clear .venv; \
+	fi; \
+	echo "installing the pinned packages (minutes the first time)"; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .; \
+	touch $(STAMP)
+
+demo: $(STAMP)
+	@if [ ! -f examples/llama_demo.py ]; then echo "make demo: examples/llama_demo.py is missing from this checkout" >&2; exit 1; fi
+	@$(BIN)/python examples/llama_demo.py
+
+# Every part runs even if an earlier one failed; the last line says which did.
+test: $(STAMP)
+	@failed=; \
+	echo "== ruff"; $(BIN)/ruff check . || failed="$$failed ruff"; \
+	echo "== lit";  $(BIN)/lit -j $(JOBS) test/filecheck || failed="$$failed lit"; \
+	echo "== pytest"; $(BIN)/python -m pytest -n $(JOBS) test/unit test/e2e || failed="$$failed pytest"; \
+	if [ -n "$$failed" ]; then echo "make test: FAILED:$$failed"; exit 1; fi; \
+	echo "make test: passed (ruff, lit, pytest)"

@@ -1,0 +1,97 @@
+"""One torch op as a call of its ATen operator on real tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+import shardc.runtime.attention
+import shardc.runtime.random  # noqa: F401  (the imports register the operators shardc::*)
+from shardc.dialects.aten.call import DEVICE, Call, fill
+from shardc.dialects.aten.schema import overload, parameters
+from shardc.dialects.aten.types import TensorType
+
+WIDE = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64}
+WIDE[torch.complex64] = torch.complex128
+
+# PyTorch's numbers for arguments that the torch dialect holds as integers (c10/core/MemoryFormat.h).
+_MEMORY_FORMATS = (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
+
+# Values of the torch dialect have no strides, so a view must work on whatever layout its operand came in.
+_STAND_INS = {"aten.view": "aten.reshape", "aten._unsafe_view": "aten.reshape"}
+
+
+@dataclass(frozen=True)
+class AtenCall:
+    """An operator with its constant arguments in place.
+
+    ``positional`` and ``keyword`` still hold types where tensors and runtime integers go, in the order of the call's
+    operands. ``results`` are the types that the results must have.
+    """
+
+    function: Any
+    positional: tuple[Any, ...]
+    keyword: tuple[Any, ...]
+    keyword_names: tuple[str, ...]
+    results: tuple[TensorType, ...]
+
+    def __call__(self, operands: Sequence[Any]) -> list[torch.Tensor]:
+        """Run it. Raises what the operator raises, and ValueError if a result is not as its type says."""
+        args = fill((self.positional, self.keyword), list(operands))
+        made = self.function(*args[0], **dict(zip(self.keyword_names, args[1], strict=True)))
+        results = [made] if isinstance(made, torch.Tensor) else list(made)
+        check_types(results, self.results)
+        return results
+
+
+def prepare(call: Call, widen: bool) -> AtenCall:
+    """The operator behind ``call``; with ``widen``, its floating dtype arguments and results are in f64.
+
+    Raises ValueError for an operator that writes to its arguments: values never change.
+    """
+    target = call.spec.target
+    function = overload(_STAND_INS.get(target, target))
+    if function._schema.is_mutable:
+        raise ValueError("it writes to its operands, and the values of a step never change")
+    schema = parameters(target)
+    args = [_argument(arg, kind, widen) for arg, (_, kind, _) in zip(call.spec.args, schema, strict=True)]
+    named = [(name, arg) for arg, (name, _, keyword) in zip(args, schema, strict=True) if keyword]
+    return AtenCall(
+        function,
+        tuple(arg for arg, (_, _, keyword) in zip(args, schema, strict=True) if not keyword),
+        tuple(arg for _, arg in named),
+        tuple(name for name, _ in named),
+        tuple(executed_type(type_, widen) for type_ in call.spec.results),
+    )
+
+
+def executed_type(type_: TensorType, widen: bool) -> TensorType:
+    """The type that a value has when it is run: its own, or with ``widen`` the f64 form of it."""
+    return TensorType(type_.shape, WIDE.get(type_.dtype, type_.dtype)) if widen else type_
+
+
+def check_types(tensors: Sequence[torch.Tensor], types: Sequence[TensorType]) -> None:
+    """ValueError if the tensors are not what the types say."""
+    if len(tensors) != len(types):
+        raise ValueError(f"it made {len(tensors)} results where the program has {len(types)}")
+    for tensor, type_ in zip(tensors, types, strict=True):
+        if tuple(tensor.shape) != type_.shape or tensor.dtype != type_.dtype:
+            found = TensorType(tuple(tensor.shape), tensor.dtype)
+            raise ValueError(f"it made a {found} where the program has a {type_}")
+
+
+def _argument(arg: Any, kind: str, widen: bool) -> Any:
+    if arg is None:
+        return None
+    if "Layout" in kind:
+        return torch.strided
+    if "MemoryFormat" in kind:
+        return _MEMORY_FORMATS[arg]
+    if arg is DEVICE:
+        return torch.device("cpu")
+    if widen and isinstance(arg, torch.dtype):
+        return WIDE.get(arg, arg)
+    return arg

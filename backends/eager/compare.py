@@ -1,0 +1,191 @@
+"""Proof by execution: a rank program run on simulated ranks must make what the global program makes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+import torch
+from torch_mlir import ir
+
+from shardc.backends.eager import tolerance as measure
+from shardc.backends.eager.comparison import Comparison, Row
+from shardc.backends.eager.interpreter import observed_names, run
+from shardc.backends.eager.layout import adds_over_time, cut, join
+from shardc.backends.eager.program import STEP, find_step
+from shardc.backends.eager.signature import Port, read_arguments, read_results
+from shardc.backends.eager.tolerance import Tolerance, coarsest_dtype, in_f64, own_precision
+from shardc.diagnostics.oracle import MissingInput, NoStep, ProgramsDiffer
+from shardc.dialects.dist.mesh import Mesh, read_mesh
+from shardc.dialects.dist.sharding import Sharding, ShardingCodec
+
+Key = tuple[str, str]
+"""The role and name of an argument, result or observed value."""
+
+STATE_ROLES = ("param", "opt_state", "buffer")
+
+
+def compare_step(
+    global_module: ir.Module,
+    rank_module: ir.Module,
+    inputs: Mapping[Key, torch.Tensor],
+    *,
+    steps: int = 1,
+    widen: bool = True,
+    tolerance: Tolerance | None = None,
+) -> Comparison:
+    """Run both programs for ``steps`` steps and compare loss, observed gradients, and updated state.
+
+    ``inputs`` gives a global tensor for the (role, name) of each argument; the seed goes up by one each step, as it
+    does at run time. ``rank_module`` is of level 3 (or 2, whose values are global).
+
+    With ``widen`` both run in f64, and each program goes on from its own state. In their own precision, both go on
+    from the global program's state, so that rounding errors do not add up and each step is judged by itself.
+
+    Raises MissingInput, ProgramsDiffer if the two do not have the same arguments and results, and ExecutionFailed.
+    """
+    whole, ranked = _Program(global_module), _Program(rank_module)
+    _check_same(whole, ranked)
+    if tolerance is None:
+        tolerance = in_f64() if widen else own_precision(coarsest_dtype(whole.step))
+    outcome = Comparison()
+    values: dict[Key, torch.Tensor] = {port.key: _input(port, inputs) for port in whole.arguments}
+    rate = max((float(t.abs().max()) for (role, name), t in values.items() if _is_rate(role, name)), default=0.0)
+    blocks = ranked.cut(values)
+    for step in range(steps):
+        expected, found = whole.run(whole.cut(values), widen), ranked.run(blocks, widen)
+        wanted = {key: value.join(value.shape)[0] for key, value in expected.items()}
+        moved = rate * (step + 1 if widen else 1)
+        outcome.rows += _rows(step, wanted, found, tolerance, moved)
+        outcome.unobserved += [":".join(key) for key in wanted if key not in found and step == 0]
+        values.update({key: tensor for key, tensor in wanted.items() if key[0] in STATE_ROLES})
+        values.update({key: tensor + 1 for key, tensor in values.items() if key[0] == "seed"})
+        blocks = ranked.cut(values)
+        if widen:
+            blocks.update({key: value.blocks for key, value in found.items() if key[0] in STATE_ROLES})
+    return outcome
+
+
+@dataclass
+class _Value:
+    """A result or observed value of one run: a block for each rank. ``sharding`` is None where values are global."""
+
+    blocks: list[torch.Tensor]
+    sharding: Sharding | None
+    mesh: Mesh
+    shape: tuple[int, ...]
+
+    def join(self, shape: tuple[int, ...]) -> tuple[torch.Tensor, float]:
+        """The whole tensor of global ``shape``, and by how much ranks differ that should agree."""
+        if self.sharding is None:
+            return self.blocks[0], 0.0
+        return join(self.blocks, self.sharding, self.mesh, shape)
+
+
+class _Program:
+    """One of the two modules, with its arguments and results by role and name."""
+
+    def __init__(self, module: ir.Module) -> None:
+        step = find_step(module)
+        if step is None:
+            raise NoStep(function=STEP)
+        self.step = step
+        self.module = module
+        self.mesh = read_mesh(module) or Mesh(())
+        self.codec = ShardingCodec(module.context, self.mesh)
+        self.arguments = read_arguments(step, self.codec)
+        self.results = read_results(step, self.codec)
+
+    def cut(self, values: Mapping[Key, torch.Tensor]) -> dict[Key, list[torch.Tensor]]:
+        return {port.key: self._blocks(port, values[port.key]) for port in self.arguments}
+
+    def run(self, blocks: Mapping[Key, list[torch.Tensor]], widen: bool) -> dict[Key, _Value]:
+        """The results and the observed values of one step."""
+        made: dict[Key, _Value] = {}
+
+        def observe(name: str, values: list[torch.Tensor], op: ir.Operation) -> None:
+            role, _, rest = name.partition(":")
+            value = self._observed(name, values, op)
+            known = made.get((role, rest))
+            if known and value.sharding and adds_over_time(value.sharding, self.mesh):
+                value.blocks = [a + b for a, b in zip(known.blocks, value.blocks, strict=True)]
+            made[role, rest] = value
+
+        results = run(self.module, [blocks[p.key] for p in self.arguments], widen=widen, observe=observe)
+        for port, values in zip(self.results, results, strict=True):
+            sharding = port.sharding if port.is_local else None
+            made[port.key] = _Value(values, sharding, self.mesh, port.global_type.shape)
+        return made
+
+    def _blocks(self, port: Port, tensor: torch.Tensor) -> list[torch.Tensor]:
+        return cut(tensor, port.sharding, self.mesh) if port.is_local else [tensor]
+
+    def _observed(self, name: str, values: list[torch.Tensor], op: ir.Operation) -> _Value:
+        if not any(port.is_local for port in self.arguments):
+            return _Value(values, None, self.mesh, tuple(values[0].shape))
+        if "dist.shardings" not in op.attributes:
+            raise ProgramsDiffer(problem=f"the op that makes {name} does not say how it lies on the mesh")
+        index = dict(observed_names(op))[name]
+        sharding = self.codec.read(op.attributes["dist.shardings"][index])
+        return _Value(values, sharding, self.mesh, tuple(values[0].shape))
+
+
+def _rows(
+    step: int, wanted: Mapping[Key, torch.Tensor], found: Mapping[Key, _Value], tolerance: Tolerance, moved: float
+) -> list[Row]:
+    """One row for each value, and one more for a value whose replicas differ."""
+    sizes = {key: measure.magnitude(tensor) for key, tensor in wanted.items()}
+    largest: dict[str, float] = {}
+    for key, size in sizes.items():
+        largest[_kind(key)] = max(size, largest.get(_kind(key), 0.0))
+    rows = []
+    for key in wanted.keys() & found.keys():
+        (role, name), tensor = key, wanted[key]
+        made, spread = found[key].join(tuple(tensor.shape))
+        scale = sizes[key] + measure.FLOOR * largest[_kind(key)]
+        bound = tolerance.bound(role, tensor.dtype, scale, moved)
+        gap = measure.difference(made, tensor)
+        rows.append(Row(step, role, name, measure.relative(gap, scale), bound))
+        if spread > 0:
+            rows.append(Row(step, role, f"{name} (between ranks)", measure.relative(spread, scale), bound))
+    return rows
+
+
+def _kind(key: Key) -> str:
+    """Values of one kind have magnitudes that can be set against one another."""
+    role, name = key
+    return f"{role}/{name.rpartition('/')[2]}" if role == "opt_state" else role
+
+
+def _is_rate(role: str, name: str) -> bool:
+    return role == "hyper" and name.rpartition(".")[2] == "lr"
+
+
+def _input(port: Port, inputs: Mapping[Key, torch.Tensor]) -> torch.Tensor:
+    if port.key in inputs:
+        return inputs[port.key]
+    names = [name for _, name in inputs]
+    nearest = ", ".join(get_close_matches(port.name, names, cutoff=0.0)) or "none"
+    shape = list(port.global_type.shape)
+    raise MissingInput(role=port.role, name=port.name, shape=shape, nearest=nearest)
+
+
+def _check_same(whole: _Program, ranked: _Program) -> None:
+    """ProgramsDiffer unless both have the same arguments and results, and state leaves a step as it came in."""
+    for kind in ("arguments", "results"):
+        ours = {port.key: port for port in getattr(whole, kind)}
+        theirs = {port.key: port for port in getattr(ranked, kind)}
+        for role, name in sorted(ours.keys() ^ theirs.keys()):
+            lacking = "rank" if (role, name) in ours else "global"
+            raise ProgramsDiffer(problem=f"the {lacking} program has no {role} {name!r} among its {kind}")
+        for key, port in ours.items():
+            if port.global_type != theirs[key].global_type:
+                problem = f"{port} is a {port.global_type} in the one and a {theirs[key].global_type} in the other"
+                raise ProgramsDiffer(problem=problem)
+    held = {port.key: port for port in ranked.arguments}
+    for port in ranked.results:
+        before = held.get(port.key)
+        if before and before.sharding and port.sharding and before.sharding.normal() != port.sharding.normal():
+            problem = f"{port} comes in as {before.sharding} and goes out as {port.sharding}"
+            raise ProgramsDiffer(problem=problem)

@@ -1,0 +1,68 @@
+"""The outcome of a comparison of two programs, as data and as a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Row:
+    """One tensor at one step: ``error`` as :mod:`~shardc.backends.eager.tolerance` defines it, and its ``bound``."""
+
+    step: int
+    role: str
+    name: str
+    error: float
+    bound: float
+
+    @property
+    def ok(self) -> bool:
+        return self.error <= self.bound
+
+    @property
+    def badness(self) -> float:
+        """How many times its bound the error is."""
+        if self.bound == 0:
+            return 0.0 if self.error == 0 else float("inf")
+        return self.error / self.bound
+
+
+@dataclass
+class Comparison:
+    """What came of comparing a rank program with the global one.
+
+    ``unobserved`` are the names (``grad:w``) that the global program has and the rank program has lost: they could
+    not be compared, though what was made of them was.
+    """
+
+    rows: list[Row] = field(default_factory=list)
+    unobserved: list[str] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        return bool(self.rows) and all(row.ok for row in self.rows)
+
+    @property
+    def failures(self) -> list[Row]:
+        """The rows beyond their bound, worst first."""
+        return [row for row in self._worst_first() if not row.ok]
+
+    def render(self, limit: int = 20) -> str:
+        """A verdict and a table of the ``limit`` worst rows, worst first."""
+        rows = self._worst_first()
+        bad = len(self.failures)
+        verdict = f"equal: {len(rows)} comparisons" if self.passed else f"NOT equal: {bad} of {len(rows)} comparisons fail"
+        width = max([4, *(len(row.name) for row in rows[:limit])])
+        lines = [verdict, f"{'step':>4}  {'role':<10} {'name':<{width}}  {'error':>9}  {'bound':>9}"]
+        for row in rows[:limit]:
+            mark = "ok" if row.ok else "FAIL"
+            text = f"{row.step:>4}  {row.role:<10} {row.name:<{width}}  {row.error:9.2e}  {row.bound:9.2e}"
+            lines.append(f"{text}  {mark}")
+        if len(rows) > limit:
+            lines.append(f"      ... and {len(rows) - limit} with smaller errors")
+        if self.unobserved:
+            lines.append(f"not observed in the rank program: {', '.join(self.unobserved)}")
+        return "\n".join(lines)
+
+    def _worst_first(self) -> list[Row]:
+        return sorted(self.rows, key=lambda row: (row.ok, -row.badness, row.step, row.role, row.name))

@@ -1,0 +1,221 @@
+"""The oracle's machine: runs a step op by op with ATen on the CPU, all ranks in one process and in lock-step.
+
+It is written to be obviously right, not fast: a value is the list of its tensors, one for each rank; a collective
+is arithmetic on that list. Levels 1 and 2 hold global values and run on lists of one.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+
+import torch
+from torch_mlir import ir
+
+from shardc.backends.eager import collectives
+from shardc.backends.eager.aten import WIDE, AtenCall, check_types, executed_type, prepare
+from shardc.backends.eager.dist_ops import HANDLERS, Values
+from shardc.backends.eager.location import source_line
+from shardc.backends.eager.program import STEP, Instruction, find_step, read_block
+from shardc.backends.eager.ranks import Ranks, once_per
+from shardc.backends.eager.signature import Port, read_arguments
+from shardc.diagnostics.base import ShardcError
+from shardc.diagnostics.oracle import BadArguments, ExecutionFailed, NoStep
+from shardc.dialects.aten.call import CallReader
+from shardc.dialects.aten.types import read_type
+from shardc.dialects.dist.mesh import Mesh, read_mesh
+from shardc.dialects.dist.sharding import ShardingCodec
+
+Observe = Callable[[str, list[torch.Tensor], ir.Operation], None]
+"""Told of each op with a ``dist.name``: the name without its ``#index``, the value's tensors by rank, the op."""
+
+Environment = dict[ir.Value, Values]
+
+_INT_OPERATORS = {
+    "torch.aten.add.int": operator.add,
+    "torch.aten.sub.int": operator.sub,
+    "torch.aten.mul.int": operator.mul,
+    "torch.aten.floordiv.int": operator.floordiv,
+    "torch.aten.remainder.int": operator.mod,
+    "torch.aten.neg.int": operator.neg,
+    "torch.prim.min.int": min,
+    "torch.prim.max.int": max,
+}
+
+
+def run(
+    module: ir.Module,
+    arguments: Sequence[Sequence[torch.Tensor]],
+    *,
+    widen: bool = False,
+    observe: Observe | None = None,
+) -> list[list[torch.Tensor]]:
+    """Execute ``@step`` of a module of level 1, 2 or 3; gives for each result its tensors by rank.
+
+    ``arguments`` has for each argument one tensor at levels 1 and 2 and world_size tensors at level 3; none is
+    changed, and no result shares memory with one. ``widen`` runs the program in f64: floating arguments, dtype
+    arguments and constants alike, so that programs that are equal in exact arithmetic agree to about 1e-12.
+
+    Raises NoStep, BadArguments, and ExecutionFailed for an op that fails or does not make what its type says.
+    """
+    step = find_step(module)
+    if step is None:
+        raise NoStep(function=STEP)
+    block = step.regions[0].blocks[0]
+    mesh = read_mesh(module) or Mesh(())
+    ranks = Ranks(mesh, ShardingCodec(module.context, mesh), max((len(a) for a in arguments), default=1))
+    inputs = [[_widened(t) if widen else t for t in values] for values in arguments]
+    _check_arguments(read_arguments(step, ranks.codec), inputs, ranks, widen)
+    default = torch.get_default_dtype()
+    # Factory ops whose dtype argument is absent follow the default dtype.
+    torch.set_default_dtype(torch.float64 if widen else default)
+    try:
+        with torch.no_grad():
+            results = _Machine(ranks, widen, observe).run_block(block, inputs)
+    finally:
+        torch.set_default_dtype(default)
+    return _detached(results, arguments)
+
+
+class _Machine:
+    """Runs blocks. Each block is read once, however often a loop runs it."""
+
+    def __init__(self, ranks: Ranks, widen: bool, observe: Observe | None) -> None:
+        self._ranks = ranks
+        self._widen = widen
+        self._observe = observe
+        self._reader = CallReader()
+        self._blocks: dict[ir.Block, list[Instruction]] = {}
+        self._calls: dict[ir.Operation, AtenCall] = {}
+
+    def run_block(self, block: ir.Block, inputs: Sequence[Values], outer: Environment | None = None) -> list[Values]:
+        """The operands of the block's terminator, after running it on ``inputs``."""
+        if block not in self._blocks:
+            self._blocks[block] = read_block(block, self._reader)
+        *body, terminator = self._blocks[block]
+        values: Environment = {**(outer or {}), **dict(zip(block.arguments, inputs, strict=True))}
+        for instruction in body:
+            for result, made in zip(instruction.op.results, self._run(instruction, values), strict=True):
+                values[result] = made
+            self._report(instruction.op, values)
+            for value in instruction.dying:
+                values.pop(value, None)
+        return [self._value(v, values) for v in terminator.op.operands]
+
+    def _run(self, instruction: Instruction, values: Environment) -> list[Values]:
+        try:
+            if instruction.call is not None:
+                return self._run_call(instruction, values)
+            operands = [self._value(v, values) for v in instruction.op.operands]
+            return self._run_other(instruction, operands, values)
+        except ShardcError:
+            raise
+        except Exception as error:
+            reason = str(error).split("\n")[0] or type(error).__name__
+            where = source_line(instruction.op.location)
+            raise ExecutionFailed(op=instruction.name, reason=reason, where=where) from error
+
+    def _run_call(self, instruction: Instruction, values: Environment) -> list[Values]:
+        call = self._calls.get(instruction.op)
+        if call is None:
+            call = self._calls[instruction.op] = prepare(instruction.call, self._widen)
+        operands = [values[v] for v in instruction.operands]
+        keys = [tuple(v[r] if type(v[r]) is int else id(v[r]) for v in operands) for r in range(self._ranks.count)]
+        made = once_per(keys, lambda rank: call([v[rank] for v in operands]))
+        return [list(by_rank) for by_rank in zip(*made, strict=True)]
+
+    def _run_other(self, instruction: Instruction, operands: list[Values], values: Environment) -> list[Values]:
+        name, op = instruction.name, instruction.op
+        if name in HANDLERS:
+            return [HANDLERS[name](self._ranks, op, operands)]
+        if name in _INT_OPERATORS:
+            return [[_INT_OPERATORS[name](*terms) for terms in zip(*operands, strict=True)]]
+        if name == "dist.loop":
+            return self._run_loop(op, operands)
+        if name == "dist.manual":
+            return self._run_manual(op, operands, values)
+        raise NotImplementedError("the oracle does not know this op")
+
+    def _run_loop(self, op: ir.Operation, operands: list[Values]) -> list[Values]:
+        axis = ir.StringAttr(op.attributes["axis"]).value
+        dims = stack_dims(op)
+        body = op.regions[0].blocks[0]
+        count = len(op.results) - len(dims)
+        carried, captured = operands[:count], operands[count:]
+        stacks: list[list[Values]] = [[] for _ in dims]
+        for iteration in range(self._ranks.mesh.size(axis)):
+            self._ranks.times[axis] = iteration
+            yielded = self.run_block(body, [*carried, *captured])
+            carried = yielded[:count]
+            for stack, values in zip(stacks, yielded[count:], strict=True):
+                stack.append(values)
+        del self._ranks.times[axis]
+        return [*carried, *map(_stacked, stacks, dims)]
+
+    def _run_manual(self, op: ir.Operation, operands: list[Values], values: Environment) -> list[Values]:
+        """The body on every rank. Where values are global (level 2), they are cut up before it and joined after it."""
+        ranks, body = self._ranks, op.regions[0].blocks[0]
+        if ranks.count == ranks.mesh.world_size:
+            return self.run_block(body, operands, values)
+        shapes = [read_type(r.type).shape for r in op.results]
+        cuts, joins = ([ranks.codec.read(s) for s in op.attributes[f"{side}_shardings"]] for side in ("in", "out"))
+        blocks = [collectives.scatter(v[0], s, ranks.mesh) for v, s in zip(operands, cuts, strict=True)]
+        self._ranks = Ranks(ranks.mesh, ranks.codec, ranks.mesh.world_size, ranks.times)
+        made = self.run_block(body, blocks)
+        self._ranks = ranks
+        return [[collectives.gather(b, s, ranks.mesh, n)] for b, s, n in zip(made, joins, shapes, strict=True)]
+
+    def _report(self, op: ir.Operation, values: Environment) -> None:
+        if self._observe is None or "dist.name" not in op.attributes:
+            return
+        for name, index in observed_names(op):
+            self._observe(name, values[op.results[index]], op)
+
+    def _value(self, value: ir.Value, values: Environment) -> Values:
+        found = values.get(value)
+        return [value.owner.attributes["value"].value] * self._ranks.count if found is None else found
+
+
+def observed_names(op: ir.Operation) -> list[tuple[str, int]]:
+    """The names in an op's ``dist.name`` and the results that bear them: ``"grad:w,grad:b#1"`` names results 0 and 1."""
+    entries = [entry.strip().partition("#") for entry in ir.StringAttr(op.attributes["dist.name"]).value.split(",")]
+    return [(name, int(index or 0)) for name, _, index in entries]
+
+
+def stack_dims(loop: ir.Operation) -> list[int]:
+    """The dim along which each stacked result of a ``dist.loop`` is concatenated; they are its last results."""
+    dims = loop.attributes["stack_dims"] if "stack_dims" in loop.attributes else []  # noqa: SIM401 (not a dict)
+    return [d if isinstance(d, int) else ir.IntegerAttr(d).value for d in dims]
+
+
+def _stacked(iterations: list[Values], dim: int) -> Values:
+    """One result of a loop from its values by iteration and rank."""
+    by_rank = list(zip(*iterations, strict=True))
+    return once_per([tuple(map(id, parts)) for parts in by_rank], lambda rank: torch.cat(by_rank[rank], dim))
+
+
+def _widened(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(WIDE.get(tensor.dtype, tensor.dtype))
+
+
+def _check_arguments(
+    ports: Sequence[Port], arguments: Sequence[Sequence[torch.Tensor]], ranks: Ranks, widen: bool
+) -> None:
+    if len(ports) != len(arguments):
+        raise BadArguments(argument="the arguments", problem=f"{len(ports)} are needed, {len(arguments)} were given")
+    world = ranks.mesh.world_size
+    for port, values in zip(ports, arguments, strict=True):
+        if len(values) != ranks.count or ranks.count not in (1, world):
+            raise BadArguments(argument=str(port), problem=f"tensors for {len(values)} ranks, not for 1 or all {world}")
+        for rank, tensor in enumerate(values):
+            try:
+                check_types([tensor], [executed_type(port.type, widen)])
+            except ValueError as error:
+                raise BadArguments(argument=str(port), problem=f"on rank {rank} {error}") from None
+
+
+def _detached(results: list[Values], arguments: Sequence[Sequence[torch.Tensor]]) -> list[list[torch.Tensor]]:
+    """The results, copied where they share memory with an argument, so that callers may write to either."""
+    held = {t.untyped_storage().data_ptr() for values in arguments for t in values}
+    copy = lambda t: t.clone() if t.untyped_storage().data_ptr() in held else t  # noqa: E731
+    return [[copy(t) for t in values] for values in results]

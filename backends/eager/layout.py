@@ -1,0 +1,40 @@
+"""Between global tensors and the blocks that ranks hold, for comparing programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from shardc.backends.eager import collectives
+from shardc.backends.eager.tolerance import difference
+from shardc.dialects.dist.mesh import Mesh
+from shardc.dialects.dist.sharding import Sharding
+
+
+def without_time(sharding: Sharding, mesh: Mesh) -> Sharding:
+    """The part of a sharding that ranks see: a block that a loop cuts further lies whole on its rank."""
+    dims = tuple(tuple(a for a in dim if not mesh.is_time(a)) for dim in sharding.dims)
+    return Sharding(dims, tuple((r, a) for r, a in sharding.partial if not mesh.is_time(a)))
+
+
+def adds_over_time(sharding: Sharding, mesh: Mesh) -> bool:
+    """Whether a value of a loop's body is one term of a sum over the iterations."""
+    return any(mesh.is_time(axis) for _, axis in sharding.partial)
+
+
+def cut(tensor: torch.Tensor, sharding: Sharding, mesh: Mesh) -> list[torch.Tensor]:
+    """The block of each rank."""
+    return collectives.scatter(tensor, without_time(sharding, mesh), mesh)
+
+
+def join(
+    blocks: Sequence[torch.Tensor], sharding: Sharding, mesh: Mesh, shape: tuple[int, ...]
+) -> tuple[torch.Tensor, float]:
+    """The whole tensor, and the largest difference between ranks that should hold the same block."""
+    sharding = without_time(sharding, mesh)
+    axes = sharding.used
+    first: dict[int, torch.Tensor] = {}
+    chosen = [first.setdefault(mesh.index(rank, axes), block) for rank, block in enumerate(blocks)]
+    spread = max(0.0 if a is b else difference(a, b) for a, b in zip(blocks, chosen, strict=True))
+    return collectives.gather(chosen, sharding, mesh, shape), spread

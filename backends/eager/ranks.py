@@ -1,0 +1,57 @@
+"""The simulated ranks of one run: where each stands on the mesh, and on the time axes that are being looped over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from torch_mlir import ir
+
+from shardc.dialects.dist.axis import Axis
+from shardc.dialects.dist.mesh import Mesh
+from shardc.dialects.dist.sharding import Axes, ShardingCodec
+
+T = TypeVar("T")
+
+
+@dataclass
+class Ranks:
+    """``count`` ranks of ``mesh``; ``times`` is the iteration that each running loop is in, by time axis."""
+
+    mesh: Mesh
+    codec: ShardingCodec
+    count: int
+    times: dict[str, int] = field(default_factory=dict)
+
+    def axes(self, op: ir.Operation) -> Axes:
+        return self.codec.read_axes(op.attributes["axes"])
+
+    def index(self, rank: int, axes: Axes) -> int:
+        """The place of a rank, in this iteration, in the product of ``axes``, the first the most major."""
+        place = 0
+        for axis in axes:
+            place = place * axis.size + self._coordinate(rank, axis)
+        return place
+
+    def _coordinate(self, rank: int, axis: Axis) -> int:
+        if not self.mesh.is_time(axis):
+            return self.mesh.coordinate(rank, axis)
+        if axis.name not in self.times:
+            raise ValueError(f"time axis {axis.name!r} is read outside a dist.loop over it")
+        return self.times[axis.name] // (self.mesh.size(axis.name) // (axis.pre * axis.size)) % axis.size
+
+
+def once_per(keys: Iterable[Hashable], make: Callable[[int], T]) -> list[T]:
+    """``make(rank)`` for every rank, run once for the ranks that share a key.
+
+    Values never change, so ranks whose operands are the same objects share one result: what is replicated is
+    computed and held once.
+    """
+    made: dict[Hashable, T] = {}
+    results: list[T] = []
+    for rank, key in enumerate(keys):
+        if key not in made:
+            made[key] = make(rank)
+        results.append(made[key])
+    return results

@@ -1,0 +1,60 @@
+"""The arguments and results of a step, as their attributes describe them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch_mlir import ir
+
+from shardc.dialects.aten.types import TensorType, read_type
+from shardc.dialects.dist.sharding import Sharding, ShardingCodec
+
+
+@dataclass(frozen=True)
+class Port:
+    """One argument or result.
+
+    ``type`` is what the function holds: the global type at levels 1 and 2, one rank's block at level 3.
+    ``sharding`` is None at level 1; ``is_local`` holds at level 3 alone, where ``global_type`` is the type of the whole.
+    """
+
+    role: str
+    name: str
+    type: TensorType
+    global_type: TensorType
+    sharding: Sharding | None
+    is_local: bool
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.role, self.name
+
+    def __str__(self) -> str:
+        return f"{self.role} {self.name!r}"
+
+
+def read_arguments(step: ir.Operation, codec: ShardingCodec) -> list[Port]:
+    types = [a.type for a in step.regions[0].blocks[0].arguments]
+    return _ports("argument", types, _dicts(step, "arg_attrs", len(types)), codec)
+
+
+def read_results(step: ir.Operation, codec: ShardingCodec) -> list[Port]:
+    types = ir.FunctionType(ir.TypeAttr(step.attributes["function_type"]).value).results
+    return _ports("result", types, _dicts(step, "res_attrs", len(types)), codec)
+
+
+def _dicts(step: ir.Operation, name: str, count: int) -> list[ir.DictAttr | dict]:
+    return list(step.attributes[name]) if name in step.attributes else [{}] * count
+
+
+def _ports(kind: str, types: list[ir.Type], dicts: list[ir.DictAttr | dict], codec: ShardingCodec) -> list[Port]:
+    return [_port(kind, i, t, d, codec) for i, (t, d) in enumerate(zip(types, dicts, strict=True))]
+
+
+def _port(kind: str, index: int, type_: ir.Type, attributes: ir.DictAttr | dict, codec: ShardingCodec) -> Port:
+    text = lambda key, default: ir.StringAttr(attributes[key]).value if key in attributes else default  # noqa: E731
+    own = read_type(type_)
+    is_local = "dist.global_type" in attributes
+    whole = read_type(ir.TypeAttr(attributes["dist.global_type"]).value) if is_local else own
+    sharding = codec.read(attributes["dist.sharding"]) if "dist.sharding" in attributes else None
+    return Port(text("dist.role", kind), text("dist.name", str(index)), own, whole, sharding, is_local)

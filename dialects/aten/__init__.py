@@ -1,0 +1,1 @@
+"""The torch dialect as shardc reads and writes it: types, calls, operator schemas."""

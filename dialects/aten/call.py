@@ -1,0 +1,173 @@
+"""Reading torch-dialect ops as ATen calls.
+
+A :class:`Call` is one MLIR op seen from Python: which operator, which arguments (constants as Python values,
+tensors as their types) and which SSA values stand behind the tensors. Rules, the oracle and the emitter work on it;
+none of them touches MLIR syntax.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from torch_mlir import ir
+
+from shardc.dialects.aten.schema import dtype_of, parameters, position
+from shardc.dialects.aten.types import TensorType, read_type
+
+
+@dataclass(frozen=True)
+class IntValue:
+    """Stands in an argument list for an integer known only at run time (``!torch.int``), such as a rank's offset."""
+
+
+INT_VALUE = IntValue()
+
+
+@dataclass(frozen=True)
+class Device:
+    """Stands for a device argument: tensors live where their rank's program runs, whatever the traced device was."""
+
+
+DEVICE = Device()
+
+
+@dataclass(frozen=True)
+class OpCall:
+    """An operator with its arguments, tensors given by type: all that a sharding rule may look at.
+
+    ``args`` follows the schema's order, keyword-only ones included, lists as tuples. Hashable.
+    """
+
+    target: str
+    args: tuple[Any, ...]
+    results: tuple[TensorType, ...]
+
+    def __getitem__(self, name: str) -> Any:
+        """The argument called ``name`` in the operator's schema."""
+        return self.args[position(self.target, name)]
+
+    @cached_property
+    def tensors(self) -> tuple[TensorType, ...]:
+        """The types of the tensor arguments, in order, lists flattened, absent ones left out."""
+        return tuple(leaf for leaf in leaves(self.args) if isinstance(leaf, TensorType))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.target, self.args, self.results))
+
+
+@dataclass(slots=True)
+class Call:
+    """One torch op of a function: what it calls and the SSA values it reads and makes.
+
+    ``operands`` are the values behind the :class:`TensorType` and :class:`IntValue` leaves of ``spec.args``, in order.
+    """
+
+    op: ir.Operation
+    spec: OpCall
+    operands: list[ir.Value]
+
+    @property
+    def results(self) -> list[ir.Value]:
+        return list(self.op.results)
+
+
+def leaves(args: Any) -> Iterator[Any]:
+    """The leaves of an argument list, depth first. A :class:`TensorType` is one leaf."""
+    for arg in args:
+        if isinstance(arg, tuple) and not isinstance(arg, TensorType):
+            yield from leaves(arg)
+        else:
+            yield arg
+
+
+def replace_leaves(args: tuple[Any, ...], new: Callable[[Any], Any]) -> tuple[Any, ...]:
+    """``args`` with ``new(leaf)`` for every leaf."""
+    return tuple(
+        replace_leaves(a, new) if isinstance(a, tuple) and not isinstance(a, TensorType) else new(a) for a in args
+    )
+
+
+def fill(args: tuple[Any, ...], values: list[Any]) -> tuple[Any, ...]:
+    """``args`` with its tensor and runtime-integer leaves replaced by ``values``, in order."""
+    rest = iter(values)
+    return replace_leaves(args, lambda leaf: next(rest) if isinstance(leaf, TensorType | IntValue) else leaf)
+
+
+_CONSTANTS = frozenset(
+    f"torch.constant.{kind}" for kind in ("int", "float", "bool", "none", "str", "device", "number")
+)
+_LISTS = frozenset(("torch.prim.ListConstruct",))
+
+
+def is_constant(op: ir.Operation) -> bool:
+    """Whether the op only makes a Python-level argument (a number, a list) for other ops."""
+    return op.name in _CONSTANTS or op.name in _LISTS
+
+
+def target_name(op: ir.Operation) -> str:
+    """``aten.mm`` for ``torch.aten.mm``; the quoted name for ``torch.operator``."""
+    name = op.name
+    if name == "torch.operator":
+        return ir.StringAttr(op.attributes["name"]).value.removeprefix("torch.")
+    return name.removeprefix("torch.")
+
+
+class CallReader:
+    """Reads the ops of one function. Constants are remembered, so each is decoded once."""
+
+    def __init__(self) -> None:
+        self._constants: dict[ir.Value, tuple[Any, list[ir.Value]]] = {}
+
+    def read(self, op: ir.Operation) -> Call:
+        """The call behind a ``torch.*`` op that is not a constant."""
+        target = target_name(op)
+        args: list[Any] = []
+        operands: list[ir.Value] = []
+        for value, (_, kind, _) in zip(op.operands, parameters(target), strict=True):
+            arg, tensors = self._argument(value)
+            if arg is not None and "ScalarType" in kind:
+                arg = dtype_of(arg)
+            args.append(arg)
+            operands.extend(tensors)
+        results = tuple(_tensor(r.type) for r in op.results)
+        return Call(op, OpCall(target, tuple(args), results), operands)
+
+    def _argument(self, value: ir.Value) -> tuple[Any, list[ir.Value]]:
+        known = self._constants.get(value)
+        if known is not None:
+            return known
+        type_ = read_type(value.type)
+        if type_ is not None:
+            return type_, [value]
+        if isinstance(value, ir.BlockArgument):
+            return INT_VALUE, [value]
+        found = self._decode(value.owner, value)
+        self._constants[value] = found
+        return found
+
+    def _decode(self, op: ir.Operation, value: ir.Value) -> tuple[Any, list[ir.Value]]:
+        name = op.name
+        if name == "torch.constant.none":
+            return None, []
+        if name == "torch.constant.device":
+            return DEVICE, []
+        if name in _CONSTANTS:
+            return op.attributes["value"].value, []
+        if name in _LISTS:
+            parts = [self._argument(v) for v in op.operands]
+            return tuple(arg for arg, _ in parts), [v for _, values in parts for v in values]
+        return INT_VALUE, [value]
+
+
+def _tensor(type_: ir.Type) -> TensorType:
+    found = read_type(type_)
+    if found is None:
+        raise TypeError(f"not a ranked value tensor: {type_}")
+    return found

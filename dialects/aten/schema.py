@@ -1,0 +1,59 @@
+"""ATen operators by the name that the torch dialect gives them: ``aten.add.Tensor``, ``aten.mm``, ``shardc.attention``."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+
+class UnknownOperator(KeyError):
+    """No operator of that name is registered with PyTorch in this process."""
+
+
+@lru_cache(maxsize=None)
+def overload(target: str) -> Any:
+    """The ``torch._ops.OpOverload`` called ``target`` (``namespace.name`` or ``namespace.name.overload``)."""
+    namespace, name, *rest = target.split(".")
+    packet = getattr(getattr(torch.ops, namespace), name, None)
+    found = getattr(packet, rest[0] if rest else "default", None)
+    if found is None:
+        raise UnknownOperator(target)
+    return found
+
+
+def target_of(op: Any) -> str:
+    """The inverse of :func:`overload`."""
+    name = str(op)
+    return name.removesuffix(".default")
+
+
+@lru_cache(maxsize=None)
+def parameters(target: str) -> tuple[tuple[str, str, bool], ...]:
+    """(name, type, keyword-only) of each parameter in the operator's schema."""
+    schema = overload(target)._schema
+    return tuple((a.name, str(a.real_type), a.kwarg_only) for a in schema.arguments)
+
+
+@lru_cache(maxsize=None)
+def position(target: str, name: str) -> int:
+    """Where ``name`` stands among the operator's parameters."""
+    names = [n for n, _, _ in parameters(target)]
+    return names.index(name)
+
+
+# PyTorch's ScalarType numbers, as they stand in ``torch.constant.int`` for a dtype argument (c10/core/ScalarType.h).
+_SCALAR_TYPES = {
+    0: torch.uint8, 1: torch.int8, 2: torch.int16, 3: torch.int32, 4: torch.int64, 5: torch.float16,
+    6: torch.float32, 7: torch.float64, 9: torch.complex64, 10: torch.complex128, 11: torch.bool, 15: torch.bfloat16,
+}  # fmt: skip
+_SCALAR_NUMBERS = {dtype: number for number, dtype in _SCALAR_TYPES.items()}
+
+
+def dtype_of(number: int) -> torch.dtype:
+    return _SCALAR_TYPES[number]
+
+
+def number_of(dtype: torch.dtype) -> int:
+    return _SCALAR_NUMBERS[dtype]

@@ -1,0 +1,70 @@
+"""Tensor types: ``!torch.vtensor<[2,3],f32>`` as a shape and a ``torch.dtype``, and back."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from math import prod
+from typing import NamedTuple
+
+import torch
+from torch_mlir import ir
+
+_DTYPES = {
+    "f16": torch.float16,
+    "bf16": torch.bfloat16,
+    "f32": torch.float32,
+    "f64": torch.float64,
+    "i1": torch.bool,
+    "ui8": torch.uint8,
+    "si8": torch.int8,
+    "si16": torch.int16,
+    "si32": torch.int32,
+    "si64": torch.int64,
+    "complex<f32>": torch.complex64,
+    "complex<f64>": torch.complex128,
+}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+_TENSOR = re.compile(r"!torch\.vtensor<\[([\d,]*)\],(.+)>")
+
+
+class TensorType(NamedTuple):
+    """The type of one tensor value: its shape in elements and its dtype."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @property
+    def numel(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def size_bytes(self) -> int:
+        return self.numel * self.dtype.itemsize
+
+    def with_shape(self, shape: tuple[int, ...]) -> TensorType:
+        return TensorType(shape, self.dtype)
+
+    def __str__(self) -> str:
+        return f"!torch.vtensor<[{','.join(map(str, self.shape))}],{_NAMES[self.dtype]}>"
+
+
+@lru_cache(maxsize=65536)
+def _parse(text: str) -> TensorType | None:
+    match = _TENSOR.fullmatch(text)
+    if match is None:
+        return None
+    dims, dtype = match.groups()
+    return TensorType(tuple(int(d) for d in dims.split(",") if d), _DTYPES[dtype])
+
+
+def read_type(type_: ir.Type) -> TensorType | None:
+    """The tensor type behind an MLIR type, None if it is not a ranked value tensor.
+
+    Torch-MLIR's bindings have no accessors for ``vtensor``, hence the text; it is parsed once per distinct type.
+    """
+    return _parse(str(type_))
+
+
+def write_type(type_: TensorType, context: ir.Context | None = None) -> ir.Type:
+    return ir.Type.parse(str(type_), context)

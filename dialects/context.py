@@ -1,0 +1,17 @@
+"""The MLIR context that every part of shardc works in: the torch dialect, and ours."""
+
+from __future__ import annotations
+
+from torch_mlir import ir
+from torch_mlir.dialects import torch as torch_dialect
+
+
+def new_context() -> ir.Context:
+    """A fresh context with the ``torch`` and ``dist`` dialects loaded."""
+    from shardc.dialects.dist import Dist
+
+    context = ir.Context()
+    torch_dialect.register_dialect(context)
+    with context, ir.Location.unknown():
+        Dist.load()
+    return context

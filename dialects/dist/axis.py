@@ -1,0 +1,76 @@
+"""``#dist.axis``: a mesh axis, or a contiguous part of one (a sub-axis)."""
+
+from dataclasses import dataclass
+from math import gcd
+
+from torch_mlir import ir
+
+from shardc.dialects.dist.dialect import Dist
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Axis:
+    """``size`` ways of mesh axis ``name``, after ``pre`` ways of it that are more major.
+
+    The whole of an axis of size 4 is ``Axis("tensor", 1, 4)``; its major half ``Axis("tensor", 1, 2)``, its minor half
+    ``Axis("tensor", 2, 2)``. As in Shardy, a device's coordinate on the part is ``coordinate // (total / (pre * size)) % size``.
+    """
+
+    name: str
+    pre: int
+    size: int
+
+    def overlaps(self, other: "Axis") -> bool:
+        """Whether the two have ways in common."""
+        if self.name != other.name:
+            return False
+        return self.pre < other.pre * other.size and other.pre < self.pre * self.size
+
+    def split(self, major: int) -> "tuple[Axis, Axis]":
+        """The first ``major`` ways and the rest of this part."""
+        return Axis(self.name, self.pre, major), Axis(self.name, self.pre * major, self.size // major)
+
+    def __str__(self) -> str:
+        return f"{self.name}:({self.pre}){self.size}"
+
+
+def merge(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    """The same list with neighbours that continue one another joined, and parts of one way left out."""
+    merged: list[Axis] = []
+    for axis in axes:
+        if axis.size == 1:
+            continue
+        last = merged[-1] if merged else None
+        if last and last.name == axis.name and last.pre * last.size == axis.pre:
+            merged[-1] = Axis(last.name, last.pre, last.size * axis.size)
+        else:
+            merged.append(axis)
+    return tuple(merged)
+
+
+def refine(axes: tuple[Axis, ...], others: frozenset[Axis] | set[Axis]) -> tuple[Axis, ...]:
+    """``axes`` cut at every boundary that one of ``others`` has inside them."""
+    parts: list[Axis] = []
+    for axis in axes:
+        bounds = {o.pre for o in others if o.name == axis.name} | {o.pre * o.size for o in others if o.name == axis.name}
+        cuts = sorted(b for b in bounds if axis.pre < b < axis.pre * axis.size)
+        for cut in cuts:
+            if cut % axis.pre or (axis.pre * axis.size) % cut:
+                continue
+            head, axis = axis.split(cut // axis.pre)
+            parts.append(head)
+        parts.append(axis)
+    return tuple(parts)
+
+
+def common_ways(axis: Axis, ways: int) -> int:
+    """How many of ``axis``'s ways, from its major end, divide ``ways``."""
+    return gcd(axis.size, ways)
+
+
+class AxisAttr(Dist.Attribute, name="axis"):
+    """A sub-axis inside a sharding: ``#dist.axis<"tensor", 2 : i64, 2 : i64>`` (name, pre, size)."""
+
+    axis_name: ir.StringAttr
+    pre: ir.IntegerAttr
+    size: ir.IntegerAttr

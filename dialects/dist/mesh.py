@@ -1,0 +1,157 @@
+"""``dist.mesh``: the named axes that a program is sharded over."""
+
+from dataclasses import dataclass
+from math import prod
+
+from torch_mlir import ir
+
+from shardc.dialects.dist.axis import Axis
+from shardc.dialects.dist.dialect import Dist
+
+MESH_SYMBOL = "mesh"
+
+
+@dataclass(frozen=True)
+class MeshAxis:
+    """An axis of ``size`` ways: over devices (``kind`` "space") or over iterations of a loop ("time")."""
+
+    name: str
+    size: int
+    kind: str = "space"
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """Named axes, the most major first. Ranks number the space axes row-major; time axes have no rank."""
+
+    axes: tuple[MeshAxis, ...]
+
+    @property
+    def space(self) -> tuple[MeshAxis, ...]:
+        return tuple(a for a in self.axes if a.kind == "space")
+
+    @property
+    def world_size(self) -> int:
+        return prod(a.size for a in self.space)
+
+    def size(self, name: str) -> int:
+        """The ways of an axis. KeyError if the mesh has none of that name."""
+        for axis in self.axes:
+            if axis.name == name:
+                return axis.size
+        raise KeyError(name)
+
+    def is_time(self, axis: Axis) -> bool:
+        return any(a.name == axis.name and a.kind == "time" for a in self.axes)
+
+    def whole(self, name: str) -> Axis:
+        return Axis(name, 1, self.size(name))
+
+    def coordinate(self, rank: int, axis: Axis) -> int:
+        """Where ``rank`` stands on a (sub-)axis of space."""
+        stride = 1
+        for a in reversed(self.space):
+            if a.name == axis.name:
+                return rank // stride % a.size // (a.size // (axis.pre * axis.size)) % axis.size
+            stride *= a.size
+        raise KeyError(axis.name)
+
+    def index(self, rank: int, axes: tuple[Axis, ...]) -> int:
+        """The rank's place in the product of ``axes``, the first the most major."""
+        place = 0
+        for axis in axes:
+            place = place * axis.size + self.coordinate(rank, axis)
+        return place
+
+    def group(self, rank: int, axes: tuple[Axis, ...]) -> tuple[int, ...]:
+        """The ranks that differ from ``rank`` on ``axes`` alone, in the order of their index over ``axes``."""
+        members = [r for r in range(self.world_size) if self._outside(r, axes) == self._outside(rank, axes)]
+        return tuple(sorted(members, key=lambda r: self.index(r, axes)))
+
+    def _outside(self, rank: int, axes: tuple[Axis, ...]) -> tuple[int, ...]:
+        rest: list[int] = []
+        for a in self.space:
+            bounds = {1, a.size} | {x.pre for x in axes if x.name == a.name}
+            bounds |= {x.pre * x.size for x in axes if x.name == a.name}
+            cuts = sorted(bounds)
+            for low, high in zip(cuts, cuts[1:], strict=False):
+                part = Axis(a.name, low, high // low)
+                if not any(part.overlaps(x) for x in axes):
+                    rest.append(self.coordinate(rank, part))
+        return tuple(rest)
+
+
+class MeshOp(Dist.Operation, name="mesh"):
+    """The mesh of a module.
+
+    ``"dist.mesh"() {sym_name = "mesh", axes = [["data", 2, "space"], ["micro", 4, "time"]]} : () -> ()``
+    """
+
+    sym_name: ir.StringAttr
+    axes: ir.ArrayAttr
+
+    def verify_invariants(self) -> bool:
+        problem = mesh_problem(self.operation)
+        first = find_mesh(self.operation)
+        if problem is None and first is not None and first != self.operation:
+            problem = "a module has one mesh; this is its second"
+        if problem:
+            self.location.emit_error(problem)
+        return problem is None
+
+
+def mesh_problem(op: ir.Operation) -> str | None:
+    """What is wrong with a mesh's name or axes, None if nothing is (or MLIR itself says so)."""
+    name = op.attributes["sym_name"] if "sym_name" in op.attributes else None
+    if isinstance(name, ir.StringAttr) and name.value != MESH_SYMBOL:
+        return f"the mesh of a module is named {MESH_SYMBOL!r}, not {name.value!r}"
+    if "axes" not in op.attributes or not isinstance(op.attributes["axes"], ir.ArrayAttr):
+        return None
+    seen: set[str] = set()
+    for axis in op.attributes["axes"]:
+        parts = list(axis) if isinstance(axis, ir.ArrayAttr) else []
+        kinds = [type(p) for p in parts]
+        if kinds != [ir.StringAttr, ir.IntegerAttr, ir.StringAttr]:
+            return f'a mesh axis is ["name", size, "space" or "time"], not {axis}'
+        name, size, kind = (p.value for p in parts)
+        if name in seen:
+            return f"mesh axis {name!r} is named twice"
+        if size < 1:
+            return f"mesh axis {name!r} has size {size}; at least 1 is needed"
+        if kind not in ("space", "time"):
+            return f"mesh axis {name!r} is of kind {kind!r}; it must be 'space' or 'time'"
+        seen.add(name)
+    return "mesh has no axes" if not seen else None
+
+
+def read_mesh(module: ir.Module) -> Mesh | None:
+    """The mesh of a module, None if it has none."""
+    op = find_mesh(module.operation)
+    return None if op is None else read_mesh_op(op)
+
+
+def read_mesh_op(op: ir.Operation) -> Mesh:
+    axes = [[p.value for p in axis] for axis in op.attributes["axes"]]
+    return Mesh(tuple(MeshAxis(*axis) for axis in axes))
+
+
+def find_mesh(op: ir.Operation) -> ir.Operation | None:
+    """The ``dist.mesh`` of the module that ``op`` stands in or is, None if that has none."""
+    root = op
+    while root.parent is not None:
+        root = root.parent
+    if root.name != "builtin.module":
+        return None
+    found = (inner.operation for inner in root.regions[0].blocks[0].operations)
+    return next((inner for inner in found if inner.name == "dist.mesh"), None)
+
+
+def write_mesh(module: ir.Module, mesh: Mesh) -> None:
+    """Put ``mesh`` at the head of a module that has none."""
+    with module.context, ir.Location.unknown(), ir.InsertionPoint.at_block_begin(module.body):
+        i64 = ir.IntegerType.get_signless(64)
+        axes = [
+            ir.ArrayAttr.get([ir.StringAttr.get(a.name), ir.IntegerAttr.get(i64, a.size), ir.StringAttr.get(a.kind)])
+            for a in mesh.axes
+        ]
+        MeshOp(ir.StringAttr.get(MESH_SYMBOL), ir.ArrayAttr.get(axes))

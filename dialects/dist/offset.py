@@ -1,0 +1,70 @@
+"""``dist.offset``: where this device's (or iteration's) block begins. Level 3, no communication."""
+
+from typing import Any, Optional
+
+from torch_mlir import ir
+from torch_mlir.dialects import ext
+from torch_mlir.dialects.ext import Operand, Result
+
+from shardc.dialects.dist.build import i64, unsegmented
+from shardc.dialects.dist.dialect import Dist
+from shardc.dialects.dist.sharding import Axes, ShardingCodec
+from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site, verify
+
+
+class OffsetOp(Dist.Operation, name="offset", traits=[ext.Pure]):
+    """``start + base + scale * extent * (index over axes)``, an integer; ``start`` is 0 where there is no operand.
+
+    ``extent`` is the size of a block in elements. Time axes are legal inside a ``dist.loop`` over them.
+
+    ``%1 = "dist.offset"() {axes = ["data"], base = 0 : i64, extent = 128 : i64, scale = 1 : i64} : () -> !torch.int``
+    """
+
+    axes: ir.ArrayAttr
+    extent: ir.IntegerAttr
+    scale: ir.IntegerAttr
+    base: ir.IntegerAttr
+    out: Result[Any]
+    # The bindings read annotations when the class is made, and know this spelling of an optional operand.
+    start: Optional[Operand[Any]] = None  # noqa: UP045
+
+    def verify_invariants(self) -> bool:
+        return verify(self, _check)
+
+
+OffsetOp.start = unsegmented(0)
+
+
+def _check(site: Site) -> None:
+    site.axes(space=False)
+    site.integer("extent", 0)
+    for name in ("scale", "base"):
+        site.attribute(name, ir.IntegerAttr)
+    if len(site.op.results) != 1:
+        raise LeftToMlir
+    for value in (*site.op.operands, *site.op.results):
+        if str(value.type) != "!torch.int":
+            raise Illegal(f"takes and gives !torch.int, not {value.type}")
+
+
+def offset(
+    axes: Axes,
+    extent: int,
+    codec: ShardingCodec,
+    *,
+    scale: int = 1,
+    base: int | ir.Value = 0,
+    loc: ir.Location,
+    ip: ir.InsertionPoint,
+) -> ir.Value:
+    """``base`` is a number or a value of type ``!torch.int``."""
+    context = loc.context
+    start, number = ([base], 0) if isinstance(base, ir.Value) else ([], base)
+    attributes = {
+        "axes": codec.axes(axes),
+        "extent": i64(extent, context),
+        "scale": i64(scale, context),
+        "base": i64(number, context),
+    }
+    result = [ir.Type.parse("!torch.int", context)]
+    return ir.Operation.create(OffsetOp.OPERATION_NAME, result, start, attributes, loc=loc, ip=ip).result

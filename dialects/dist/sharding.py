@@ -1,0 +1,172 @@
+"""``#dist.sharding``: how one value lies on the mesh."""
+
+from dataclasses import dataclass
+from math import prod
+
+from torch_mlir import ir
+
+from shardc.dialects.dist.axis import Axis, AxisAttr, merge
+from shardc.dialects.dist.dialect import Dist
+from shardc.dialects.dist.mesh import MESH_SYMBOL, Mesh
+
+REDUCTIONS = ("sum", "max", "min")
+OPEN = "?"
+
+Axes = tuple[Axis, ...]
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """A value's layout over the mesh.
+
+    ``dims[d]`` are the axes that cut dim ``d`` into equal blocks, the most major first. ``partial`` are the axes over
+    which the devices hold terms still to be combined, each with its reduction; kept sorted. ``open[d]`` says that
+    propagation may add axes to dim ``d``. An axis (or a part of one) stands at most once in a sharding.
+    """
+
+    dims: tuple[Axes, ...]
+    partial: tuple[tuple[str, Axis], ...] = ()
+    open: tuple[bool, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.open) != len(self.dims):
+            object.__setattr__(self, "open", (False,) * len(self.dims))
+
+    @staticmethod
+    def replicated(rank: int) -> "Sharding":
+        return Sharding(((),) * rank)
+
+    @property
+    def used(self) -> Axes:
+        """Every axis of the sharding, dims first."""
+        return tuple(a for dim in self.dims for a in dim) + tuple(a for _, a in self.partial)
+
+    @property
+    def is_replicated(self) -> bool:
+        return not self.partial and not any(self.dims)
+
+    def ways(self, dim: int) -> int:
+        return prod(a.size for a in self.dims[dim])
+
+    def local_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of one device's block of a tensor of global ``shape``; dims that do not divide are rounded up."""
+        return tuple(-(-size // self.ways(d)) for d, size in enumerate(shape))
+
+    def divides(self, shape: tuple[int, ...]) -> bool:
+        return all(size % self.ways(d) == 0 for d, size in enumerate(shape))
+
+    def closed(self) -> "Sharding":
+        """The same layout, nothing left to propagation."""
+        return Sharding(self.dims, self.partial)
+
+    def without_partial(self) -> "Sharding":
+        return Sharding(self.dims, (), self.open)
+
+    def with_partial(self, partial: tuple[tuple[str, Axis], ...]) -> "Sharding":
+        return Sharding(self.dims, normal_partial(partial), self.open)
+
+    def normal(self) -> "Sharding":
+        """Closed, with neighbouring parts of an axis joined: equal layouts compare equal."""
+        return Sharding(tuple(merge(d) for d in self.dims), normal_partial(self.partial))
+
+    def __str__(self) -> str:
+        dims = ", ".join("{" + ", ".join([_short(a) for a in d] + ["?"] * o) + "}" for d, o in zip(self.dims, self.open, strict=True))
+        terms = "".join(f" partial {r}({_short(a)})" for r, a in self.partial)
+        return f"[{dims}]{terms}"
+
+
+def _short(axis: Axis) -> str:
+    return str(axis)
+
+
+def normal_partial(partial: tuple[tuple[str, Axis], ...]) -> tuple[tuple[str, Axis], ...]:
+    """Sorted by reduction and axis, neighbouring parts joined. ValueError for a reduction that is not known."""
+    unknown = {r for r, _ in partial} - set(REDUCTIONS)
+    if unknown:
+        raise ValueError(f"unknown reductions {sorted(unknown)}")
+    joined: list[tuple[str, Axis]] = []
+    for reduction in REDUCTIONS:
+        axes = tuple(sorted(a for r, a in partial if r == reduction))
+        joined.extend((reduction, a) for a in merge(axes))
+    return tuple(joined)
+
+
+class ShardingAttr(Dist.Attribute, name="sharding"):
+    """A value's layout: mesh, axes of each dim (``"?"`` last where the dim is open), partial terms.
+
+    ``#dist.sharding<@mesh, [["data"], ["tensor", "?"]], [["sum", "micro"]]>``
+    """
+
+    mesh: ir.FlatSymbolRefAttr
+    dims: ir.ArrayAttr
+    partial: ir.ArrayAttr
+
+
+class ShardingCodec:
+    """Reads and writes sharding attributes of one module; each distinct one is converted once."""
+
+    def __init__(self, context: ir.Context, mesh: Mesh) -> None:
+        self._context = context
+        self._mesh = mesh
+        self._read: dict[ir.Attribute, Sharding] = {}
+        self._written: dict[Sharding, ir.Attribute] = {}
+
+    def read(self, attribute: ir.Attribute) -> Sharding:
+        found = self._read.get(attribute)
+        if found is None:
+            found = self._read[attribute] = self._decode(ShardingAttr(attribute))
+        return found
+
+    def write(self, sharding: Sharding) -> ir.Attribute:
+        found = self._written.get(sharding)
+        if found is None:
+            found = self._written[sharding] = self._encode(sharding)
+        return found
+
+    def array(self, shardings: list[Sharding]) -> ir.ArrayAttr:
+        return ir.ArrayAttr.get([self.write(s) for s in shardings], self._context)
+
+    def axes(self, axes: Axes) -> ir.ArrayAttr:
+        """A list of axes as an attribute."""
+        return ir.ArrayAttr.get([self._axis(a) for a in axes], self._context)
+
+    def read_axes(self, attribute: ir.Attribute) -> Axes:
+        return tuple(self._read_axis(a) for a in ir.ArrayAttr(attribute))
+
+    def _decode(self, attribute: ShardingAttr) -> Sharding:
+        dims, opened = [], []
+        for dim in ir.ArrayAttr(attribute.params[1]):
+            parts = list(ir.ArrayAttr(dim))
+            is_open = bool(parts) and isinstance(parts[-1], ir.StringAttr) and parts[-1].value == OPEN
+            dims.append(tuple(self._read_axis(p) for p in parts[: len(parts) - is_open]))
+            opened.append(is_open)
+        partial = []
+        for term in ir.ArrayAttr(attribute.params[2]):
+            reduction, *axes = ir.ArrayAttr(term)
+            partial.extend((reduction.value, self._read_axis(a)) for a in axes)
+        return Sharding(tuple(dims), normal_partial(tuple(partial)), tuple(opened))
+
+    def _read_axis(self, attribute: ir.Attribute) -> Axis:
+        if isinstance(attribute, ir.StringAttr):
+            return self._mesh.whole(attribute.value)
+        name, pre, size = AxisAttr(attribute).params
+        return Axis(ir.StringAttr(name).value, ir.IntegerAttr(pre).value, ir.IntegerAttr(size).value)
+
+    def _axis(self, axis: Axis) -> ir.Attribute:
+        name = ir.StringAttr.get(axis.name, self._context)
+        if axis.pre == 1 and axis.size == self._mesh.size(axis.name):
+            return name
+        i64 = ir.IntegerType.get_signless(64, self._context)
+        return AxisAttr.get(name, ir.IntegerAttr.get(i64, axis.pre), ir.IntegerAttr.get(i64, axis.size), context=self._context)
+
+    def _encode(self, sharding: Sharding) -> ir.Attribute:
+        array = lambda items: ir.ArrayAttr.get(items, self._context)  # noqa: E731
+        string = lambda text: ir.StringAttr.get(text, self._context)  # noqa: E731
+        dims = [
+            array([self._axis(a) for a in dim] + [string(OPEN)] * opened)
+            for dim, opened in zip(sharding.dims, sharding.open, strict=True)
+        ]
+        terms = {r: [a for reduction, a in sharding.partial if reduction == r] for r in REDUCTIONS}
+        partial = [array([string(r), *map(self._axis, axes)]) for r, axes in terms.items() if axes]
+        mesh = ir.FlatSymbolRefAttr.get(MESH_SYMBOL, self._context)
+        return ShardingAttr.get(mesh, array(dims), array(partial), context=self._context)

@@ -1,0 +1,220 @@
+"""What the verifiers of ``dist`` ops share: reading an op's parts, and turning what is wrong into the op's error.
+
+A verifier is a function of a :class:`Site` that raises :class:`Illegal`. It runs before MLIR checks that declared
+attributes are there and of their kind, so reading one that is not raises :class:`LeftToMlir`: MLIR's error follows.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import TypeVar
+
+from torch_mlir import ir
+
+from shardc.dialects.aten.types import TensorType, read_type
+from shardc.dialects.dist.axis import Axis, AxisAttr
+from shardc.dialects.dist.check import check_axes, check_sharding, unknown_axis, unknown_reduction
+from shardc.dialects.dist.mesh import MESH_SYMBOL, Mesh, find_mesh, mesh_problem, read_mesh_op
+from shardc.dialects.dist.sharding import OPEN, REDUCTIONS, Axes, Sharding, ShardingAttr, ShardingCodec
+
+A = TypeVar("A", bound=ir.Attribute)
+
+
+class Illegal(Exception):
+    """What is wrong with an op, in words."""
+
+
+class LeftToMlir(Exception):
+    """MLIR's own verifier reports what is wrong."""
+
+
+def verify(view: ir.OpView, check: Callable[["Site"], None]) -> bool:
+    """Run ``check`` on an op; what it finds becomes an error at the op's location."""
+    op = view.operation
+    try:
+        check(Site(op))
+    except LeftToMlir:
+        return True
+    except Illegal as problem:
+        op.location.emit_error(f"'{op.name}' op {problem}")
+        return False
+    return True
+
+
+class Site:
+    """One op under verification, and the mesh of the module that it stands in."""
+
+    def __init__(self, op: ir.Operation) -> None:
+        self.op = op
+
+    @cached_property
+    def mesh(self) -> Mesh:
+        mesh_op = find_mesh(self.op)
+        if mesh_op is None:
+            raise Illegal("needs a dist.mesh in the module around it")
+        if "axes" not in mesh_op.attributes or mesh_problem(mesh_op):
+            raise LeftToMlir
+        return read_mesh_op(mesh_op)
+
+    @cached_property
+    def _codec(self) -> ShardingCodec:
+        return ShardingCodec(self.op.context, self.mesh)
+
+    def has(self, name: str) -> bool:
+        return name in self.op.attributes
+
+    def attribute(self, name: str, kind: type[A]) -> A:
+        """A declared attribute of the op."""
+        if name not in self.op.attributes or not isinstance(self.op.attributes[name], kind):
+            raise LeftToMlir
+        return self.op.attributes[name]
+
+    def integer(self, name: str, least: int, most: int | None = None) -> int:
+        value = self.attribute(name, ir.IntegerAttr).value
+        if value < least or (most is not None and value > most):
+            bounds = f"at least {least}" if most is None else f"from {least} to {most}"
+            raise Illegal(f"{name} is {value}; it must be {bounds}")
+        return value
+
+    def dim(self, rank: int, name: str = "dim") -> int:
+        """A dim number: 0 to rank - 1, never counted from the end."""
+        if rank == 0:
+            raise Illegal("needs a tensor with a dim; this one is a scalar")
+        return self.integer(name, 0, rank - 1)
+
+    def reduction(self) -> str:
+        reduction = self.attribute("reduction", ir.StringAttr).value
+        if reduction not in REDUCTIONS:
+            raise Illegal(unknown_reduction(reduction))
+        return reduction
+
+    def operand(self, index: int = 0) -> TensorType:
+        if index >= len(self.op.operands):
+            raise LeftToMlir
+        return tensor_type(self.op.operands[index].type, f"operand {index}")
+
+    def result(self, index: int = 0) -> TensorType:
+        if index >= len(self.op.results):
+            raise LeftToMlir
+        return tensor_type(self.op.results[index].type, f"result {index}")
+
+    def expect_result(self, expected: TensorType, because: str) -> None:
+        found = self.result()
+        if found != expected:
+            raise Illegal(f"must give {expected}, not {found}: {because}")
+
+    def axes(self, *, space: bool = True) -> Axes:
+        """The op's ``axes``: over devices, or (``space`` false) also over the loops around the op."""
+        axes = self.axis_list(self.attribute("axes", ir.ArrayAttr))
+        self._stop_at(check_axes(axes, self.mesh))
+        for axis in axes:
+            if not self.mesh.is_time(axis):
+                continue
+            if space:
+                raise Illegal(f"works over devices, but {axis.name!r} is a time axis: use a dist.loop")
+            self._check_inside_loop(axis)
+        return axes
+
+    def sharding(self, name: str, rank: int, *, allow_open: bool = False, allow_time: bool = True) -> Sharding:
+        """A sharding attribute of the op, for a tensor of this rank."""
+        return self.sharding_of(self.attribute(name, ShardingAttr), name, rank, allow_open, allow_time)
+
+    def sharding_of(
+        self, attribute: ir.Attribute, name: str, rank: int, allow_open: bool = False, allow_time: bool = True
+    ) -> Sharding:
+        if not isinstance(attribute, ShardingAttr):
+            raise Illegal(f"{name} must be a #dist.sharding, not {attribute}")
+        self._check_form(attribute, name)
+        sharding = self._codec.read(attribute)
+        problem = check_sharding(sharding, rank, self.mesh)
+        if problem:
+            raise Illegal(f"{name}: {problem}")
+        if any(sharding.open) and not allow_open:
+            raise Illegal(f'{name}: open dims ("{OPEN}") are for dist.constraint; here every dim must be settled')
+        for axis in () if allow_time else sharding.used:
+            if self.mesh.is_time(axis):
+                raise Illegal(f"{name}: works over devices, but {axis.name!r} is a time axis")
+        return sharding
+
+    def loops(self) -> Iterator[Axis]:
+        """The axes of the loops around the op, innermost first."""
+        parent = self.op.parent
+        while parent is not None:
+            if parent.name == "dist.loop" and "axis" in parent.attributes:
+                yield self.axis(parent.attributes["axis"])
+            parent = parent.parent
+
+    def axis_list(self, attribute: ir.Attribute) -> Axes:
+        if not isinstance(attribute, ir.ArrayAttr):
+            raise Illegal(f"expected a list of axes, not {attribute}")
+        return tuple(self.axis(a) for a in attribute)
+
+    def axis(self, attribute: ir.Attribute) -> Axis:
+        if isinstance(attribute, ir.StringAttr):
+            if all(a.name != attribute.value for a in self.mesh.axes):
+                raise Illegal(unknown_axis(attribute.value, self.mesh))
+            return self.mesh.whole(attribute.value)
+        if not isinstance(attribute, AxisAttr):
+            raise Illegal(f'an axis is "name" or #dist.axis<"name", pre, size>, not {attribute}')
+        return self._codec.read_axes(ir.ArrayAttr.get([attribute], self.op.context))[0]
+
+    def _check_inside_loop(self, axis: Axis) -> None:
+        whole = Axis(axis.name, 1, self.mesh.size(axis.name))
+        if not any(axis == whole or axis.overlaps(loop) for loop in self.loops() if loop.name == axis.name):
+            raise Illegal(f"{axis.name!r} is a time axis, but no dist.loop over it stands around the op")
+
+    def _check_form(self, attribute: ShardingAttr, name: str) -> None:
+        """MLIR checks that a sharding has a symbol and two arrays; what is in them is checked here."""
+        mesh, dims, partial = attribute.params
+        if str(mesh) != f"@{MESH_SYMBOL}":
+            raise Illegal(f"{name}: there is no mesh {mesh}; the module's is @{MESH_SYMBOL}")
+        for d, dim in enumerate(ir.ArrayAttr(dims)):
+            if not isinstance(dim, ir.ArrayAttr):
+                raise Illegal(f"{name}: dim {d} must be a list of axes, not {dim}")
+            parts = list(dim)
+            is_open = bool(parts) and isinstance(parts[-1], ir.StringAttr) and parts[-1].value == OPEN
+            self._axes_of_form(parts[: len(parts) - is_open], name)
+        for term in ir.ArrayAttr(partial):
+            parts = list(term) if isinstance(term, ir.ArrayAttr) else []
+            if len(parts) < 2 or not isinstance(parts[0], ir.StringAttr):
+                raise Illegal(f'{name}: a partial term is ["reduction", axes...], not {term}')
+            if parts[0].value not in REDUCTIONS:
+                raise Illegal(f"{name}: {unknown_reduction(parts[0].value)}")
+            self._axes_of_form(parts[1:], name)
+
+    def _axes_of_form(self, parts: list[ir.Attribute], name: str) -> None:
+        for part in parts:
+            if isinstance(part, ir.StringAttr) and part.value == OPEN:
+                raise Illegal(f'{name}: "{OPEN}" must be the last of its dim')
+            try:
+                self.axis(part)
+            except Illegal as problem:
+                raise Illegal(f"{name}: {problem}") from None
+
+    def _stop_at(self, problem: str | None) -> None:
+        if problem:
+            raise Illegal(problem)
+
+
+def tensor_type(type_: ir.Type, what: str) -> TensorType:
+    """The shape and dtype of a value tensor. Raises Illegal for any other type."""
+    try:
+        found = read_type(type_)
+    except KeyError as dtype:
+        raise Illegal(f"{what} has element type {dtype}, which shardc does not know") from None
+    if found is None:
+        raise Illegal(f"{what} must be a value tensor with static shape, such as !torch.vtensor<[4,8],f32>, not {type_}")
+    return found
+
+
+def divided(type_: TensorType, dim: int, ways: int) -> TensorType:
+    """``type_`` with dim ``dim`` cut into ``ways``. Raises Illegal if it does not divide."""
+    size = type_.shape[dim]
+    if size % ways:
+        raise Illegal(f"dim {dim} of size {size} does not divide into {ways} equal blocks")
+    return multiplied(type_, dim, 1, ways)
+
+
+def multiplied(type_: TensorType, dim: int, times: int, ways: int = 1) -> TensorType:
+    """``type_`` with dim ``dim`` ``times`` as long, over ``ways``."""
+    shape = type_.shape
+    return type_.with_shape((*shape[:dim], shape[dim] * times // ways, *shape[dim + 1 :]))

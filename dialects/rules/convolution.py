@@ -1,0 +1,130 @@
+"""Rules of convolutions and their backward, transposed ones and grouped ones included.
+
+Input channels are ``(g i)`` and output channels ``(g o)``: g groups, each of i input and o output channels. Pixels
+stay whole (neighbouring blocks would need a halo), but for convolutions whose windows neither overlap nor leave
+gaps (patch embeddings, 1x1 convolutions): there an input dim is ``(y z)``, y windows of z pixels, and y may be cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardc.dialects.aten.call import OpCall
+from shardc.dialects.aten.schema import position
+from shardc.dialects.aten.types import TensorType
+from shardc.dialects.rules.rule import Dim, Local, Rule, rule_for
+
+LINEAR_WITHOUT_BIAS = (frozenset({0}), frozenset({1}))
+LINEAR_WITH_BIAS = (frozenset({0, 2}), frozenset({1, 2}))
+
+
+@dataclass
+class _Factors:
+    """The factors of one convolution of ``image`` [N, C, pixels...] to ``made`` [N, C', pixels...]."""
+
+    sizes: dict[str, int]
+    patches: tuple[bool, ...]
+
+    @staticmethod
+    def of(call: OpCall, image: TensorType, weight: TensorType, made: TensorType) -> _Factors:
+        groups, transposed = call["groups"], call["transposed"]
+        o = made.shape[1] // groups
+        sizes = {"n": image.shape[0], "g": groups, "o": o, "i": image.shape[1] // groups}
+        patches = []
+        for d, (x, z, y) in enumerate(zip(image.shape[2:], weight.shape[2:], made.shape[2:], strict=True)):
+            step, margin, hole = (_at(call[a], d) for a in ("stride", "padding", "dilation"))
+            patches.append(not transposed and step == z and margin == 0 and (hole == 1 or z == 1) and x == y * z)
+            sizes |= {f"y{d}": y, f"z{d}": z} | ({} if patches[-1] else {f"x{d}": x})
+        return _Factors({f: n for f, n in sizes.items() if n > 1}, tuple(patches))
+
+    def dim(self, *factors: str) -> Dim:
+        return tuple(f for f in factors if f in self.sizes)
+
+    def kinds(self, factors: Sequence[str]) -> dict[str, str]:
+        return {f: "sum" for f in factors if f in self.sizes}
+
+    @property
+    def image(self) -> tuple[Dim, ...]:
+        pixels = (self.dim(f"y{d}", f"z{d}") if p else self.dim(f"x{d}") for d, p in enumerate(self.patches))
+        return (self.dim("n"), self.dim("g", "i"), *pixels)
+
+    @property
+    def made(self) -> tuple[Dim, ...]:
+        return (self.dim("n"), self.dim("g", "o"), *(self.dim(f"y{d}") for d in range(len(self.patches))))
+
+    def weight(self, transposed: bool) -> tuple[Dim, ...]:
+        channels = (self.dim("g", "i"), self.dim("o")) if transposed else (self.dim("g", "o"), self.dim("i"))
+        return (*channels, *(self.dim(f"z{d}") for d in range(len(self.patches))))
+
+    @property
+    def windows(self) -> tuple[str, ...]:
+        """The output pixels that may be cut."""
+        return tuple(f"y{d}" for d, patch in enumerate(self.patches) if patch)
+
+    def whole(self, *more: str) -> frozenset[str]:
+        """Pixels, and channels ``more``, that must not be cut."""
+        pixels = {f for f in self.sizes if f[0] in "xyz"} - set(self.windows)
+        return frozenset(pixels | {f for f in more if f in self.sizes})
+
+
+def _at(values: Sequence[int], d: int) -> int:
+    """A setting of spatial dim ``d``; a single value stands for all dims."""
+    return values[d] if len(values) > 1 else values[0]
+
+
+def _fewer_groups(local: Local) -> Sequence[Any]:
+    return [local.emit("aten.convolution", *local.args[:-1], local.size("g"))]
+
+
+@rule_for("aten.convolution")
+def convolution(call: OpCall) -> Rule | None:
+    """``(input, weight, bias) -> output``. With a bias, ``i`` stays whole: each partial term would add the bias."""
+    image, weight, bias = call["input"], call["weight"], call["bias"]
+    if len(image.shape) != len(weight.shape):
+        return None
+    factors = _Factors.of(call, image, weight, call.results[0])
+    operands = (factors.image, factors.weight(call["transposed"]))
+    return Rule(
+        operands if bias is None else (*operands, (factors.dim("g", "o"),)),
+        (factors.made,),
+        factors.sizes,
+        reduce=factors.kinds("i" if bias is None else ""),
+        replicate=factors.whole("" if bias is None else "i"),
+        linear=LINEAR_WITHOUT_BIAS if bias is None else LINEAR_WITH_BIAS,
+        lower=_fewer_groups if "g" in factors.sizes else None,
+    )
+
+
+def _smaller_backward(local: Local) -> Sequence[Any]:
+    """The local gradient's arguments: how many output channels and groups this rank has."""
+    args, target = list(local.args), local.spec.target
+    if local.results[2] is not None:
+        args[position(target, "bias_sizes")] = local.results[2].shape
+    if local.spec["groups"] > 1:
+        args[position(target, "groups")] = local.size("g")
+    return local.emit(target, *args)
+
+
+@rule_for("aten.convolution_backward")
+def convolution_backward(call: OpCall) -> Rule | None:
+    """``(grad_output, input, weight) -> (grad_input, grad_weight, grad_bias)``, each as ``output_mask`` asks.
+
+    The gradient of the bias is no sum over ``i``, so ``i`` stays whole where it is asked for.
+    """
+    image, weight = call["input"], call["weight"]
+    if len(image.shape) != len(weight.shape):
+        return None
+    factors = _Factors.of(call, image, weight, call["grad_output"])
+    kernel, channels = factors.weight(call["transposed"]), (factors.dim("g", "o"),)
+    asked = zip((factors.image, kernel, channels), call.results, strict=True)
+    return Rule(
+        (factors.made, factors.image, kernel),
+        tuple(dims if type_ is not None else () for dims, type_ in asked),
+        factors.sizes,
+        reduce=factors.kinds(("n", "o", *factors.windows)),
+        replicate=factors.whole("i" if call["output_mask"][2] else ""),
+        linear=(frozenset({0}),),
+        lower=_smaller_backward,
+    )

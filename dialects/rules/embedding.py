@@ -1,0 +1,81 @@
+"""Rules of embedding lookups: the vocabulary ``v`` may be cut, as Megatron's vocabulary-parallel embedding does.
+
+A rank that has rows [offset, offset + size) of the table looks up the indices among them and gives zero for the
+others, so that the ranks' results add up to the lookup (Shoeybi et al., "Megatron-LM", 2019, section 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardc.dialects.aten.call import OpCall
+from shardc.dialects.rules.rule import Dim, Local, Rule, rule_for
+
+
+def _index_sizes(shape: tuple[int, ...]) -> dict[str, int]:
+    return {f"n{i}": size for i, size in enumerate(shape)}
+
+
+def _local_rows(local: Local, indices: Any) -> tuple[Any, Any]:
+    """The row of this rank's part of the table for each index, and where the index is not among its rows."""
+    shifted = local.emit("aten.sub.Scalar", indices, local.offset("v"), 1)
+    rows = local.emit("aten.clamp", shifted, 0, local.size("v") - 1)
+    return rows, local.emit("aten.ne.Tensor", rows, shifted)
+
+
+def _lookup(local: Local) -> Sequence[Any]:
+    weight, indices, *rest = local.args
+    if local.ways("v") == 1:
+        return [local.emit("aten.embedding", *local.args)]
+    rows, outside = _local_rows(local, indices)
+    found = local.emit("aten.embedding", weight, rows, *rest)
+    return [local.emit("aten.masked_fill.Scalar", found, local.emit("aten.unsqueeze", outside, -1), 0.0)]
+
+
+@rule_for("aten.embedding")
+def embedding(call: OpCall) -> Rule:
+    """``(weight [v, e], indices [n...]) -> [n..., e]``."""
+    rows, width = call["weight"].shape
+    index = _index_sizes(call["indices"].shape)
+    dims: tuple[Dim, ...] = tuple((f,) for f in index)
+    return Rule(
+        ((("v",), ("e",)), dims),
+        ((*dims, ("e",)),),
+        {**index, "v": rows, "e": width},
+        reduce={"v": "sum"},
+        linear=(frozenset({0}),),
+        lower=_lookup,
+    )
+
+
+def _scatter_rows(local: Local) -> Sequence[Any]:
+    """Gradients of other ranks' rows go to one row more, declared the padding row, which is then dropped."""
+    grad, indices, _, padding_idx, by_frequency = local.args
+    if local.ways("v") == 1:
+        return [local.emit("aten.embedding_dense_backward", *local.args)]
+    size = local.size("v")
+    rows, dropped = _local_rows(local, indices)
+    if padding_idx >= 0:
+        padding = local.emit("aten.eq.Scalar", indices, padding_idx)
+        dropped = local.emit("aten.logical_or", dropped, padding)
+    rows = local.emit("aten.masked_fill.Scalar", rows, dropped, size)
+    table = local.emit("aten.embedding_dense_backward", grad, rows, size + 1, size, by_frequency)
+    return [local.emit("aten.slice.Tensor", table, 0, 0, size, 1)]
+
+
+@rule_for("aten.embedding_dense_backward")
+def embedding_dense_backward(call: OpCall) -> Rule:
+    """``(grad [n..., e], indices [n...]) -> [v, e]``. Frequencies are counted over all indices, which then stay whole."""
+    index = _index_sizes(call["indices"].shape)
+    dims: tuple[Dim, ...] = tuple((f,) for f in index)
+    by_frequency = call["scale_grad_by_freq"]
+    return Rule(
+        ((*dims, ("e",)), dims),
+        ((("v",), ("e",)),),
+        {**index, "v": call["num_weights"], "e": call["grad_output"].shape[-1]},
+        reduce={} if by_frequency else dict.fromkeys(index, "sum"),
+        replicate=frozenset(index) if by_frequency else frozenset(),
+        linear=(frozenset({0}),),
+        lower=_scatter_rows,
+    )

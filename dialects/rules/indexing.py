@@ -1,0 +1,245 @@
+"""Rules of reads and writes by index: gather, scatter, index_select, advanced indexing and their relatives.
+
+The dim of ``self`` that an index points into stays whole. The index's own dims may be cut where results have them.
+Where they are summed into ``self`` (``scatter_add``, ``index_add``, ``index_put`` that accumulates) they are
+reduced: each rank adds its part, and all ranks but the first start from zeros instead of ``self``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from shardc.dialects.aten.call import OpCall
+from shardc.dialects.aten.types import TensorType
+from shardc.dialects.rules.rule import Dim, Local, Rule, rule_for
+
+Dims = tuple[Dim, ...]
+
+
+def _linear(call: OpCall, *operands: int) -> tuple[frozenset[int], ...]:
+    """One set of jointly linear operands; sums of integers are not split."""
+    return (frozenset(operands),) if call.results[0].dtype.is_floating_point else ()
+
+
+def _axis(call: OpCall) -> int:
+    return call["dim"] % max(len(call["self"].shape), 1)
+
+
+def _sum_into(factors: Sequence[str], local: Local) -> Sequence[Any]:
+    """The call where ranks share ``factors`` of what is added to ``self``: only the first of them adds ``self``."""
+    own, *rest = local.args
+    cut = [f for f in factors if local.ways(f) > 1]
+    if cut:
+        start: Any = 0
+        for f in cut:
+            start = local.offset(f, base=start)
+        start = local.emit("aten.scalar_tensor", start, torch.int64, None, None, None)
+        own = local.emit("aten.where.ScalarOther", local.emit("aten.eq.Scalar", start, 0), own, 0)
+    return [local.emit(local.spec.target, own, *rest)]
+
+
+def _aligned(tensors: Mapping[str, TensorType], axis: int) -> tuple[list[Dims], dict[str, int]]:
+    """Dims of tensors of one rank: ``n<d>`` where all agree, else (and at ``axis``) each its own ``<letter><d>``."""
+    sizes: dict[str, int] = {}
+    named: dict[str, list[Dim]] = {letter: [] for letter in tensors}
+    for d, extents in enumerate(zip(*(t.shape for t in tensors.values()), strict=True)):
+        shared = d != axis and len(set(extents)) == 1
+        for letter, extent in zip(tensors, extents, strict=True):
+            name = f"n{d}" if shared else f"{letter}{d}"
+            sizes[name] = extent
+            named[letter].append((name,))
+    return [tuple(dims) for dims in named.values()], sizes
+
+
+def _own(sizes: Iterable[str]) -> frozenset[str]:
+    """The factors that not all tensors of a call share."""
+    return frozenset(f for f in sizes if not f.startswith("n"))
+
+
+@rule_for("aten.gather")
+def gather(call: OpCall) -> Rule | None:
+    """``(self [n..., s], index [n..., i]) -> [n..., i]``."""
+    tensor, index = call["self"], call["index"]
+    if len(tensor.shape) != len(index.shape):
+        return None
+    axis = _axis(call)
+    (source, picked), sizes = _aligned({"s": tensor, "i": index}, axis)
+    whole = _own(sizes) - {f"i{axis}"}
+    return Rule((source, picked), (picked,), sizes, replicate=whole, linear=_linear(call, 0))
+
+
+@rule_for("aten.scatter.src", "aten.scatter.value", "aten.scatter.reduce", "aten.scatter.value_reduce")
+@rule_for("aten.scatter_reduce.two")
+def scatter(call: OpCall) -> Rule | None:
+    """``(self [n..., s], index [n..., i], src [n..., u]) -> [n..., s]``."""
+    letters = dict(zip("siu", call.tensors, strict=False))
+    if len({len(t.shape) for t in call.tensors}) != 1:
+        return None
+    operands, sizes = _aligned(letters, _axis(call))
+    return Rule(
+        tuple(operands), (operands[0],), sizes, replicate=_own(sizes), linear=_scatter_linear(call)
+    )
+
+
+def _scatter_linear(call: OpCall) -> tuple[frozenset[int], ...]:
+    if call.target == "aten.scatter.src":
+        return _linear(call, 0, 2)
+    if call.target == "aten.scatter.value" and call["value"] == 0:
+        return _linear(call, 0)
+    return ()
+
+
+@rule_for("aten.scatter_add")
+def scatter_add(call: OpCall) -> Rule | None:
+    """``(self [n..., s], index [n..., i], src [n..., i]) -> [n..., s]``, a sum over ``i``."""
+    tensor, index, source = call.tensors
+    if not len(tensor.shape) == len(index.shape) == len(source.shape) > 0:
+        return None
+    axis = _axis(call)
+    (into, where, added), sizes = _aligned({"s": tensor, "i": index, "u": source}, axis)
+    whole = _own(sizes)
+    if source.shape[axis] != index.shape[axis]:
+        return Rule((into, where, added), (into,), sizes, replicate=whole, linear=_linear(call, 0, 2))
+    del sizes[f"u{axis}"]
+    summed = f"i{axis}"
+    return Rule(
+        (into, where, (*added[:axis], (summed,), *added[axis + 1 :])),
+        (into,),
+        sizes,
+        reduce={summed: "sum"},
+        replicate=whole - {summed, f"u{axis}"},
+        linear=_linear(call, 0, 2),
+        lower=partial(_sum_into, (summed,)),
+    )
+
+
+@rule_for("aten.index_select")
+def index_select(call: OpCall) -> Rule | None:
+    """``(self [n..., s], index [i]) -> [n..., i]``."""
+    lines = _lines(call)
+    if lines is None:
+        return None
+    into, picked, sizes = lines
+    return Rule((into, (("i",),)), (picked,), sizes, replicate=frozenset("s"), linear=_linear(call, 0))
+
+
+@rule_for("aten.index_add")
+def index_add(call: OpCall) -> Rule | None:
+    """``(self [n..., s], index [i], source [n..., i]) -> [n..., s]``, a sum over ``i``."""
+    lines = _lines(call)
+    if lines is None:
+        return None
+    into, added, sizes = lines
+    return Rule(
+        (into, (("i",),), added),
+        (into,),
+        sizes,
+        reduce={"i": "sum"},
+        replicate=frozenset("s"),
+        linear=_linear(call, 0, 2),
+        lower=partial(_sum_into, ("i",)),
+    )
+
+
+@rule_for("aten.index_copy", "aten.index_fill.int_Scalar")
+def index_write(call: OpCall) -> Rule | None:
+    """``(self [n..., s], index [i], source [n..., i]) -> [n..., s]``; ``index_fill`` has no source."""
+    lines = _lines(call)
+    if lines is None:
+        return None
+    into, written, sizes = lines
+    copies = call.target == "aten.index_copy"
+    linear = _linear(call, 0, 2) if copies else _linear(call, 0) if call["value"] == 0 else ()
+    operands = (into, (("i",),), written) if copies else (into, (("i",),))
+    return Rule(operands, (into,), sizes, replicate=frozenset("si"), linear=linear)
+
+
+def _lines(call: OpCall) -> tuple[Dims, Dims, dict[str, int]] | None:
+    """Dims of ``self``, the same with the index in place of the indexed dim, and sizes; None if either is a scalar."""
+    shape, index = call["self"].shape, call["index"].shape
+    if not shape or len(index) != 1:
+        return None
+    axis = _axis(call)
+    sizes = {"s" if d == axis else f"n{d}": size for d, size in enumerate(shape)}
+    into: Dims = tuple((f,) for f in sizes)
+    return into, (*into[:axis], ("i",), *into[axis + 1 :]), {**sizes, "i": index[0]}
+
+
+@dataclass(frozen=True)
+class _Advanced:
+    """``self[indices]``: ``s<d>`` are indexed dims of self, ``n<d>`` the others, ``x<j>`` the indices' broadcast dims."""
+
+    own: Dims
+    indices: tuple[Dims, ...]
+    picked: Dims
+    sizes: dict[str, int]
+
+    @staticmethod
+    def of(call: OpCall) -> _Advanced | None:
+        """None for indices that are masks: how many elements they pick depends on values."""
+        shape, given = call["self"].shape, dict(_present(call["indices"]))
+        if not given or any(t.dtype in (torch.bool, torch.uint8) for t in given.values()):
+            return None
+        common = torch.broadcast_shapes(*(t.shape for t in given.values()))
+        names = [f"s{d}" if d in given else f"n{d}" for d in range(len(shape))]
+        index: Dims = tuple((f"x{j}",) for j in range(len(common)))
+        sizes = {**dict(zip(names, shape, strict=True)), **{f: n for (f,), n in zip(index, common, strict=True)}}
+        others: Dims = tuple((f,) for f in names if f.startswith("n"))
+        first, last = min(given), max(given)
+        # NumPy's rule, kept by PyTorch: picked dims stand where the indices stand together, else in front.
+        place = first if last - first + 1 == len(given) else 0
+        picked = (*others[:place], *index, *others[place:])
+        indices = tuple(_broadcast(t.shape, index, sizes) for t in given.values())
+        return _Advanced(tuple((f,) for f in names), indices, picked, sizes)
+
+    @property
+    def indexed(self) -> frozenset[str]:
+        return frozenset(f for f in self.sizes if f.startswith("s"))
+
+    @property
+    def index(self) -> tuple[str, ...]:
+        return tuple(f for f in self.sizes if f.startswith("x"))
+
+
+def _present(indices: Sequence[TensorType | None]) -> Iterable[tuple[int, TensorType]]:
+    return ((d, t) for d, t in enumerate(indices) if t is not None)
+
+
+def _broadcast(shape: tuple[int, ...], dims: Dims, sizes: Mapping[str, int]) -> Dims:
+    """The dims of a tensor that broadcasts to single-factor ``dims``: no factor where its size is another."""
+    last = dims[len(dims) - len(shape) :]
+    return tuple(dim if sizes[dim[0]] == size else () for dim, size in zip(last, shape, strict=True))
+
+
+@rule_for("aten.index.Tensor", "aten._unsafe_index.Tensor")
+def index(call: OpCall) -> Rule | None:
+    """``(self, indices...) -> self[indices]``."""
+    found = _Advanced.of(call)
+    if found is None:
+        return None
+    operands = (found.own, *found.indices)
+    return Rule(operands, (found.picked,), found.sizes, replicate=found.indexed, linear=_linear(call, 0))
+
+
+@rule_for("aten.index_put", "aten._unsafe_index_put")
+def index_put(call: OpCall) -> Rule | None:
+    """``(self, indices..., values) -> self`` with ``values`` put at, or summed into, ``self[indices]``."""
+    found = _Advanced.of(call)
+    if found is None:
+        return None
+    values = _broadcast(call["values"].shape, found.picked, found.sizes)
+    sums = bool(call["accumulate"])
+    return Rule(
+        (found.own, *found.indices, values),
+        (found.own,),
+        found.sizes,
+        reduce=dict.fromkeys(found.index, "sum") if sums else {},
+        replicate=found.indexed if sums else found.indexed | set(found.index),
+        linear=_linear(call, 0, len(found.indices) + 1),
+        lower=partial(_sum_into, found.index) if sums else None,
+    )

@@ -1,0 +1,121 @@
+"""Rules of normalisations and softmax: the dims over which they normalise stay whole, all others may be cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardc.dialects.aten.call import OpCall
+from shardc.dialects.aten.schema import position
+from shardc.dialects.aten.types import TensorType
+from shardc.dialects.rules.rule import Dim, Local, Rule, rule_for
+
+IN_GRADIENT = (frozenset({0}),)
+"""Gradients are linear in the gradient that they are given, always the first operand."""
+
+
+@rule_for("aten.native_layer_norm")
+def layer_norm(call: OpCall) -> Rule:
+    """``(input [n..., d...], weight [d...], bias [d...]) -> (out [n..., d...], mean [n..., 1...], rstd)``."""
+    return _layer_norm(call)
+
+
+@rule_for("aten.native_layer_norm_backward")
+def layer_norm_backward(call: OpCall) -> Rule:
+    """``(grad_out, input, mean, rstd, weight, bias)``; the gradients of weight and bias are sums over the outer dims."""
+    return _layer_norm(call, reduce="sum", linear=IN_GRADIENT)
+
+
+def _layer_norm(call: OpCall, reduce: str | None = None, linear: tuple[frozenset[int], ...] = ()) -> Rule:
+    shape, inner_shape = call["input"].shape, tuple(call["normalized_shape"])
+    outer = {f"n{i}": size for i, size in enumerate(shape[: len(shape) - len(inner_shape)])}
+    inner = {f"d{i}": size for i, size in enumerate(inner_shape)}
+
+    def dims(type_: TensorType | None) -> tuple[Dim, ...]:
+        if type_ is None:
+            return ()
+        if type_.shape == shape:
+            return tuple((f,) for f in (*outer, *inner))
+        if type_.shape == inner_shape:
+            return tuple((f,) for f in inner)
+        return (*((f,) for f in outer), *(() for _ in inner))
+
+    return Rule(
+        tuple(map(dims, call.tensors)),
+        tuple(map(dims, call.results)),
+        {**outer, **inner},
+        reduce=dict.fromkeys(outer, reduce) if reduce else {},
+        replicate=frozenset(inner),
+        linear=linear,
+    )
+
+
+def _group_sizes(call: OpCall) -> dict[str, int]:
+    """``n`` images, ``g`` groups of ``c`` channels, pixels ``x...``."""
+    batch, channels, *pixels = call["input"].shape
+    groups = call["group"]
+    return {"n": batch, "g": groups, "c": channels // groups, **{f"x{i}": size for i, size in enumerate(pixels)}}
+
+
+def _image(sizes: dict[str, int]) -> tuple[Dim, ...]:
+    return (("n",), ("g", "c"), *((f,) for f in sizes if f.startswith("x")))
+
+
+def _fewer_groups(local: Local) -> Sequence[Any]:
+    args, target = list(local.args), local.spec.target
+    args[position(target, "N")] = local.size("n")
+    args[position(target, "C")] = local.size("g") * local.size("c")
+    args[position(target, "group")] = local.size("g")
+    return local.emit(target, *args)
+
+
+@rule_for("aten.native_group_norm")
+def group_norm(call: OpCall) -> Rule:
+    """``(input [n, (g c), x...], weight, bias) -> (out, mean [n, g], rstd [n, g])``."""
+    sizes = _group_sizes(call)
+    image, channels, statistics = _image(sizes), (("g", "c"),), (("n",), ("g",))
+    return Rule(
+        (image, *(channels for _ in call.tensors[1:])),
+        (image, statistics, statistics),
+        sizes,
+        replicate=frozenset(sizes) - {"n", "g"},
+        lower=_fewer_groups,
+    )
+
+
+@rule_for("aten.native_group_norm_backward")
+def group_norm_backward(call: OpCall) -> Rule:
+    """``(grad_out, input, mean, rstd, weight) -> (grad_input, grad_weight, grad_bias)``."""
+    sizes = _group_sizes(call)
+    image, channels, statistics = _image(sizes), (("g", "c"),), (("n",), ("g",))
+    made = zip((image, channels, channels), call.results, strict=True)
+    return Rule(
+        (image, image, statistics, statistics, *(channels for _ in call.tensors[4:])),
+        tuple(dims if type_ is not None else () for dims, type_ in made),
+        sizes,
+        reduce={"n": "sum"},
+        replicate=frozenset(sizes) - {"n", "g"},
+        linear=IN_GRADIENT,
+        lower=_fewer_groups,
+    )
+
+
+@rule_for("aten._softmax", "aten._log_softmax")
+def softmax(call: OpCall) -> Rule:
+    """All dims but the normalised one may be cut."""
+    return _softmax(call, ())
+
+
+@rule_for("aten._softmax_backward_data", "aten._log_softmax_backward_data")
+def softmax_backward(call: OpCall) -> Rule:
+    """``(grad_output, output) -> grad_input``."""
+    return _softmax(call, IN_GRADIENT)
+
+
+def _softmax(call: OpCall, linear: tuple[frozenset[int], ...]) -> Rule:
+    sizes = {f"n{i}": size for i, size in enumerate(call.results[0].shape)}
+    dims: tuple[Dim, ...] = tuple((f,) for f in sizes)
+    whole = {f"n{call['dim'] % len(sizes)}"} if sizes else set()
+    return Rule(
+        tuple(dims for _ in call.tensors), (dims,), sizes, replicate=frozenset(whole), linear=linear
+    )

@@ -1,0 +1,192 @@
+"""Element by element: every dim of the result is a factor that all operands share, as far as they have the dim.
+
+Also :class:`Factors`, with which the other families name the factors of a rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from shardc.dialects.aten.call import OpCall
+from shardc.dialects.aten.types import TensorType
+from shardc.dialects.rules.rule import Dim, Lower, Rule, rule_for
+
+Sets = tuple[tuple[int, ...], ...]
+"""Linear sets: numbers of tensor operands."""
+
+
+@dataclass
+class Factors:
+    """The factors of one rule while it is made, named a, b, c, ... in order of first use."""
+
+    sizes: dict[str, int] = field(default_factory=dict)
+    replicate: set[str] = field(default_factory=set)
+    reduce: dict[str, str] = field(default_factory=dict)
+
+    def new(self, size: int) -> Dim:
+        """A dim that is one new factor; () for size 1."""
+        if size == 1:
+            return ()
+        turn, letter = divmod(len(self.sizes), 26)
+        name = chr(ord("a") + letter) + (str(turn) if turn else "")
+        self.sizes[name] = size
+        return (name,)
+
+    def whole(self, size: int) -> Dim:
+        """A dim that is one new factor which must not be cut."""
+        dim = self.new(size)
+        self.replicate.update(dim)
+        return dim
+
+    def shape(self, shape: Iterable[int]) -> tuple[Dim, ...]:
+        return tuple(self.new(size) for size in shape)
+
+    def rule(
+        self,
+        operands: Iterable[tuple[Dim, ...]],
+        results: Iterable[tuple[Dim, ...]],
+        linear: Iterable[Iterable[int]] = (),
+        lower: Lower | None = None,
+    ) -> Rule:
+        sets = tuple(frozenset(s) for s in linear)
+        return Rule(tuple(operands), tuple(results), self.sizes, self.reduce, frozenset(self.replicate), sets, lower)
+
+
+def floating(type_: TensorType) -> bool:
+    return type_.dtype.is_floating_point or type_.dtype.is_complex
+
+
+def linear_sets(call: OpCall, sets: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Those of ``sets`` that hold for the call's dtypes: sums are only kept apart in floating point."""
+    if not all(floating(r) for r in call.results if r is not None):
+        return []
+    return [s for s in sets if all(floating(call.tensors[i]) for i in s)]
+
+
+def broadcast(dims: tuple[Dim, ...], whole: tuple[int, ...], shape: tuple[int, ...]) -> tuple[Dim, ...]:
+    """The dims of an operand of ``shape`` that broadcasts to a tensor of shape ``whole`` with ``dims``."""
+    start = len(dims) - len(shape)
+    return tuple(dims[start + d] if size == whole[start + d] else () for d, size in enumerate(shape))
+
+
+def pointwise(call: OpCall, sets: Iterable[tuple[int, ...]] = (), lower: Lower | None = None) -> Rule:
+    """Operands broadcast to the results. Empty buffers (of ``log_sigmoid_forward`` off the CPU) have no factor."""
+    factors = Factors()
+    shape = call.results[0].shape
+    dims = factors.shape(shape)
+    operands = (broadcast(dims, shape, t.shape) for t in call.tensors)
+    results = (broadcast(dims, shape, r.shape) for r in call.results)
+    return factors.rule(operands, results, linear_sets(call, sets), lower)
+
+
+def _register(sets: Sets, names: str) -> None:
+    for name in names.split():
+        rule_for(f"aten.{name}")(lambda call: pointwise(call, sets))
+
+
+_register((), """
+    abs acos acosh angle asin asinh atan atanh bitwise_not ceil cos cosh deg2rad digamma erf erfc erfinv exp exp2
+    expm1 floor frac i0 isinf isnan isneginf isposinf lgamma log log10 log1p log2 logical_not logit nan_to_num polygamma
+    rad2deg reciprocal round round.decimals rsqrt sgn sigmoid sign signbit sin sinc sinh special_entr special_erfcx
+    special_i0e special_i1 special_i1e special_log_ndtr special_ndtri sqrt square tan tanh trunc
+    celu elu gelu hardshrink hardsigmoid hardswish hardtanh leaky_relu log_sigmoid_forward mish relu relu6 selu silu
+    softplus softshrink threshold _prelu_kernel
+    clamp clamp.Tensor clamp_max clamp_max.Tensor clamp_min clamp_min.Tensor
+    add.Scalar sub.Scalar rsub.Scalar
+    atan2 bitwise_and.Tensor bitwise_and.Scalar bitwise_left_shift.Tensor bitwise_left_shift.Tensor_Scalar
+    bitwise_or.Tensor bitwise_or.Scalar bitwise_right_shift.Tensor bitwise_right_shift.Tensor_Scalar bitwise_xor.Tensor
+    bitwise_xor.Scalar __and__.Tensor __and__.Scalar __or__.Tensor __or__.Scalar __xor__.Tensor __xor__.Scalar
+    __lshift__.Tensor __lshift__.Scalar __rshift__.Tensor __rshift__.Scalar
+    copysign.Tensor copysign.Scalar div.Tensor_mode div.Scalar_mode eq.Tensor eq.Scalar floor_divide
+    floor_divide.Scalar fmax fmin fmod.Tensor fmod.Scalar gcd ge.Tensor ge.Scalar gt.Tensor gt.Scalar heaviside hypot lcm
+    le.Tensor le.Scalar logaddexp logaddexp2 logical_and logical_or logical_xor lt.Tensor lt.Scalar max.other maximum
+    min.other minimum ne.Tensor ne.Scalar nextafter pow.Scalar pow.Tensor_Scalar pow.Tensor_Tensor
+    remainder.Tensor remainder.Scalar remainder.Scalar_Tensor special_xlog1py xlogy.Tensor xlogy.Scalar_Other
+    xlogy.Scalar_Self complex polar
+""")  # fmt: skip
+# Linear in the one operand, or in the first of several: the gradient of an activation's backward.
+_register(((0,),), """
+    neg positive real conj_physical mul.Scalar div.Scalar div.Tensor
+    elu_backward gelu_backward hardsigmoid_backward hardswish_backward hardtanh_backward leaky_relu_backward
+    log_sigmoid_backward logit_backward mish_backward native_dropout_backward sigmoid_backward silu_backward
+    softplus_backward tanh_backward threshold_backward hardshrink_backward softshrink_backward _prelu_kernel_backward
+    alias clone contiguous detach lift_fresh_copy lift_fresh _to_copy to.dtype
+""")  # fmt: skip
+_register(((0, 1),), "add.Tensor sub.Tensor rsub.Tensor lerp.Scalar lerp.Tensor addcdiv")
+_register(((0,), (1,)), "mul.Tensor")
+_register(((0, 1), (0, 2)), "addcmul")
+_register(((1, 2),), "where.self")
+_register(((0, 2),), "masked_fill.Tensor")
+_register(((1,),), "copy fill.Tensor")
+
+
+@rule_for("prims.convert_element_type")
+def convert_element_type(call: OpCall) -> Rule:
+    return pointwise(call, ((0,),))
+
+
+@rule_for("aten.where.ScalarOther", "aten.where.ScalarSelf")
+def where_scalar(call: OpCall) -> Rule:
+    """Linear in the tensor where the scalar is 0."""
+    scalar = call["other"] if call.target.endswith("Other") else call["self"]
+    return pointwise(call, ((1,),) if scalar == 0 else ())
+
+
+@rule_for("aten.masked_fill.Scalar")
+def masked_fill(call: OpCall) -> Rule:
+    return pointwise(call, ((0,),) if call["value"] == 0 else ())
+
+
+@rule_for("aten.glu", "aten.glu_backward")
+def glu(call: OpCall) -> Rule:
+    """The dim whose halves gate one another stays whole: ([a,b])->([a,c]) replicate={b,c}."""
+    factors = Factors()
+    half, full = (call.results[0], call["self"]) if call.target == "aten.glu" else (call["grad_output"], call["self"])
+    dim = call["dim"] % len(full.shape)
+    dims = factors.shape(n for d, n in enumerate(full.shape) if d != dim)
+    outer = (*dims[:dim], factors.whole(full.shape[dim]), *dims[dim:])
+    inner = (*dims[:dim], factors.whole(half.shape[dim]), *dims[dim:])
+    if call.target == "aten.glu":
+        return factors.rule((outer,), (inner,))
+    return factors.rule((inner, outer), (outer,), linear_sets(call, ((0,),)))
+
+
+# The foreach forms: sets name the arguments that are lists of tensors, which are partial all together.
+_FOREACH: dict[Sets, str] = {
+    (): """abs acos asin atan ceil clamp_max.List clamp_max.Scalar clamp_max.ScalarList clamp_min.List clamp_min.Scalar
+        clamp_min.ScalarList cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 maximum.List
+        maximum.Scalar maximum.ScalarList minimum.List minimum.Scalar minimum.ScalarList pow.List pow.Scalar pow.ScalarList
+        pow.ScalarAndTensor reciprocal round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc add.Scalar add.ScalarList
+        add.Tensor sub.Scalar sub.ScalarList""",
+    ((0,),): "neg mul.Scalar mul.ScalarList mul.Tensor div.Scalar div.ScalarList div.Tensor div.List",
+    ((0, 1),): "add.List sub.List lerp.List lerp.Scalar addcdiv.Scalar addcdiv.ScalarList addcdiv.Tensor",
+    ((0,), (1,)): "mul.List",
+    ((0, 1), (0, 2)): "addcmul.Scalar addcmul.ScalarList addcmul.Tensor",
+    ((1,),): "copy",
+}
+
+
+def foreach(call: OpCall, sets: Sets) -> Rule:
+    """Each place in the lists has its own factors; results do not depend on the others'. A lone tensor is a scalar."""
+    factors = Factors()
+    dims = [factors.shape(r.shape) for r in call.results]
+    operands: list[tuple[Dim, ...]] = []
+    members: list[range] = []
+    for arg in call.args:
+        if isinstance(arg, TensorType):
+            operands.append(tuple(factors.whole(size) for size in arg.shape))
+        elif isinstance(arg, tuple) and arg and isinstance(arg[0], TensorType):
+            members.append(range(len(operands), len(operands) + len(arg)))
+            operands += (broadcast(d, r.shape, t.shape) for d, r, t in zip(dims, call.results, arg, strict=True))
+    linear = [tuple(i for arg in s for i in members[arg]) for s in sets]
+    return factors.rule(operands, dims, linear_sets(call, linear))
+
+
+def _register_foreach() -> None:
+    for sets, names in _FOREACH.items():
+        for name in names.split():
+            rule_for(f"aten._foreach_{name}")(lambda call, sets=sets: foreach(call, sets))
+
+
+_register_foreach()

@@ -1,0 +1,222 @@
+"""Sharding rules as factor maps.
+
+A rule says of one call how the dims of its operands and results hang together, as an einsum does:
+``([i,k],[k,j])->([i,j]) reduce={k}``. From it follow propagation, partial results, local arguments and cost.
+The idea is Shardy's (OpenXLA, rfcs/2024-08 "sharding rules"); reductions, linearity and lowering are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib import import_module
+from math import prod
+from typing import Any, Protocol
+
+from shardc.dialects.aten.call import OpCall
+from shardc.dialects.aten.types import TensorType
+from shardc.dialects.dist.axis import Axis
+from shardc.dialects.dist.sharding import Axes, Sharding
+
+Dim = tuple[str, ...]
+"""The factors that make up a dim, the most major first; () for a dim of size 1 or one that no factor describes."""
+
+
+class Local(Protocol):
+    """One rank's version of a call, as a rule's ``lower`` sees it.
+
+    Tensors are opaque handles: MLIR values when a program is partitioned, real tensors when a rule is proved.
+    """
+
+    spec: OpCall
+    """The call on global shapes."""
+    args: tuple[Any, ...]
+    """Its arguments with this rank's tensors in place of the global ones."""
+    results: tuple[TensorType, ...]
+    """The types of this rank's results."""
+
+    def size(self, factor: str) -> int:
+        """How many of the factor's elements this rank has."""
+        ...
+
+    def ways(self, factor: str) -> int:
+        """How many ranks share the factor; 1 if it is whole."""
+        ...
+
+    def offset(self, factor: str, scale: int = 1, base: Any = 0) -> Any:
+        """``base + scale * (index of this rank's first element of the factor)``: an int, or a handle to one."""
+        ...
+
+    def emit(self, target: str, *args: Any) -> Any:
+        """Run or build one operator; all schema arguments in order (trailing ones may be left to their defaults)."""
+        ...
+
+
+Lower = Callable[[Local], Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How the dims of one call's tensors share factors.
+
+    - ``operands``/``results``: for each tensor, for each dim, its factors. A factor has one size everywhere.
+    - ``reduce``: factors that results may lack; a result without such a factor is partial over the axes that cut it.
+      Values are reductions ("sum", "max", "min").
+    - ``replicate``: factors that must stay whole.
+    - ``linear``: sets of operands in which the call is jointly linear: if exactly one set's operands are all partial
+      sums over an axis, so is every result.
+    - ``lower``: builds the local call where it is more than the same operator on local tensors.
+    """
+
+    operands: tuple[tuple[Dim, ...], ...]
+    results: tuple[tuple[Dim, ...], ...]
+    sizes: Mapping[str, int]
+    reduce: Mapping[str, str] = field(default_factory=dict)
+    replicate: frozenset[str] = frozenset()
+    linear: tuple[frozenset[int], ...] = ()
+    lower: Lower | None = None
+
+    @property
+    def factors(self) -> tuple[str, ...]:
+        """The factors that may be cut, in order of first use."""
+        return tuple(f for f in self.sizes if f not in self.replicate)
+
+    def __str__(self) -> str:
+        text = f"({_tensors(self.operands)})->({_tensors(self.results)})"
+        kinds = sorted(set(self.reduce.values()))
+        for kind in kinds:
+            name = "reduce" if kind == "sum" else f"reduce_{kind}"
+            text += f" {name}={{{','.join(f for f in self.sizes if self.reduce.get(f) == kind)}}}"
+        if self.replicate:
+            text += f" replicate={{{','.join(f for f in self.sizes if f in self.replicate)}}}"
+        return text
+
+
+def _tensors(tensors: tuple[tuple[Dim, ...], ...]) -> str:
+    dim = lambda d: "".join(d) if len(d) < 2 else f"({' '.join(d)})"  # noqa: E731
+    return ",".join("[" + ",".join(dim(d) or "1" for d in dims) + "]" for dims in tensors)
+
+
+Assignment = Mapping[str, Axes]
+"""Which axes cut which factor of one call."""
+
+
+def dims_under(dims: tuple[Dim, ...], assignment: Assignment) -> tuple[Axes, ...]:
+    """The axes of each dim of a tensor whose factors are cut as ``assignment`` says."""
+    return tuple(tuple(a for f in dim for a in assignment.get(f, ())) for dim in dims)
+
+
+def representable(dims: tuple[Dim, ...], assignment: Assignment, sizes: Mapping[str, int]) -> bool:
+    """Whether blocks of dims can say the cut: a factor may be cut only if those more major in its dim are cut whole."""
+    for dim in dims:
+        for major, minor in zip(dim, dim[1:], strict=False):
+            if assignment.get(minor) and _ways(assignment.get(major, ())) != sizes[major]:
+                return False
+    return True
+
+
+def _ways(axes: Axes) -> int:
+    return prod(a.size for a in axes)
+
+
+def operand_shardings(rule: Rule, assignment: Assignment) -> list[Sharding]:
+    """What the call needs of its operands under ``assignment``."""
+    return [Sharding(dims_under(dims, assignment)) for dims in rule.operands]
+
+
+def result_shardings(rule: Rule, assignment: Assignment) -> list[Sharding]:
+    """What the call makes under ``assignment``: dims, and partial terms of the reduced factors a result lacks."""
+    made = []
+    for dims in rule.results:
+        present = {f for dim in dims for f in dim}
+        partial = tuple(
+            (rule.reduce[f], axis) for f, axes in assignment.items() if f not in present and f in rule.reduce for axis in axes
+        )
+        made.append(Sharding(dims_under(dims, assignment)).with_partial(partial))
+    return made
+
+
+def factor_axes(dims: tuple[Dim, ...], sharding: Sharding, sizes: Mapping[str, int]) -> dict[str, Axes]:
+    """The other way round: which axes of a tensor's dims cut which factor.
+
+    Axes are dealt to a dim's factors in order; an axis that spans two factors is split into sub-axes where the sizes
+    allow. What fits no factor (an indivisible rest) is left out.
+    """
+    found: dict[str, Axes] = {}
+    for dim, axes in zip(dims, sharding.dims, strict=True):
+        rest = list(axes)
+        for f in dim:
+            taken, room = [], sizes[f]
+            while rest and room > 1:
+                axis = rest[0]
+                if room % axis.size == 0:
+                    taken.append(rest.pop(0))
+                    room //= axis.size
+                elif axis.size % room == 0:
+                    head, tail = axis.split(room)
+                    taken.append(head)
+                    rest[0] = tail
+                    room = 1
+                else:
+                    rest = []
+            if taken:
+                found[f] = tuple(taken)
+            if room > 1:
+                break
+    return found
+
+
+RuleFunction = Callable[[OpCall], Rule | None]
+_RULES: dict[str, RuleFunction] = {}
+# One module per family of operators; importing it registers its rules.
+FAMILIES = (
+    "attention", "convolution", "creation", "embedding", "indexing", "matmul", "normalization",
+    "pointwise", "pooling", "random", "reduction", "scan_sort", "views",
+)  # fmt: skip
+
+
+def rule_for(*targets: str) -> Callable[[RuleFunction], RuleFunction]:
+    """Register the decorated function as the rule of ``targets`` (``aten.mm``, ``aten.add.Tensor``).
+
+    The function gets the call and gives its rule, or None for arguments it does not cover.
+    """
+
+    def register(function: RuleFunction) -> RuleFunction:
+        for target in targets:
+            if target in _RULES:
+                raise ValueError(f"two rules for {target}")
+            _RULES[target] = function
+        return function
+
+    return register
+
+
+def load_rules() -> Mapping[str, RuleFunction]:
+    """Every registered rule by target."""
+    for family in FAMILIES:
+        import_module(f"shardc.dialects.rules.{family}")
+    return _RULES
+
+
+@lru_cache(maxsize=65536)
+def find_rule(call: OpCall) -> Rule | None:
+    """The rule of a call, None if there is none. Equal calls share one rule object."""
+    function = load_rules().get(call.target)
+    return function(call) if function else None
+
+
+def replicated_rule(call: OpCall) -> Rule:
+    """The rule of a call about which nothing is known: everything whole."""
+    sizes: dict[str, int] = {}
+
+    def name(tensor: TensorType) -> tuple[Dim, ...]:
+        dims = []
+        for size in tensor.shape:
+            sizes[f"r{len(sizes)}"] = size
+            dims.append((f"r{len(sizes) - 1}",))
+        return tuple(dims)
+
+    operands = tuple(name(t) for t in call.tensors)
+    results = tuple(name(t) for t in call.results)
+    return Rule(operands, results, sizes, replicate=frozenset(sizes))

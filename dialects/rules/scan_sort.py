@@ -1,0 +1,57 @@
+"""Rules of scans, sorts and searches: the dim along which they run stays whole, all others may be cut."""
+
+from __future__ import annotations
+
+from shardc.dialects.aten.call import OpCall
+from shardc.dialects.aten.types import TensorType
+from shardc.dialects.rules.rule import Dim, Rule, rule_for
+
+
+@rule_for("aten.cumprod", "aten.cummax", "aten.cummin", "aten.logcumsumexp")
+@rule_for("aten.sort", "aten.sort.stable", "aten.argsort", "aten.argsort.stable", "aten.topk")
+def along_dim(call: OpCall) -> Rule:
+    """``[n..., d] -> [n..., d]``; where ``topk`` leaves fewer, the result's dim is a factor ``k`` of its own."""
+    return _along_dim(call, ())
+
+
+@rule_for("aten.cumsum")
+def cumsum(call: OpCall) -> Rule:
+    """Linear, as long as it is a sum of floats."""
+    floats = all(t.dtype.is_floating_point for t in (*call.tensors, *call.results))
+    return _along_dim(call, (frozenset({0}),) if floats else ())
+
+
+def _along_dim(call: OpCall, linear: tuple[frozenset[int], ...]) -> Rule:
+    shape = call["self"].shape
+    place = call["dim"] % max(len(shape), 1)
+    sizes = {"d" if i == place else f"n{i}": size for i, size in enumerate(shape)}
+    operand: tuple[Dim, ...] = tuple((f,) for f in sizes)
+    made = operand
+    if shape and call.results[0].shape[place] != shape[place]:
+        sizes["k"] = call.results[0].shape[place]
+        made = tuple(("k",) if dim == ("d",) else dim for dim in operand)
+    whole = frozenset(sizes) & {"d", "k"}
+    return Rule((operand,), tuple(made for _ in call.results), sizes, replicate=whole, linear=linear)
+
+
+@rule_for("aten.searchsorted.Tensor")
+def searchsorted(call: OpCall) -> Rule:
+    """``(sorted_sequence [n..., s], self [n..., m]) -> [n..., m]``, or ``([s], [m...]) -> [m...]``."""
+    table, wanted, sizes = _search(call["sorted_sequence"], call["self"])
+    sorter = (table,) if call["sorter"] is not None else ()
+    return Rule((table, wanted, *sorter), (wanted,), sizes, replicate=frozenset({"s"}))
+
+
+@rule_for("aten.bucketize.Tensor")
+def bucketize(call: OpCall) -> Rule:
+    """``(self [m...], boundaries [s]) -> [m...]``."""
+    table, wanted, sizes = _search(call["boundaries"], call["self"])
+    return Rule((wanted, table), (wanted,), sizes, replicate=frozenset({"s"}))
+
+
+def _search(table: TensorType, wanted: TensorType) -> tuple[tuple[Dim, ...], tuple[Dim, ...], dict[str, int]]:
+    """Dims of the table and of the values looked for, each found on its own; rows go with rows, if there are rows."""
+    sizes = {f"m{i}": size for i, size in enumerate(wanted.shape)}
+    values: tuple[Dim, ...] = tuple((f,) for f in sizes)
+    rows = values[:-1] if len(table.shape) > 1 else ()
+    return (*rows, ("s",)), values, {**sizes, "s": table.shape[-1]}

@@ -1,0 +1,78 @@
+"""Which axes cut which factor of one call: the decision between what its tensors want."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shardc.dialects.dist.axis import Axis
+from shardc.dialects.dist.sharding import Axes, Sharding
+from shardc.dialects.rules.rule import Rule, factor_axes, representable
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What one tensor of a call wants: its sharding, the rounds in which axes came to it, and its size."""
+
+    sharding: Sharding
+    priorities: tuple[tuple[str, int], ...]
+    size_bytes: int
+
+
+def assign(rule: Rule, wishes: Sequence[Wish]) -> dict[str, Axes]:
+    """An assignment that every tensor of the call can represent.
+
+    An axis that two factors want goes to the one asked for in the earlier round; among equals to the one whose tensors
+    weigh more (moving the lighter one is cheaper), then to the first. Axes of one factor are taken in order.
+    """
+    tensors = rule.operands + rule.results
+    claims: dict[tuple[str, Axes], tuple[int, int, int]] = {}
+    for order, (dims, wish) in enumerate(zip(tensors, wishes, strict=True)):
+        rounds = dict(wish.priorities)
+        for f, axes in factor_axes(dims, wish.sharding, rule.sizes).items():
+            if f in rule.replicate:
+                continue
+            for end in range(1, len(axes) + 1):
+                key = (f, axes[:end])
+                priority = max(rounds.get(a.name, 0) for a in axes[:end])
+                old = claims.get(key, (priority, 0, order))
+                claims[key] = (min(old[0], priority), old[1] - wish.size_bytes, old[2])
+    chosen: dict[str, Axes] = {}
+    for f, axes in sorted(claims, key=lambda c: (claims[c][0], len(c[1]), claims[c][1], claims[c][2])):
+        if chosen.get(f, ()) != axes[:-1]:
+            continue
+        candidate = {**chosen, f: axes}
+        if _free(axes[-1], chosen) and all(representable(dims, candidate, rule.sizes) for dims in tensors):
+            chosen = candidate
+    return chosen
+
+
+def _free(axis: Axis, chosen: dict[str, Axes]) -> bool:
+    return not any(axis.overlaps(used) for axes in chosen.values() for used in axes)
+
+
+def assignment_of(rule: Rule, shardings: Sequence[Sharding]) -> dict[str, Axes]:
+    """The assignment behind the shardings that a call's operands and results have once reshards are explicit."""
+    found: dict[str, Axes] = {}
+    for dims, sharding in zip(rule.operands + rule.results, shardings, strict=True):
+        for f, axes in factor_axes(dims, sharding, rule.sizes).items():
+            if len(axes) > len(found.get(f, ())):
+                found[f] = axes
+    return found
+
+
+def passing(rule: Rule, operands: Sequence[Sharding], chosen: dict[str, Axes]) -> tuple[frozenset[int], Axes]:
+    """The operands that may stay partial sums through the call, and over which axes; empty if none may.
+
+    Those are the operands of one of the rule's linear sets, over the axes that all of them share and the call does not
+    use for anything else.
+    """
+    used = [a for axes in chosen.values() for a in axes]
+    for linear in rule.linear:
+        terms = [{a for r, a in operands[i].partial if r == "sum"} for i in linear]
+        shared = set.intersection(*terms) if terms else set()
+        shared = {a for a in shared if not any(a.overlaps(u) for u in used)}
+        if shared:
+            return linear, tuple(sorted(shared))
+    return frozenset(), ()
+

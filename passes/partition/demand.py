@@ -1,0 +1,134 @@
+"""What every use of every value needs: the decisions of level 2, before any reshard is placed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from torch_mlir import ir
+
+from shardc.dialects.dist.mesh import Mesh
+from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
+from shardc.dialects.rules.rule import operand_shardings, result_shardings
+from shardc.passes.partition.assign import Wish, assign, passing
+from shardc.passes.program import Node, Program
+
+RETURN = -1
+
+
+@dataclass
+class Demands:
+    """``made[v]`` is how a value's producer leaves it; ``uses[v]`` lists (node, operand, what that use needs).
+
+    The function's return counts as node ``RETURN`` with the result's position as operand.
+    """
+
+    made: list[Sharding]
+    uses: dict[int, list[tuple[int, int, Sharding]]] = field(default_factory=lambda: defaultdict(list))
+
+
+def edge_sharding(sharding: Sharding, mesh: Mesh) -> Sharding:
+    """How a value lies outside of the step: time axes are loops inside it, so they do not count."""
+    dims = tuple(tuple(a for a in dim if not mesh.is_time(a)) for dim in sharding.dims)
+    return Sharding(dims).normal()
+
+
+class DemandAnalysis:
+    """Walks a propagated program once, in order, and decides each call's assignment."""
+
+    def __init__(self, program: Program, codec: ShardingCodec, mesh: Mesh) -> None:
+        self._program = program
+        self._codec = codec
+        self._mesh = mesh
+        self._wanted: list[Sharding] = []
+        self._rounds: list[tuple[tuple[str, int], ...]] = []
+        self._returned = frozenset(program.returns)
+        self._memo: dict[object, tuple[dict[str, Axes], list[Sharding], list[Sharding]]] = {}
+
+    def run(self) -> Demands:
+        program = self._program
+        self._read_wishes()
+        demands = Demands([])
+        for position, value in enumerate(program.arguments):
+            demands.made.append(edge_sharding(self._wanted[value], self._mesh))
+            assert len(demands.made) == value + 1, f"argument {position} is not value {value}"
+        for number, node in enumerate(program.nodes):
+            self._decide(demands, number, node)
+        self._decide_returns(demands)
+        return demands
+
+    def _read_wishes(self) -> None:
+        program = self._program
+        for position in range(len(program.arguments)):
+            attribute = program.attribute(position, "dist.sharding")
+            rank = len(program.types[program.arguments[position]].shape)
+            self._wanted.append(self._codec.read(attribute) if attribute else Sharding.replicated(rank))
+            self._rounds.append(_rounds(program.attribute(position, "dist.priorities")))
+        for node in program.nodes:
+            attributes = node.op.attributes
+            known = "dist.shardings" in attributes
+            rounds = _rounds(attributes["dist.priorities"] if "dist.priorities" in attributes else None)
+            shardings = list(ir.ArrayAttr(attributes["dist.shardings"])) if known else [None] * len(node.results)
+            for value, attribute in zip(node.results, shardings, strict=True):
+                rank = len(program.types[value].shape)
+                self._wanted.append(self._codec.read(attribute) if attribute else Sharding.replicated(rank))
+                self._rounds.append(rounds)
+
+    def _decide(self, demands: Demands, number: int, node: Node) -> None:
+        made = demands.made
+        values = (*node.operands, *node.results)
+        key = (
+            id(node.rule),
+            tuple(self._wanted[v] for v in values),
+            tuple(self._rounds[v] for v in values),
+        )
+        found = self._memo.get(key)
+        if found is None:
+            sizes = [self._program.types[v].size_bytes for v in values]
+            wishes = [Wish(self._wanted[v], self._rounds[v], s) for v, s in zip(values, sizes, strict=True)]
+            chosen = assign(node.rule, wishes)
+            needs = [s.normal() for s in operand_shardings(node.rule, chosen)]
+            results = [s.normal() for s in result_shardings(node.rule, chosen)]
+            found = self._memo[key] = (chosen, needs, results)
+        chosen, needs, results = found
+        through, axes = self._passing(demands, node, chosen)
+        terms = tuple(("sum", a) for a in axes)
+        for position, (value, need) in enumerate(zip(node.operands, needs, strict=True)):
+            if position in through:
+                need = need.with_partial(terms).normal()
+            demands.uses[value].append((number, position, need))
+        for result in results:
+            made.append(result.with_partial((*result.partial, *terms)).normal() if terms else result)
+
+    def _passing(self, demands: Demands, node: Node, chosen: dict[str, Axes]) -> tuple[frozenset[int], Axes]:
+        """Partial sums stay partial through a call where that costs nothing: one user, no growth in bytes."""
+        if not node.rule.linear or not any(demands.made[v].partial for v in node.operands):
+            return frozenset(), ()
+        through, axes = passing(node.rule, [demands.made[v] for v in node.operands], chosen)
+        program = self._program
+        values = [node.operands[i] for i in through]
+        if any(len(program.users[v]) > 1 or v in self._returned for v in values):
+            return frozenset(), ()
+        largest = max((program.types[v].size_bytes for v in values), default=0)
+        if any(program.types[v].size_bytes > largest for v in node.results):
+            return frozenset(), ()
+        return through, axes
+
+    def _decide_returns(self, demands: Demands) -> None:
+        program = self._program
+        arguments = {program.argument_key(i): v for i, v in enumerate(program.arguments)}
+        for position, value in enumerate(program.returns):
+            key = program.result_key(position)
+            if key in arguments and key != ("", ""):
+                need = demands.made[arguments[key]]
+            else:
+                attribute = program.result_attribute(position, "dist.sharding")
+                rank = len(program.types[value].shape)
+                need = self._codec.read(attribute).normal() if attribute else Sharding.replicated(rank)
+            demands.uses[value].append((RETURN, position, need))
+
+
+def _rounds(attribute: ir.Attribute | None) -> tuple[tuple[str, int], ...]:
+    if attribute is None:
+        return ()
+    return tuple((named.name, named.attr.value) for named in ir.DictAttr(attribute))

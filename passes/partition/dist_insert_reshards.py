@@ -1,0 +1,205 @@
+"""``dist-insert-reshards``: an explicit ``dist.reshard`` between what a value is and what its user needs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch_mlir import ir
+
+from shardc.dialects.dist.mesh import Mesh, read_mesh
+from shardc.dialects.dist.sharding import Sharding, ShardingCodec
+from shardc.passes.base import Pass
+from shardc.passes.partition.demand import RETURN, DemandAnalysis, Demands
+from shardc.passes.program import Program, read_program
+
+Use = tuple[int, int]
+"""(node, operand position) of one use."""
+
+
+@dataclass(frozen=True)
+class DistInsertReshards(Pass):
+    """Decides how every call is cut and makes each change of layout a ``dist.reshard``.
+
+    Afterwards every operand's sharding is what its user's rule needs (the level-2 contract). Reshards of one value to
+    one layout are shared. Parameters that are stored in pieces (ZeRO-3) are gathered again in each phase; everything
+    else is kept from forward for backward.
+    """
+
+    name: ClassVar[str] = "dist-insert-reshards"
+
+    def run(self, module: ir.Module) -> None:
+        mesh = read_mesh(module)
+        program = read_program(module)
+        if mesh is None or program is None:
+            return
+        codec = ShardingCodec(module.context, mesh)
+        demands = DemandAnalysis(program, codec, mesh).run()
+        _Inserter(program, codec, mesh, demands).run()
+
+
+class _Inserter:
+    def __init__(self, program: Program, codec: ShardingCodec, mesh: Mesh, demands: Demands) -> None:
+        self._program = program
+        self._codec = codec
+        self._mesh = mesh
+        self._demands = demands
+        self._stored = _stored_parameters(program)
+
+    def run(self) -> None:
+        program, codec = self._program, self._codec
+        for number, node in enumerate(program.nodes):
+            made = [self._demands.made[v] for v in node.results]
+            node.op.attributes["dist.shardings"] = codec.array(made)
+            for name in ("dist.priorities", "dist.refine"):
+                if name in node.op.attributes:
+                    del node.op.attributes[name]
+        for value, uses in self._demands.uses.items():
+            for (need, _), group in self._groups(value, uses).items():
+                self._reshard(value, need, group)
+        self._write_edges()
+
+    def _groups(self, value: int, uses: list[tuple[int, int, Sharding]]) -> dict[tuple[Sharding, str], list[Use]]:
+        """The uses that need something else than what is there, by what they need and in which phase."""
+        made = self._demands.made[value]
+        groups: dict[tuple[Sharding, str], list[Use]] = defaultdict(list)
+        for node, position, need in uses:
+            if need != made:
+                again = value in self._stored and _grows(made, need)
+                groups[need, self._phase(node) if again else ""].append((node, position))
+        return groups
+
+    def _reshard(self, value: int, need: Sharding, uses: list[Use]) -> None:
+        program = self._program
+        made = self._demands.made[value]
+        first = min((n for n, _ in uses if n != RETURN), default=len(program.nodes))
+        place = self._place(value, made, need, first)
+        source = program.values[value]
+        location = source.owner.location if program.producer[value] >= 0 else self._op(first).location
+        op = ir.Operation.create(
+            "dist.reshard",
+            [source.type],
+            [source],
+            {"sharding": self._codec.write(need), "dist.shardings": self._codec.array([need])},
+            loc=location,
+            ip=place,
+        )
+        phase = self._op(first).attributes
+        if not _grows(made, need) and program.producer[value] >= 0:
+            phase = program.nodes[program.producer[value]].op.attributes
+        if "dist.phase" in phase:
+            op.attributes["dist.phase"] = phase["dist.phase"]
+        for node, position in uses:
+            if node == RETURN:
+                assert program.terminator is not None
+                program.terminator.operands[position] = op.result
+            else:
+                set_operand(program.nodes[node].op, position, op.result)
+
+    def _place(self, value: int, made: Sharding, need: Sharding, first: int) -> ir.InsertionPoint:
+        """What frees memory comes right after its producer; what takes memory right before its first use."""
+        producer = self._program.producer[value]
+        if producer >= 0 and not _grows(made, need):
+            return ir.InsertionPoint.after(self._program.nodes[producer].op)
+        return ir.InsertionPoint(self._op(first))
+
+    def _op(self, node: int) -> ir.Operation:
+        if node < len(self._program.nodes):
+            return self._program.nodes[node].op
+        assert self._program.terminator is not None
+        return self._program.terminator
+
+    def _phase(self, node: int) -> str:
+        attributes = self._op(node).attributes if node != RETURN else {}
+        return attributes["dist.phase"].value if "dist.phase" in attributes else ""
+
+    def _write_edges(self) -> None:
+        program, codec, context = self._program, self._codec, self._program.module.context
+        made = self._demands.made
+        arguments = [
+            {"dist.sharding": codec.write(made[v]), "dist.global_type": ir.TypeAttr.get(program.values[v].type)}
+            for v in program.arguments
+        ]
+        needs: dict[int, Sharding] = {}
+        for uses in self._demands.uses.values():
+            needs |= {position: need for node, position, need in uses if node == RETURN}
+        results = [
+            {"dist.sharding": codec.write(needs[i]), "dist.global_type": ir.TypeAttr.get(program.values[v].type)}
+            for i, v in enumerate(program.returns)
+        ]
+        for which, rows in (("arg_attrs", arguments), ("res_attrs", results)):
+            program.function.attributes[which] = merge_attributes(program.function, which, rows, context)
+
+
+def merge_attributes(
+    function: ir.Operation, which: str, rows: list[dict[str, ir.Attribute]], context: ir.Context
+) -> ir.ArrayAttr:
+    """A function's argument or result attributes with ``rows`` added, the passes' own annotations dropped."""
+    merged = []
+    for position, row in enumerate(rows):
+        old = ir.DictAttr(function.attributes[which][position]) if which in function.attributes else ()
+        kept = {n.name: n.attr for n in old if n.name not in ("dist.refine", "dist.priorities")}
+        merged.append(ir.DictAttr.get({**kept, **row}, context))
+    return ir.ArrayAttr.get(merged, context)
+
+
+def _grows(made: Sharding, need: Sharding) -> bool:
+    """Whether a device holds more after the reshard than before."""
+    ways = lambda s: [a.size for dim in s.dims for a in dim]  # noqa: E731
+    before, after = 1, 1
+    for size in ways(made):
+        before *= size
+    for size in ways(need):
+        after *= size
+    return after < before
+
+
+def _stored_parameters(program: Program) -> set[int]:
+    """Values that are a parameter's storage, cut in a later round (ZeRO-3), and views and casts of it."""
+    found = {
+        v
+        for i, v in enumerate(program.arguments)
+        if program.argument_key(i)[0] == "param" and program.attribute(i, "dist.priorities") is not None
+    }
+    for node in program.nodes:
+        if len(node.operands) == 1 and node.operands[0] in found and len(node.results) == 1:
+            found.add(node.results[0])
+    return found
+
+
+def set_operand(op: ir.Operation, position: int, new: ir.Value) -> None:
+    """Make the ``position``-th tensor that ``op`` reads be ``new``; tensors in lists count one by one.
+
+    A list may be shared with other ops, so it is built anew.
+    """
+    count = 0
+    for slot, operand in enumerate(op.operands):
+        if not _is_tensor_list(operand):
+            if _is_tensor(operand):
+                if count == position:
+                    op.operands[slot] = new
+                    return
+                count += 1
+            continue
+        members = list(operand.owner.operands)
+        tensors = [i for i, v in enumerate(members) if _is_tensor(v)]
+        if position < count + len(tensors):
+            members[tensors[position - count]] = new
+            old = operand.owner
+            fresh = ir.Operation.create(old.name, [operand.type], members, loc=old.location, ip=ir.InsertionPoint(op))
+            op.operands[slot] = fresh.result
+            if not list(old.results[0].uses):
+                old.erase()
+            return
+        count += len(tensors)
+    raise IndexError(position)
+
+
+def _is_tensor(value: ir.Value) -> bool:
+    return str(value.type).startswith("!torch.vtensor")
+
+
+def _is_tensor_list(value: ir.Value) -> bool:
+    owner = value.owner
+    return isinstance(owner, ir.Operation) and owner.name == "torch.prim.ListConstruct" and any(map(_is_tensor, owner.operands))

@@ -1,0 +1,141 @@
+"""``dist-partition``: from global shapes and explicit reshards (level 2) to one rank's program (level 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch_mlir import ir
+
+from shardc.dialects.aten.build import CallBuilder
+from shardc.dialects.aten.call import fill
+from shardc.dialects.aten.types import TensorType
+from shardc.dialects.dist.mesh import Mesh, read_mesh
+from shardc.dialects.dist.sharding import Sharding, ShardingCodec
+from shardc.passes.base import Pass
+from shardc.passes.partition.assign import assignment_of
+from shardc.passes.partition.local_call import MlirLocal
+from shardc.passes.partition.reshard_lower import ReshardLowering, plan_steps
+from shardc.passes.program import Node, Program, read_program
+
+KEPT = ("dist.phase", "dist.name")
+"""Op attributes that go over to the rank program."""
+
+
+@dataclass(frozen=True)
+class DistPartition(Pass):
+    """Rebuilds the step on local shapes: each call as its rule says, each reshard as the cheapest chain of collectives.
+
+    Time axes leave ``dist.slice``, ``dist.loop_reduce`` and ``dist.loop_stack`` ops behind, of which
+    ``dist-form-loops`` makes loops.
+    """
+
+    name: ClassVar[str] = "dist-partition"
+
+    def run(self, module: ir.Module) -> None:
+        mesh = read_mesh(module)
+        program = read_program(module)
+        if mesh is None or program is None:
+            return
+        _Partitioner(program, ShardingCodec(module.context, mesh), mesh).run()
+
+
+class _Partitioner:
+    def __init__(self, program: Program, codec: ShardingCodec, mesh: Mesh) -> None:
+        self._program = program
+        self._codec = codec
+        self._mesh = mesh
+        self._context = program.module.context
+        self._shardings: list[Sharding] = []
+        self._values: list[ir.Value] = []
+
+    def run(self) -> None:
+        self._read_shardings()
+        function, block = self._new_function()
+        self._builder = CallBuilder(block)
+        self._reshards = ReshardLowering(self._builder, self._codec, self._context)
+        self._values = list(block.arguments)
+        end = ir.InsertionPoint(block)
+        for node in self._program.nodes:
+            if node.op.name == "dist.reshard":
+                self._values.append(self._reshard(node, end))
+            elif node.op.name == "dist.constraint":
+                self._values.append(self._values[node.operands[0]])
+            else:
+                self._values.extend(self._call(node, end))
+        terminator = self._program.terminator
+        assert terminator is not None
+        ir.Operation.create(
+            "func.return", [], [self._values[v] for v in self._program.returns], loc=terminator.location, ip=end
+        )
+        self._program.function.erase()
+
+    def _read_shardings(self) -> None:
+        program, codec = self._program, self._codec
+        for position, value in enumerate(program.arguments):
+            attribute = program.attribute(position, "dist.sharding")
+            rank = len(program.types[value].shape)
+            self._shardings.append(codec.read(attribute) if attribute else Sharding.replicated(rank))
+        for node in program.nodes:
+            array = ir.ArrayAttr(node.op.attributes["dist.shardings"])
+            self._shardings.extend(codec.read(a) for a in array)
+
+    def _local(self, value: int) -> TensorType:
+        type_ = self._program.types[value]
+        return type_.with_shape(self._shardings[value].local_shape(type_.shape))
+
+    def _new_function(self) -> tuple[ir.Operation, ir.Block]:
+        program = self._program
+        old = program.function
+        inputs = [ir.Type.parse(str(self._local(v)), self._context) for v in program.arguments]
+        outputs = [ir.Type.parse(str(self._local(v)), self._context) for v in program.returns]
+        attributes = {n.name: n.attr for n in old.attributes}
+        attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, outputs, self._context))
+        function = ir.Operation.create(
+            "func.func", [], [], attributes, regions=1, loc=old.location, ip=ir.InsertionPoint(old)
+        )
+        locations = [a.location for a in program.block.arguments]
+        block = ir.Block.create_at_start(function.regions[0], inputs, locations)
+        return function, block
+
+    def _call(self, node: Node, ip: ir.InsertionPoint) -> list[ir.Value]:
+        shardings = [self._shardings[v] for v in (*node.operands, *node.results)]
+        assignment = assignment_of(node.rule, shardings)
+        operands = [self._values[v] for v in node.operands]
+        results = tuple(self._local(v) for v in node.results)
+        args = fill(node.spec.args, operands)
+        location = node.op.location
+        if node.rule.lower is None or not assignment:
+            op = self._builder.call(node.spec.target, args, results, location, ip)
+            made = list(op.results)
+        else:
+            call = (node.spec, node.rule, assignment)
+            local = MlirLocal(self._builder, self._codec, (location, ip), call, args, results)
+            made = list(node.rule.lower(local))
+        self._label(node, made)
+        return made
+
+    def _label(self, node: Node, made: list[ir.Value]) -> None:
+        op = made[0].owner
+        for name in (*KEPT, "dist.shardings"):
+            if name in node.op.attributes:
+                op.attributes[name] = node.op.attributes[name]
+        if "dist.phase" not in node.op.attributes:
+            return
+        for value in made[1:]:
+            value.owner.attributes["dist.phase"] = node.op.attributes["dist.phase"]
+
+    def _reshard(self, node: Node, ip: ir.InsertionPoint) -> ir.Value:
+        source = self._shardings[node.operands[0]]
+        type_ = self._program.types[node.results[0]]
+        attributes = node.op.attributes
+        target = self._codec.read(attributes["sharding"])
+        steps = plan_steps(source, target, type_.shape, self._mesh, reduce_first="dist.reduce_first" in attributes)
+        value = self._values[node.operands[0]]
+
+        def finish(op: ir.Operation) -> None:
+            for name in ("dist.phase", "dist.in_loop"):
+                if name in attributes:
+                    op.attributes[name] = attributes[name]
+
+        return self._reshards.build(value, type_, steps, source, node.op.location, ip, finish)

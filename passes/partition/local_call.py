@@ -1,0 +1,100 @@
+"""One rank's version of a call as MLIR: the :class:`~shardc.dialects.rules.rule.Local` that partitioning hands to rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import torch
+from torch_mlir import ir
+
+from shardc.dialects.aten.build import CallBuilder
+from shardc.dialects.aten.call import DEVICE, INT_VALUE, IntValue, OpCall, replace_leaves
+from shardc.dialects.aten.schema import overload, parameters
+from shardc.dialects.aten.types import TensorType, read_type
+from shardc.dialects.dist.sharding import Axes, ShardingCodec
+from shardc.dialects.rules.rule import Rule
+
+
+class MlirLocal:
+    """Builds a rule's local ops at one place of the rank program. Handles are SSA values."""
+
+    def __init__(
+        self,
+        builder: CallBuilder,
+        codec: ShardingCodec,
+        place: tuple[ir.Location, ir.InsertionPoint],
+        call: tuple[OpCall, Rule, dict[str, Axes]],
+        args: tuple[Any, ...],
+        results: tuple[TensorType, ...],
+    ) -> None:
+        self._builder = builder
+        self._codec = codec
+        self._loc, self._ip = place
+        self.spec, self._rule, self._assignment = call
+        self.args = args
+        self.results = results
+
+    def size(self, factor: str) -> int:
+        return self._rule.sizes[factor] // self.ways(factor)
+
+    def ways(self, factor: str) -> int:
+        return prod(a.size for a in self._assignment.get(factor, ()))
+
+    def offset(self, factor: str, scale: int = 1, base: Any = 0) -> Any:
+        axes = self._assignment.get(factor, ())
+        if not axes:
+            return base
+        i64 = ir.IntegerType.get_signless(64, self._ip.block.owner.context)
+        operands = [base] if isinstance(base, ir.Value) else []
+        attributes = {
+            "axes": self._codec.axes(axes),
+            "extent": ir.IntegerAttr.get(i64, self.size(factor)),
+            "scale": ir.IntegerAttr.get(i64, scale),
+            "base": ir.IntegerAttr.get(i64, 0 if operands else base),
+        }
+        op = ir.Operation.create(
+            "dist.offset", [self._builder.type("!torch.int")], operands, attributes, loc=self._loc, ip=self._ip
+        )
+        return op.result
+
+    def emit(self, target: str, *args: Any) -> Any:
+        full = with_defaults(target, args)
+        types = infer_types(target, replace_leaves(full, _leaf_type))
+        op = self._builder.call(target, full, types, self._loc, self._ip)
+        return op.results[0] if len(types) == 1 else tuple(op.results)
+
+
+def _leaf_type(leaf: Any) -> Any:
+    if not isinstance(leaf, ir.Value):
+        return leaf
+    return read_type(leaf.type) or INT_VALUE
+
+
+def with_defaults(target: str, args: Sequence[Any]) -> tuple[Any, ...]:
+    """``args`` in schema order, lists as tuples, the missing ones at their defaults (devices as the rank's own)."""
+    schema = overload(target)._schema.arguments
+    given = [tuple(a) if isinstance(a, list) else a for a in args]
+    rest = [DEVICE if "Device" in kind else a.default_value for a, (_, kind, _) in zip(schema, parameters(target), strict=True)]
+    return (*given, *(tuple(a) if isinstance(a, list) else a for a in rest[len(given) :]))
+
+
+@lru_cache(maxsize=65536)
+def infer_types(target: str, args: tuple[Any, ...]) -> tuple[TensorType, ...]:
+    """The result types of a call, by running its meta kernel. ``args`` hold types where tensors go."""
+
+    def meta(leaf: Any) -> Any:
+        if isinstance(leaf, TensorType):
+            return torch.empty(leaf.shape, dtype=leaf.dtype, device="meta")
+        if isinstance(leaf, IntValue):
+            return 0
+        return torch.device("meta") if leaf is DEVICE else leaf
+
+    filled = replace_leaves(args, meta)
+    positional = [a for a, (_, _, keyword) in zip(filled, parameters(target), strict=True) if not keyword]
+    named = {name: a for a, (name, _, keyword) in zip(filled, parameters(target), strict=True) if keyword}
+    made = overload(target)(*positional, **named)
+    tensors = made if isinstance(made, tuple | list) else (made,)
+    return tuple(TensorType(tuple(t.shape), t.dtype) for t in tensors)

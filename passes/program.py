@@ -1,0 +1,172 @@
+"""A step function as the passes see it: values by number, calls with their rules, who uses what.
+
+Reading MLIR through Python costs microseconds an access; a pass reads the function once into this and works on integers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch_mlir import ir
+
+from shardc.dialects.aten.call import Call, CallReader, OpCall, is_constant
+from shardc.dialects.aten.schema import UnknownOperator
+from shardc.dialects.aten.types import TensorType, read_type
+from shardc.dialects.rules.rule import Dim, Rule, find_rule, replicated_rule
+from shardc.diagnostics.base import remark
+
+STEP = "step"
+
+
+@dataclass(slots=True)
+class Node:
+    """One call, or one ``dist`` op that takes a value to a value of the same type."""
+
+    op: ir.Operation
+    spec: OpCall
+    rule: Rule
+    operands: list[int]
+    results: list[int]
+    known: bool = True
+    """Whether a rule was found; if not, everything about the call is replicated."""
+
+
+@dataclass
+class Program:
+    """The step function of a module."""
+
+    module: ir.Module
+    function: ir.Operation
+    block: ir.Block
+    values: list[ir.Value] = field(default_factory=list)
+    types: list[TensorType] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+    users: list[list[int]] = field(default_factory=list)
+    """For each value the numbers of the nodes that read it."""
+    producer: list[int] = field(default_factory=list)
+    """For each value the number of the node that makes it; -1 for arguments."""
+    arguments: list[int] = field(default_factory=list)
+    returns: list[int] = field(default_factory=list)
+    terminator: ir.Operation | None = None
+    index: dict[ir.Value, int] = field(default_factory=dict)
+
+    def attribute(self, argument: int, name: str) -> ir.Attribute | None:
+        """An argument's attribute."""
+        return _named(self.function, "arg_attrs", argument, name)
+
+    def result_attribute(self, result: int, name: str) -> ir.Attribute | None:
+        return _named(self.function, "res_attrs", result, name)
+
+    def argument_key(self, argument: int) -> tuple[str, str]:
+        """(role, name) of an argument; empty where the IR does not say."""
+        return _key(self.attribute(argument, "dist.role"), self.attribute(argument, "dist.name"))
+
+    def result_key(self, result: int) -> tuple[str, str]:
+        return _key(self.result_attribute(result, "dist.role"), self.result_attribute(result, "dist.name"))
+
+
+def _named(function: ir.Operation, which: str, position: int, name: str) -> ir.Attribute | None:
+    if which not in function.attributes:
+        return None
+    attributes = ir.DictAttr(function.attributes[which][position])
+    return attributes[name] if name in attributes else None
+
+
+def _key(role: ir.Attribute | None, name: ir.Attribute | None) -> tuple[str, str]:
+    return (role.value if role else "", name.value if name else "")
+
+
+def find_function(module: ir.Module) -> ir.Operation | None:
+    """The ``func.func`` called ``step``, else the first one."""
+    functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]
+    named = [f for f in functions if f.attributes["sym_name"].value == STEP]
+    return (named or functions or [None])[0]
+
+
+def read_program(module: ir.Module) -> Program | None:
+    """The step function of ``module``; None if it has no function."""
+    function = find_function(module)
+    if function is None:
+        return None
+    block = function.regions[0].blocks[0]
+    program = Program(module, function, block)
+    for argument in block.arguments:
+        program.arguments.append(_add_value(program, argument, -1))
+    reader = CallReader()
+    for op in block.operations:
+        op = op.operation
+        if op.name == "func.return":
+            program.terminator = op
+            program.returns = [program.index[v] for v in op.operands]
+        elif not is_constant(op):
+            _add_node(program, reader, op)
+    return program
+
+
+def _add_value(program: Program, value: ir.Value, producer: int) -> int:
+    number = len(program.values)
+    type_ = read_type(value.type)
+    if type_ is None:
+        raise TypeError(f"not a ranked value tensor: {value.type}")
+    program.values.append(value)
+    program.types.append(type_)
+    program.users.append([])
+    program.producer.append(producer)
+    program.index[value] = number
+    return number
+
+
+def _add_node(program: Program, reader: CallReader, op: ir.Operation) -> None:
+    call = _read_dist(op) if op.name.startswith("dist.") else reader.read(op)
+    rule, known = _rule(op, call.spec)
+    number = len(program.nodes)
+    operands = [program.index[v] for v in call.operands]
+    results = [_add_value(program, r, number) for r in op.results]
+    program.nodes.append(Node(op, call.spec, rule, operands, results, known))
+    for operand in operands:
+        if not program.users[operand] or program.users[operand][-1] != number:
+            program.users[operand].append(number)
+    if not known:
+        size = sum(t.size_bytes for t in call.spec.results)
+        remark(
+            "ReplicatedOp",
+            f"{call.spec.target} has no sharding rule, so every device computes all of it ({size:,} bytes of results)",
+            source_line(op.location),
+        )
+
+
+def _read_dist(op: ir.Operation) -> Call:
+    """``dist.constraint`` and ``dist.reshard``: a value in, the same value out."""
+    type_ = read_type(op.operands[0].type)
+    assert type_ is not None
+    return Call(op, OpCall(op.name, (type_,), (type_,)), [op.operands[0]])
+
+
+def _rule(op: ir.Operation, spec: OpCall) -> tuple[Rule, bool]:
+    if op.name.startswith("dist."):
+        return same_rule(spec.results[0]), True
+    try:
+        rule = find_rule(spec)
+    except UnknownOperator:
+        rule = None
+    return (rule, True) if rule is not None else (replicated_rule(spec), False)
+
+
+def same_rule(type_: TensorType) -> Rule:
+    """The rule of the identity: every dim of the operand is the same dim of the result."""
+    dims: tuple[Dim, ...] = tuple((f"i{d}",) if size > 1 else () for d, size in enumerate(type_.shape))
+    sizes = {f"i{d}": size for d, size in enumerate(type_.shape) if size > 1}
+    return Rule((dims,), (dims,), sizes, linear=(frozenset({0}),))
+
+
+def source_line(location: ir.Location) -> str | None:
+    """The innermost ``file:line`` of a location, None if it has none."""
+    if isinstance(location, ir.FileLineColLoc):
+        return f"{location.filename}:{location.start_line}"
+    if isinstance(location, ir.NameLoc):
+        return source_line(location.child_loc)
+    if isinstance(location, ir.CallSiteLoc):
+        return source_line(location.callee)
+    if isinstance(location, ir.FusedLoc):
+        return next((line for part in location.locations if (line := source_line(part))), None)
+    return None

@@ -1,0 +1,132 @@
+"""The shardings of every value while propagation runs, and where each came from."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from shardc.dialects.dist.sharding import Sharding
+from shardc.dialects.rules.rule import Rule
+from shardc.passes.program import Program, same_rule
+from shardc.passes.propagate.step import propagate_through
+
+
+class PropagationState:
+    """A sharding for each value of a program, driven to a fixed point by :meth:`run`.
+
+    ``origin[v]`` is where a value's sharding came from: the number of the node through which it arrived, or -1 if it was
+    set (or is still empty). ``priority[(v, axis name)]`` is the round in which a value took an axis.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._table: list[Sharding] = []
+        self._numbers: dict[Sharding, int] = {}
+        self._memo: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self._now = [self._number(_open(len(t.shape))) for t in program.types]
+        self.origin = [-1] * len(program.types)
+        self.priority: dict[tuple[int, str], int] = {}
+        self._links = _carried_values(program)
+        self._rules: list[Rule] = []
+        self._rule_numbers: dict[int, int] = {}
+        self._steps = self._make_steps()
+
+    def sharding(self, value: int) -> Sharding:
+        return self._table[self._now[value]]
+
+    def set(self, value: int, sharding: Sharding, priority: int = 0) -> None:
+        """Give a value a sharding from outside."""
+        self._note(value, sharding, priority)
+        self._now[value] = self._number(sharding)
+        self.origin[value] = -1
+
+    def snapshot(self) -> list[int]:
+        return list(self._now)
+
+    def restore(self, snapshot: list[int]) -> None:
+        self._now = snapshot
+
+    def run(self, changed: Iterable[int], priority: int = 0) -> list[int]:
+        """Propagate from ``changed`` values until nothing changes; the values that did, in order of change."""
+        touched: list[int] = []
+        queue = deque(dict.fromkeys(s for v in changed for s in self._steps_of[v]))
+        waiting = set(queue)
+        while queue:
+            step = queue.popleft()
+            waiting.discard(step)
+            rule, values, node = self._steps[step]
+            key = (rule, *(self._now[v] for v in values))
+            after = self._memo.get(key)
+            if after is None:
+                after = self._memo[key] = self._work_out(rule, key[1:])
+            if after == key[1:]:
+                continue
+            for value, old, new in zip(values, key[1:], after, strict=True):
+                if old == new or self._now[value] == new:
+                    continue
+                self._note(value, self._table[new], priority)
+                self._now[value] = new
+                self.origin[value] = node
+                touched.append(value)
+                for other in self._steps_of[value]:
+                    if other != step and other not in waiting:
+                        waiting.add(other)
+                        queue.append(other)
+        return touched
+
+    def _work_out(self, rule: int, numbers: tuple[int, ...]) -> tuple[int, ...]:
+        found = propagate_through(self._rules[rule], tuple(self._table[n] for n in numbers))
+        return tuple(self._number(s) for s in found)
+
+    def _number(self, sharding: Sharding) -> int:
+        number = self._numbers.get(sharding)
+        if number is None:
+            number = self._numbers[sharding] = len(self._table)
+            self._table.append(sharding)
+        return number
+
+    def _note(self, value: int, sharding: Sharding, priority: int) -> None:
+        if priority:
+            before = {a.name for a in self.sharding(value).used}
+            for axis in sharding.used:
+                if axis.name not in before:
+                    self.priority[value, axis.name] = priority
+
+    def _make_steps(self) -> list[tuple[int, tuple[int, ...], int]]:
+        """(rule, its values, node) for each call, and for each argument that comes back as a result."""
+        steps = [
+            (self._rule(node.rule), (*node.operands, *node.results), number)
+            for number, node in enumerate(self.program.nodes)
+        ]
+        same: dict[tuple[int, ...], Rule] = {}
+        for argument, result in self._links:
+            type_ = self.program.types[argument]
+            rule = same.setdefault(type_.shape, same_rule(type_))
+            steps.append((self._rule(rule), (argument, result), -1))
+        self._steps_of: list[list[int]] = [[] for _ in self.program.types]
+        for number, (_, values, _) in enumerate(steps):
+            for value in dict.fromkeys(values):
+                self._steps_of[value].append(number)
+        return steps
+
+    def _rule(self, rule: Rule) -> int:
+        number = self._rule_numbers.get(id(rule))
+        if number is None:
+            number = self._rule_numbers[id(rule)] = len(self._rules)
+            self._rules.append(rule)
+        return number
+
+
+def _open(rank: int) -> Sharding:
+    return Sharding(((),) * rank, (), (True,) * rank)
+
+
+def _carried_values(program: Program) -> list[tuple[int, int]]:
+    """(argument, result) pairs of the state that a step takes and gives back: the same role and name."""
+    arguments = {program.argument_key(i): value for i, value in enumerate(program.arguments)}
+    pairs = []
+    for position, value in enumerate(program.returns):
+        key = program.result_key(position)
+        if key in arguments and key != ("", "") and arguments[key] != value:
+            pairs.append((arguments[key], value))
+    return pairs

@@ -1,0 +1,58 @@
+"""Propagation through one call: pure, so that equal calls under equal shardings are worked out once."""
+
+from __future__ import annotations
+
+from shardc.dialects.dist.sharding import Axes, Sharding
+from shardc.dialects.rules.rule import Dim, Rule, factor_axes, representable
+
+
+def propagate_through(rule: Rule, shardings: tuple[Sharding, ...]) -> tuple[Sharding, ...]:
+    """The shardings of a call's tensors (operands, then results) after one exchange over its factors.
+
+    For each factor the longest list of axes that no tensor contradicts is offered to every tensor; a tensor takes what
+    its dim is open for, what it does not use elsewhere and what blocks can say.
+    """
+    tensors = rule.operands + rule.results
+    cuts = [factor_axes(dims, s, rule.sizes) for dims, s in zip(tensors, shardings, strict=True)]
+    offers = {f: offer for f in rule.factors if (offer := _agreed([c.get(f, ()) for c in cuts]))}
+    if not offers:
+        return shardings
+    return tuple(
+        _extend(dims, sharding, cut, offers, rule) for dims, sharding, cut in zip(tensors, shardings, cuts, strict=True)
+    )
+
+
+def _agreed(lists: list[Axes]) -> Axes:
+    """The longest list if all others are its beginnings; else what all that say anything have in common."""
+    longest = max(lists, key=len)
+    if all(longest[: len(axes)] == axes for axes in lists):
+        return longest
+    said = [axes for axes in lists if axes]
+    common = 0
+    while all(len(axes) > common for axes in said) and len({axes[common] for axes in said}) == 1:
+        common += 1
+    return said[0][:common]
+
+
+def _extend(
+    dims: tuple[Dim, ...], sharding: Sharding, cut: dict[str, Axes], offers: dict[str, Axes], rule: Rule
+) -> Sharding:
+    used = list(sharding.used)
+    changed = False
+    new = dict(cut)
+    for dim, is_open in zip(dims, sharding.open, strict=True):
+        if not is_open:
+            continue
+        for f in dim:
+            have, offer = new.get(f, ()), offers.get(f, ())
+            if offer[: len(have)] != have:
+                continue
+            for axis in offer[len(have) :]:
+                candidate = {**new, f: (*new.get(f, ()), axis)}
+                if any(axis.overlaps(u) for u in used) or not representable(dims, candidate, rule.sizes):
+                    break
+                new, changed = candidate, True
+                used.append(axis)
+    if not changed:
+        return sharding
+    return Sharding(tuple(tuple(a for f in dim for a in new.get(f, ())) for dim in dims), sharding.partial, sharding.open)

@@ -1,0 +1,16 @@
+"""Which passes there are. Adding one is a line here; its module is imported when it is first asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from shardc.passes.base import Pass
+
+PASSES: dict[str, str] = {}
+"""Pass name -> ``module:ClassName``."""
+
+
+def pass_class(name: str) -> type[Pass]:
+    """The class that ``name`` stands for. Raises KeyError for a name that is not in the registry."""
+    module, _, class_name = PASSES[name].partition(":")
+    return getattr(import_module(module), class_name)

@@ -1,0 +1,30 @@
+"""shardc: compiles one PyTorch step for any mesh. Importing this module imports neither torch nor MLIR."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shardc.driver.api import compile_step
+
+    __version__: str
+
+__all__ = ["__version__", "compile_step"]
+
+_LAZY = {"compile_step": "shardc.driver.api"}
+"""Public name -> the module that has it, imported at first use."""
+
+
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("shardc")
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'shardc' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

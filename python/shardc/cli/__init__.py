@@ -1,0 +1,50 @@
+"""The command line: ``shardc compile | run | check | explain | opt``.
+
+Exit codes: 0 success, 1 a check failed, 2 bad input, 3 an error inside shardc, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+
+from shardc.diagnostics.base import ShardcError
+
+INTERNAL_ERROR = 3
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and gives its exit code. No traceback reaches the user unless ``--debug`` is given."""
+    from shardc.cli.app import app
+
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in arguments
+    # Taken out here, so that it may stand before the command or after it.
+    arguments = [argument for argument in arguments if argument != "--debug"]
+    try:
+        app(args=arguments, prog_name="shardc")
+    except SystemExit as exit_:
+        return exit_.code if isinstance(exit_.code, int) else 0
+    except ShardcError as error:
+        return _report(error.render(), error.exit_code, debug)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:
+        return _report(_internal(error), INTERNAL_ERROR, debug)
+    return 0
+
+
+def _report(message: str, code: int, debug: bool) -> int:
+    if debug:
+        traceback.print_exc()
+    print(message, file=sys.stderr)
+    return code
+
+
+def _internal(error: Exception) -> str:
+    """One line, however long the error's own message is."""
+    notes = "".join(f" {note}" for note in getattr(error, "__notes__", ()))
+    text = (str(error).strip().splitlines() or [""])[0]
+    return f"internal error{notes}: {type(error).__name__}: {text} (run with --debug for the traceback)"

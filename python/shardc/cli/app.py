@@ -1,0 +1,58 @@
+"""The application that the commands hang on, and its global options."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from shardc.cli.check import check
+from shardc.cli.compile import compile_
+from shardc.cli.explain import explain
+from shardc.cli.opt import opt
+from shardc.cli.run import run
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    rich_markup_mode=None,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        import shardc
+
+        print(f"shardc {shardc.__version__}")
+        raise typer.Exit
+
+
+@app.callback(
+    epilog="Start with: shardc compile --help. Exit codes: 0 success, 1 a check failed, 2 bad input."
+)
+def _global_options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+    debug: Annotated[
+        bool,
+        typer.Option("--debug", help="Show the Python traceback of an error. May follow the command too."),
+    ] = False,
+) -> None:
+    """Compiles one PyTorch training step for any mesh of devices, and proves it equal to one device."""
+
+
+app.command("compile", short_help="Compile a training step for a mesh into a folder of rank programs.")(
+    compile_
+)
+app.command("run", short_help="Train with a compiled folder on processes of this machine.")(run)
+app.command("check", short_help="Prove a compiled folder equal to the single-device program.")(check)
+app.command("explain", short_help="Say where shardings came from, and what the collectives cost.")(explain)
+app.command(
+    "opt",
+    short_help="Run passes on MLIR and print what they leave.",
+    # Passes are given as flags, --dist-propagate, which typer does not know: they arrive among the arguments.
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": True},
+)(opt)

@@ -1,0 +1,62 @@
+"""``shardc compile``: from a script with a model to a folder with a program for each rank."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shardc.cli.mesh import parse_mesh
+from shardc.cli.progress import status
+
+TIME_AXIS = "micro_batch"
+"""Name of the time axis that ``--micro-batches`` cuts the batch along."""
+
+
+def compile_(
+    script: Annotated[
+        Path,
+        typer.Argument(
+            exists=True, dir_okay=False, help="Python file that defines the model, optimizer and batch."
+        ),
+    ],
+    mesh: Annotated[
+        str, typer.Option("--mesh", "-m", metavar="AXIS=SIZE,...", help="Axes of the mesh and their sizes.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder to write. Replaced only if shardc wrote it.")
+    ],
+    plan: Annotated[
+        str,
+        typer.Option(
+            help="What is sharded: a preset (data, zero1, zero2, zero3, tensor, sequence), a product of presets "
+            "over different axes (data*tensor), or a saved plan.json."
+        ),
+    ] = "data",
+    micro_batches: Annotated[
+        int, typer.Option(min=1, help="Cut each rank's batch into this many parts and accumulate gradients.")
+    ] = 1,
+    clip: Annotated[
+        float | None, typer.Option(min=0.0, help="Clip the gradients to this global norm.")
+    ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Prove the result equal to one device before writing it.")
+    ] = False,
+) -> None:
+    """Compile a whole training step for a mesh and write a folder with a program for each rank.
+
+    Needs no GPU and no second process. The folder runs with torch alone.
+
+    \b
+    Examples:
+      shardc compile examples/llama.py --mesh data=2,tensor=2 --plan 'data*tensor' -o out/
+      shardc compile examples/llama.py --mesh data=4 --plan zero3 --micro-batches 4 --clip 1.0 -o out/
+    """
+    axes = parse_mesh(mesh)
+    time_axes = {TIME_AXIS: micro_batches} if micro_batches > 1 else {}
+    with status(f"compiling {script.name}"):
+        from shardc.driver.compile import compile_script
+
+        report = compile_script(script, out, axes, time_axes, plan, {"clip": clip, "verify": verify})
+    print(report.render())

@@ -1,0 +1,35 @@
+"""``shardc run``: trains with a compiled folder on processes of this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def run(
+    folder: Annotated[
+        Path, typer.Argument(exists=True, file_okay=False, help="Folder that shardc compile wrote.")
+    ],
+    nproc: Annotated[
+        int, typer.Option("--nproc", "-n", min=1, help="Processes to start: the size of the mesh.")
+    ],
+    steps: Annotated[int, typer.Option(min=1, help="Training steps to run.")] = 10,
+    load: Annotated[
+        Path | None, typer.Option(exists=True, file_okay=False, help="Checkpoint folder to start from.")
+    ] = None,
+    save: Annotated[Path | None, typer.Option(help="Checkpoint folder to write at the end.")] = None,
+) -> None:
+    """Train with a compiled folder on processes of this machine, and print the loss of each step.
+
+    On a cluster, start the folder's own program with torchrun instead.
+
+    \b
+    Examples:
+      shardc run out/ --nproc 4 --steps 10
+      shardc run out/ --nproc 4 --load checkpoints/step10 --save checkpoints/step20
+    """
+    from shardc.driver.run import run_artefact
+
+    raise typer.Exit(run_artefact(folder, nproc, steps, {"load": load, "save": save}))

@@ -1,0 +1,90 @@
+"""What every message of shardc is made of: a name, what happened, where, and what to do about it.
+
+An error is a class with a docstring that says when it is raised, and a ``template`` and a ``hint`` whose
+``{fields}`` the raiser fills in. The command line prints these without a traceback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+
+class ShardcError(Exception):
+    """Base of every error that a user can cause. Subclasses set ``template`` and ``hint``.
+
+    ``where`` is the user's source line (``file:line``) or the name of the file or argument at fault.
+    ``exit_code`` is what the command line exits with: 2 for bad input, 1 for a check that failed.
+    """
+
+    template: ClassVar[str] = "{message}"
+    hint: ClassVar[str] = ""
+    exit_code: ClassVar[int] = 2
+
+    def __init__(self, *, where: str | None = None, **fields: object) -> None:
+        self.where = where
+        self.fields = fields
+        super().__init__(self.render())
+
+    def render(self) -> str:
+        """The whole message: ``Name: what`` and, each on its own line, where it is and what to do."""
+        lines = [f"{type(self).__name__}: {self.template.format(**self.fields)}"]
+        if self.where:
+            lines.append(f"  at: {self.where}")
+        if self.hint:
+            lines.append(f"  try: {self.hint.format(**self.fields)}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Remark:
+    """Something the user should know of that is not an error, such as an op that had to be replicated."""
+
+    name: str
+    message: str
+    where: str | None = None
+
+    def render(self) -> str:
+        return f"{self.name}: {self.message}" + (f" (at {self.where})" if self.where else "")
+
+
+@dataclass
+class Remarks:
+    """The remarks of one compile, in order, each said once."""
+
+    items: list[Remark] = field(default_factory=list)
+
+    def add(self, name: str, message: str, where: str | None = None) -> None:
+        remark = Remark(name, message, where)
+        if remark not in self.items:
+            self.items.append(remark)
+
+    def __iter__(self) -> Iterator[Remark]:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+
+_sink: ContextVar[Remarks | None] = ContextVar("shardc_remarks", default=None)
+
+
+@contextmanager
+def collect_remarks() -> Iterator[Remarks]:
+    """Remarks made inside the block are gathered in the :class:`Remarks` that it gives."""
+    remarks = Remarks()
+    token = _sink.set(remarks)
+    try:
+        yield remarks
+    finally:
+        _sink.reset(token)
+
+
+def remark(name: str, message: str, where: str | None = None) -> None:
+    """Tell the user something; kept by the innermost :func:`collect_remarks`, dropped if there is none."""
+    sink = _sink.get()
+    if sink is not None:
+        sink.add(name, message, where)

@@ -1,0 +1,104 @@
+"""Errors that tracing a training step can end in. Each names the op or object, the user's line and the way out."""
+
+from __future__ import annotations
+
+from shardc.diagnostics.base import ShardcError
+
+
+class TraceFailed(ShardcError):
+    """The step could not be turned into one graph, for a reason that has no class of its own here.
+
+    Fails: a forward that calls into NumPy, ``x.numpy()``. Works: the same computation with torch functions.
+    """
+
+    template = "the training step could not be traced: {reason}"
+    hint = "write this part of the model with out-of-place torch functions on tensors of fixed shape"
+
+
+class DataDependent(ShardcError):
+    """Python code reads the value of a traced tensor, or an op's output shape depends on values.
+
+    Fails: ``if x.sum() > 0: x = -x``. Works: ``x = torch.where(x.sum() > 0, -x, x)``.
+    """
+
+    template = "{op} needs the values of a tensor while the step is being traced, when there are only shapes"
+    hint = "choose with torch.where or a mask instead of Python's `if`, `.item()`, `nonzero` or boolean indexing"
+
+
+class UnsupportedRandomOp(ShardcError):
+    """A random op whose numbers can't be made from the step's seed, so that they would depend on the mesh.
+
+    Fails: ``torch.multinomial(p, 1)``. Works: ``(p / -torch.log(torch.rand_like(p))).argmax(-1)``.
+    """
+
+    template = "{op} draws random numbers in a way that cannot be tied to the step's seed{detail}"
+    hint = (
+        "use dropout, rand, randn, rand_like, randn_like, randint, randperm, bernoulli, uniform_, normal_ or "
+        "exponential_ without a generator, or pass the random numbers in with the batch"
+    )
+
+
+class UnsupportedOp(ShardcError):
+    """An op that writes to its inputs, or has no form in the torch dialect, was left in the graph.
+
+    Fails: ``torch.histc(x)`` written with ``out=``. Works: the form that returns its result.
+    """
+
+    template = "op {op} has no functional form that shardc can import: {reason}"
+    hint = "rewrite this line without the op, or wrap the op with torch.library.custom_op and no mutated arguments"
+
+
+class UnsupportedDtype(ShardcError):
+    """A tensor of the step has an element type that the torch dialect does not have."""
+
+    template = "{name} has dtype {dtype}, which shardc cannot import"
+    hint = "convert it to a float, integer, boolean or complex dtype before the step"
+
+
+class LossNotFound(ShardcError):
+    """The model's output is not a loss and has no ``.loss``, and no ``loss=`` was given.
+
+    Fails: ``compile_step(net, opt, (x, y))`` where ``net`` returns logits.
+    Works: ``compile_step(net, opt, (x,), loss=lambda out, batch: out.square().mean())``.
+    """
+
+    template = "there is no loss to differentiate: the model returned {output}"
+    hint = "pass loss=fn, called as fn(output, batch), or put the labels in the batch if the model computes its loss"
+
+
+class LossNotScalar(ShardcError):
+    """The loss is not one real floating-point number that depends on the parameters."""
+
+    template = "the loss must be one floating-point number that depends on the parameters, but it is {loss}"
+    hint = "reduce it with .mean() or .sum(), and compute it from the model's output without detaching it"
+
+
+class BatchUnsupported(ShardcError):
+    """The example batch holds no tensor, or something that is neither a tensor nor a plain Python value."""
+
+    template = "the example batch cannot be an input of the step: {reason}"
+    hint = "give the batch as a mapping, tuple or list of tensors (None, numbers and strings stay constant)"
+
+
+class OptimizerUnsupported(ShardcError):
+    """``optimizer.step()`` cannot be run on traced tensors. L-BFGS, which calls the model back, is one."""
+
+    template = "{optimizer}.step() cannot be traced: {reason}"
+    hint = "use an optimizer whose step() takes no closure and only does tensor arithmetic, such as AdamW or SGD"
+
+
+class OptimizerStateUnknown(ShardcError):
+    """What an optimizer's state is before its first step is not known to shardc.
+
+    Fails: a home-made optimizer that was never stepped. Works: the same after one eager ``optimizer.step()``.
+    """
+
+    template = "the initial value of {optimizer}'s state {state!r} is not known"
+    hint = "run one eager step first, so that optimizer.state exists, and keep numbers that change in it as tensors"
+
+
+class OptimizerParameterUnknown(ShardcError):
+    """The optimizer holds a tensor that is no parameter of the model (built before the model was copied, often)."""
+
+    template = "parameter {index} of group {group} of {optimizer} (shape {shape}) is not a parameter of the model"
+    hint = "build the optimizer from this model's parameters(), after the last .to() or copy that replaced them"

@@ -1,0 +1,54 @@
+"""Errors of the oracle: a program that could not be executed, or two programs that cannot be compared."""
+
+from __future__ import annotations
+
+from shardc.diagnostics.base import ShardcError
+
+
+class ExecutionFailed(ShardcError):
+    """An op of the program failed when it was run, or made something other than its type says.
+
+    Fails: a rank program whose ``torch.aten.view`` still asks for the global shape. Works: one with the local shape.
+    """
+
+    template = "{op} could not be executed: {reason}"
+    hint = "the program is wrong at this op: print it with `shardc opt` after each pass to see which pass made it so"
+    exit_code = 1
+
+
+class NoStep(ShardcError):
+    """The module has no function ``@step``: it is not a training step.
+
+    Fails: a file that holds a mesh alone. Works: a file written by ``shardc compile`` or ``shardc opt``.
+    """
+
+    template = "the module has no function @{function} that can be executed"
+    hint = "give a module with one `func.func @{function}` that has a body"
+
+
+class BadArguments(ShardcError):
+    """The step was given the wrong number of arguments or ranks, or tensors of another shape or dtype than its own."""
+
+    template = "{argument} of @step: {problem}"
+    hint = "pass one list of tensors for each argument of @step, with one tensor for each rank of the mesh"
+
+
+class MissingInput(ShardcError):
+    """An argument of the step was given no value.
+
+    Fails: inputs without ``("seed", "seed")``. Works: one tensor for each argument's (role, name).
+    """
+
+    template = "no value was given for the {role} {name!r}"
+    hint = "pass a tensor of shape {shape} for it; the nearest among those given: {nearest}"
+
+
+class ProgramsDiffer(ShardcError):
+    """Two programs that should be the same step have other arguments, results or layouts.
+
+    Fails: a rank program that lacks the updated ``layers.0.weight``. Works: one with every result of the global step.
+    """
+
+    template = "the rank program is not the same step as the global one: {problem}"
+    hint = "compile both from the same model and optimizer, with the same version of shardc"
+    exit_code = 1

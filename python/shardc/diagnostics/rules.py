@@ -1,0 +1,23 @@
+"""Errors of sharding rules: a rule that is missing, malformed or disproved by execution."""
+
+from __future__ import annotations
+
+from shardc.diagnostics.base import ShardcError
+
+
+class NoRuleToProve(ShardcError):
+    """A rule was to be proved of a call for which none is registered, or whose rule declines these arguments."""
+
+    template = "{op} has no sharding rule for these arguments: {args}"
+    hint = "register one with @rule_for({op!r}) in its family's module under dialects/rules/"
+
+
+class UnsoundRule(ShardcError):
+    """A rule says something false about its operator. Bad: ``([i],[i])->([])`` for ``dot``, which lacks ``reduce={i}``.
+
+    ``problem`` names the factor or result at fault and how far it is off.
+    """
+
+    template = "the rule of {op} is wrong: {problem}\n  rule: {rule}\n  cut:  {cut}"
+    hint = "mend the factors, reduce, replicate, linear or lower of the rule; the proof runs it on real tensors"
+    exit_code = 1

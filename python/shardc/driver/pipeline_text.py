@@ -1,0 +1,138 @@
+"""Reads the text of a pipeline, in MLIR's own syntax, into a tree.
+
+    dist-propagate{max-iterations=4 strategy=basic},canonicalize,func.func(cse,canonicalize)
+
+An element is a name, then its options in braces or its children in parentheses, or neither.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from shardc.diagnostics.cli import BadPipeline
+
+_NAME = re.compile(r"[A-Za-z_][\w.-]*")
+_CLOSING = {"{": "}", "[": "]", "(": ")"}
+
+
+@dataclass(frozen=True)
+class Element:
+    """One pass with the text between its braces, or one anchor op with the elements in its parentheses."""
+
+    name: str
+    options: str = ""
+    children: tuple[Element, ...] = ()
+
+    def __str__(self) -> str:
+        if self.children:
+            return f"{self.name}({','.join(map(str, self.children))})"
+        return f"{self.name}{{{self.options}}}" if self.options else self.name
+
+
+def parse_pipeline(text: str) -> tuple[Element, ...]:
+    """The elements of ``text``; an enclosing ``builtin.module(...)`` is taken off. Raises BadPipeline."""
+    reader = _Reader(text)
+    elements = reader.elements() if text.strip() else ()
+    reader.skip_space()
+    if reader.at < len(text):
+        reader.fail(f"a comma or the end should stand before {text[reader.at]!r}")
+    flat: list[Element] = []
+    for element in elements:
+        flat.extend(element.children if element.name == "builtin.module" else (element,))
+    return tuple(flat)
+
+
+def parse_options(text: str) -> dict[str, str]:
+    """``a=1 b='x y' c`` as ``{"a": "1", "b": "x y", "c": ""}``. Raises BadPipeline."""
+    options: dict[str, str] = {}
+    reader = _Reader(text)
+    while True:
+        reader.skip_space()
+        if reader.at == len(text):
+            return options
+        name = reader.name()
+        if name in options:
+            reader.fail(f"the option {name!r} stands twice")
+        options[name] = reader.value() if reader.take("=") else ""
+
+
+class _Reader:
+    """A cursor over the text. ``at`` is the offset of the next character."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+
+    def fail(self, problem: str) -> None:
+        raise BadPipeline(problem=problem, snippet=f"\n    {self.text}\n    {' ' * self.at}^")
+
+    def skip_space(self) -> None:
+        while self.at < len(self.text) and self.text[self.at].isspace():
+            self.at += 1
+
+    def take(self, character: str) -> bool:
+        if not self.text.startswith(character, self.at):
+            return False
+        self.at += 1
+        return True
+
+    def name(self) -> str:
+        match = _NAME.match(self.text, self.at)
+        if match is None:
+            self.fail("a name should stand here")
+        assert match is not None
+        self.at = match.end()
+        return match.group()
+
+    def elements(self) -> tuple[Element, ...]:
+        found = [self.element()]
+        while self.take(","):
+            found.append(self.element())
+        return tuple(found)
+
+    def element(self) -> Element:
+        self.skip_space()
+        name = self.name()
+        element = Element(name)
+        if self.text.startswith("{", self.at):
+            element = Element(name, options=self.balanced()[1:-1].strip())
+        elif self.take("("):
+            element = Element(name, children=self.elements())
+            if not self.take(")"):
+                self.fail("a closing parenthesis is missing")
+        self.skip_space()
+        return element
+
+    def value(self) -> str:
+        """An option's value, up to a space outside of brackets; quotes or braces around it are dropped."""
+        if self.at < len(self.text) and self.text[self.at] in "'\"":
+            end = self.text.find(self.text[self.at], self.at + 1)
+            if end < 0:
+                self.fail("a closing quote is missing")
+            value, self.at = self.text[self.at + 1 : end], end + 1
+            return value
+        if self.text.startswith("{", self.at):
+            return self.balanced()[1:-1]
+        start = self.at
+        while self.at < len(self.text) and not self.text[self.at].isspace():
+            if self.text[self.at] in _CLOSING:
+                self.balanced()
+            else:
+                self.at += 1
+        return self.text[start : self.at]
+
+    def balanced(self) -> str:
+        """The text from the bracket at the cursor to the one that closes it, both included."""
+        start, open_brackets = self.at, []
+        for offset in range(start, len(self.text)):
+            character = self.text[offset]
+            if character in _CLOSING:
+                open_brackets.append(_CLOSING[character])
+            elif open_brackets and character == open_brackets[-1]:
+                open_brackets.pop()
+                if not open_brackets:
+                    self.at = offset + 1
+                    return self.text[start : self.at]
+        self.fail(f"this {self.text[start]!r} is never closed")
+        raise AssertionError

@@ -1,0 +1,102 @@
+"""``F.scaled_dot_product_attention`` as one op, ``shardc::attention``, or as plain ops where that op does not apply."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+import shardc.runtime.attention  # noqa: F401  (registers shardc::attention)
+from shardc.frontend.random import RandomStream
+
+
+def scaled_dot_product_attention(
+    stream: RandomStream,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """Same arguments and result as torch's; query [..., H, Sq, D], key [..., Hkv, Sk, D], value [..., Hkv, Sk, Dv].
+
+    Dropout on the probabilities and masks that need a gradient (a learned position bias) take plain ops.
+    """
+    scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
+    batch = query.shape[:-3] if query.dim() > 3 else query.shape[:-2]
+    q, k, v = (_four_dims(t) for t in (query, key, value))
+    mask = _mask_four_dims(attn_mask, query)
+    k, v = (_broadcast_batch(t, q, enable_gqa) for t in (k, v))
+    if dropout_p > 0.0 or (mask is not None and mask.requires_grad):
+        out = _plain_attention(stream, q, k, v, mask, dropout_p, is_causal, scale)
+    else:
+        out, _ = torch.ops.shardc.attention(q, k, v, mask, is_causal, scale)
+    return out.reshape(*batch, *out.shape[1 if query.dim() > 3 else 2 :])
+
+
+def _four_dims(tensor: torch.Tensor) -> torch.Tensor:
+    """[..., S, D] as [B, H, S, D]; the heads of a 3-D tensor are its batch, each with one head."""
+    if tensor.dim() == 4:
+        return tensor
+    if tensor.dim() > 4:
+        return tensor.flatten(0, -4)
+    return tensor[None, None] if tensor.dim() == 2 else tensor.unsqueeze(1)
+
+
+def _mask_four_dims(mask: torch.Tensor | None, query: torch.Tensor) -> torch.Tensor | None:
+    if mask is None or mask.dim() == 4 == query.dim():
+        return mask
+    if mask.dim() <= 2:
+        return mask[(None,) * (4 - mask.dim())]
+    if query.dim() <= 3:
+        return mask.unsqueeze(1)
+    return mask.expand(*query.shape[:-2], *mask.shape[-2:]).flatten(0, -4) if query.dim() > 4 else mask[None]
+
+
+def _broadcast_batch(tensor: torch.Tensor, query: torch.Tensor, grouped: bool) -> torch.Tensor:
+    heads = tensor.shape[1] if grouped else query.shape[1]
+    return tensor.expand(query.shape[0], heads, *tensor.shape[2:])
+
+
+def _plain_attention(
+    stream: RandomStream,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor | None,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float,
+) -> torch.Tensor:
+    """softmax(q k^T scale + mask) v in f32 or wider, as torch's math kernel computes it; masked-out rows give 0."""
+    wide = torch.promote_types(q.dtype, torch.float32)
+    groups = q.shape[1] // k.shape[1]
+    k, v = (_repeat_heads(t, groups).to(wide) for t in (k, v))
+    scores = torch.matmul(q.to(wide) * scale, k.transpose(-2, -1))
+    if is_causal:
+        rows = torch.arange(scores.shape[-2], device=q.device).unsqueeze(-1)
+        scores = scores.masked_fill(torch.arange(scores.shape[-1], device=q.device) > rows, -math.inf)
+    empty_rows = None
+    if mask is not None:
+        is_bool = mask.dtype == torch.bool
+        scores = scores.masked_fill(mask.logical_not(), -math.inf) if is_bool else scores + mask
+        kept = mask if is_bool else mask.detach() > -math.inf
+        empty_rows = kept.any(-1, keepdim=True).logical_not()
+        scores = scores.masked_fill(empty_rows, 0.0)
+    probabilities = torch.softmax(scores, -1)
+    if empty_rows is not None:
+        probabilities = probabilities.masked_fill(empty_rows, 0.0)
+    if dropout_p > 0.0:
+        kept_scale = 0.0 if dropout_p == 1 else 1.0 / (1.0 - dropout_p)
+        probabilities = probabilities * ((stream.uniform(scores.shape) >= dropout_p).to(wide) * kept_scale)
+    return torch.matmul(probabilities, v).to(q.dtype)
+
+
+def _repeat_heads(tensor: torch.Tensor, groups: int) -> torch.Tensor:
+    if groups == 1:
+        return tensor
+    batch, heads, length, dim = tensor.shape
+    return tensor.unsqueeze(2).expand(batch, heads, groups, length, dim).reshape(batch, heads * groups, length, dim)

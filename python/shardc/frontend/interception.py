@@ -1,0 +1,57 @@
+"""Replaces, while a model is traced, the torch functions whose meaning must not depend on device or mesh.
+
+Random functions become counter-based ones and attention one op of our own. Python functions of
+``torch.nn.functional`` are entered with the mode still active, so that what they call is seen as well
+(``multi_head_attention_forward`` calls both).
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
+
+from shardc.frontend.attention import scaled_dot_product_attention
+from shardc.frontend.random import RANDOM_FUNCTIONS, RandomStream
+
+
+class Interception(TorchFunctionMode):
+    """Active during forward and backward of a trace; draws all random numbers from ``stream``."""
+
+    def __init__(self, stream: RandomStream) -> None:
+        super().__init__()
+        self.stream = stream
+
+    def __torch_function__(self, func: Any, types_: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        if func is F.scaled_dot_product_attention:
+            return scaled_dot_product_attention(self.stream, *args, **kwargs)
+        random = RANDOM_FUNCTIONS.get(func)
+        if random is not None:
+            return random(self.stream, *args, **kwargs)
+        if isinstance(func, types.FunctionType) and func.__module__ == "torch.nn.functional":
+            with self:
+                return _without_override_check(func)(*args, **kwargs)
+        return func(*args, **kwargs)
+
+
+@functools.cache
+def _without_override_check(func: types.FunctionType) -> types.FunctionType:
+    """The same function, but it does not hand itself to the active mode once more."""
+    unchecked = {
+        name: _false
+        for name in ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+    }
+    copy = types.FunctionType(
+        func.__code__, {**func.__globals__, **unchecked}, func.__name__, func.__defaults__, func.__closure__
+    )
+    copy.__kwdefaults__ = func.__kwdefaults__
+    return copy
+
+
+def _false(*args: Any) -> bool:
+    return False

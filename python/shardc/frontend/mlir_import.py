@@ -1,0 +1,117 @@
+"""Imports a finished step graph into the torch dialect: one function ``@step`` at level 1 of the design."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch.fx import Node
+from torch_mlir import ir
+from torch_mlir.dialects import torch as torch_dialect
+from torch_mlir.extras.fx_importer import FxImporter, GraphNodeImporter
+from torch_mlir.passmanager import PassManager
+
+from shardc.diagnostics.frontend import UnsupportedDtype, UnsupportedOp
+from shardc.frontend.cleanup import where_of
+from shardc.frontend.graph_io import GRADIENT, PARAMETER, StepGraph
+from shardc.frontend.recorder import FRAMES, PHASE, Frames
+from shardc.frontend.spec import TensorSpec
+
+FUNCTION = "step"
+
+
+def import_step(step: StepGraph, context: ir.Context | None = None) -> ir.Module:
+    """The module with ``func.func @step``, verified. Raises UnsupportedDtype and UnsupportedOp."""
+    context = context or ir.Context()
+    torch_dialect.register_dialect(context)
+    for spec in step.arguments:
+        _check_dtype(spec)
+    importer = FxImporter(context=context, config_check=False, graph_node_importer_cls=_StepImporter)
+    function = importer.import_stateless_graph(step.module.graph, func_name=FUNCTION)
+    with context:
+        function.attributes["arg_attrs"] = _attributes(step.arguments)
+        function.attributes["res_attrs"] = _attributes(step.results)
+        # Each call brings constants of its own; shared, they are a third of the ops fewer.
+        PassManager.parse("builtin.module(cse)").run(importer.module.operation)
+    importer.module.operation.verify()
+    return importer.module
+
+
+class _StepImporter(GraphNodeImporter):
+    """Sets ``dist.phase``, ``dist.name`` and the user's location on the ops of each node."""
+
+    __slots__ = ["_locations", "_phases"]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._locations: dict[tuple[Frames, str | None], ir.Location] = {}
+        self._phases: dict[str, ir.Attribute] = {}
+
+    def import_nodes(self, nodes: Iterable[Node], **_: Any) -> None:
+        nodes = list(nodes)
+        location = self._location(next(n for n in reversed(nodes) if FRAMES in n.meta))
+        with ir.InsertionPoint(self._b):
+            for index, node in enumerate(nodes):
+                if node.op == "placeholder":
+                    self.bind_node_value(node, self._b.arguments[index])
+                elif node.op == "output":
+                    self._return(node, location)
+                elif isinstance(node.target, torch._ops.OpOverload):
+                    self._import_op(node)
+                else:
+                    self._import_getitem(self._location(node), node)
+
+    def _import_op(self, node: Node) -> None:
+        try:
+            self._import_torch_op_overload(self._location(node), node)
+        except (NotImplementedError, TypeError, RuntimeError, AssertionError) as error:
+            raise UnsupportedOp(op=str(node.target), reason=str(error), where=where_of(node)) from error
+        op = self.resolve_node_value(node).owner
+        op.attributes["dist.phase"] = self._phase(node.meta[PHASE])
+        gradients = _gradients(node)
+        if gradients:
+            op.attributes["dist.name"] = ir.StringAttr.get(",".join(gradients), self._c)
+
+    def _return(self, node: Node, location: ir.Location) -> None:
+        operands = [self.resolve_node_value(value) for value in node.args[0]]
+        ir.Operation.create("func.return", operands=operands, loc=location)
+
+    def _phase(self, phase: str) -> ir.Attribute:
+        if phase not in self._phases:
+            self._phases[phase] = ir.StringAttr.get(phase, self._c)
+        return self._phases[phase]
+
+    def _location(self, node: Node) -> ir.Location:
+        """The user's lines as a call site chain; for the optimizer, under the name of the parameter."""
+        frames, parameter = node.meta[FRAMES], node.meta.get(PARAMETER)
+        known = self._locations.get((frames, parameter))
+        if known is None:
+            lines = [ir.Location.file(name, line, 0, context=self._c) for name, line in frames]
+            known = ir.Location.callsite(lines[0], lines[1:], context=self._c) if lines[1:] else lines[0]
+            if parameter is not None:
+                known = ir.Location.name(parameter, known, context=self._c)
+            self._locations[(frames, parameter)] = known
+        return known
+
+
+def _gradients(node: Node) -> list[str]:
+    names = [f"grad:{name}" for name in node.meta.get(GRADIENT, ())]
+    if isinstance(node.meta["val"], (tuple, list)):
+        for user in node.users:
+            names += [f"grad:{name}#{user.args[1]}" for name in user.meta.get(GRADIENT, ())]
+    return names
+
+
+def _attributes(specs: list[TensorSpec]) -> ir.Attribute:
+    return ir.ArrayAttr.get([
+        ir.DictAttr.get({"dist.name": ir.StringAttr.get(spec.name), "dist.role": ir.StringAttr.get(spec.role)})
+        for spec in specs
+    ])
+
+
+def _check_dtype(spec: TensorSpec) -> None:
+    if spec.dtype in (torch.uint16, torch.uint32, torch.uint64) or spec.dtype.is_complex:
+        return
+    if spec.dtype.itemsize == 0:
+        raise UnsupportedDtype(name=spec.name, dtype=spec.dtype, where=f"argument {spec.name}")

@@ -1,0 +1,60 @@
+"""A module's parameters and buffers under their canonical names, and a guard that puts a module back as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+
+@dataclass(frozen=True)
+class ModelState:
+    """Parameters and buffers, each once, by first name; ``tied`` maps every further name to the first."""
+
+    params: dict[str, torch.nn.Parameter]
+    buffers: dict[str, torch.Tensor]
+    tied: dict[str, str]
+
+
+def model_state(model: torch.nn.Module) -> ModelState:
+    """Reads a module's state; tensors that stand under several names are listed under the first."""
+    params, tied_params = _unique(model.named_parameters(remove_duplicate=False))
+    buffers, tied_buffers = _unique(model.named_buffers(remove_duplicate=False))
+    return ModelState(params, buffers, {**tied_params, **tied_buffers})
+
+
+def has_storage(tensor: torch.Tensor) -> bool:
+    """False for tensors that have a shape only: on the meta device, or fake."""
+    return not tensor.is_meta and not isinstance(tensor, FakeTensor)
+
+
+@contextmanager
+def unchanged(model: torch.nn.Module) -> Iterator[None]:
+    """Restores every attribute that the forward of ``model`` or of a submodule sets on ``self`` meanwhile."""
+    saved = [(module, dict(module.__dict__)) for module in model.modules()]
+    registries = ("_parameters", "_buffers", "_modules")
+    inner = [(d[key], dict(d[key])) for _, d in saved for key in registries]
+    try:
+        yield
+    finally:
+        for module, attributes in saved:
+            module.__dict__.clear()
+            module.__dict__.update(attributes)
+        for registry, content in inner:
+            registry.clear()
+            registry.update(content)
+
+
+def _unique(named: Iterator[tuple[str, torch.Tensor]]) -> tuple[dict, dict[str, str]]:
+    first: dict[int, str] = {}
+    unique, tied = {}, {}
+    for name, tensor in named:
+        canonical = first.setdefault(id(tensor), name)
+        if canonical == name:
+            unique[name] = tensor
+        else:
+            tied[name] = canonical
+    return unique, tied

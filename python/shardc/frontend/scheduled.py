@@ -1,0 +1,101 @@
+"""Numbers of a param group that stay inputs of the step while ``optimizer.step()`` is traced.
+
+A ``ScheduledFloat`` compares like the number that it holds now, so ``if momentum != 0`` takes the branch that it takes
+today, and computes like the 0-d tensor that it carries, so whatever is computed from it follows a scheduler.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+
+class ScheduledFloat(float):
+    """A float with a 0-d tensor of the same value. Arithmetic gives the same kind, or a tensor if one is involved."""
+
+    tensor: torch.Tensor
+
+    def __new__(cls, value: float, tensor: torch.Tensor) -> ScheduledFloat:
+        self = super().__new__(cls, value)
+        self.tensor = tensor
+        # Optimizers compute `1 - beta` anew for every parameter; one node of the graph is enough.
+        self._memo = {}
+        return self
+
+    def __neg__(self) -> ScheduledFloat:
+        return self._once("neg", None, lambda: ScheduledFloat(-float(self), -self.tensor))
+
+    def __pos__(self) -> ScheduledFloat:
+        return self
+
+    def cast(self, dtype: torch.dtype) -> torch.Tensor:
+        """The tensor in another dtype, for ops that do not promote."""
+        return self._once("cast", dtype, lambda: self.tensor.to(dtype))
+
+    def _once(self, name: str, other: Any, make: Callable[[], Any]) -> Any:
+        key = (name, id(other) if isinstance(other, ScheduledFloat) else other)
+        if key not in self._memo:
+            # The entry holds `other` too, so that its id is not given to another object.
+            self._memo[key] = (make(), other)
+        return self._memo[key][0]
+
+
+def _arithmetic(name: str, compute: Callable[[Any, Any], Any], reflected: bool) -> Callable[[Any, Any], Any]:
+    ordered = (lambda a, b: compute(b, a)) if reflected else compute
+
+    def method(self: ScheduledFloat, other: Any) -> Any:
+        if isinstance(other, torch.Tensor):
+            return ordered(self.tensor, other)
+        if not isinstance(other, (int, float)):
+            return NotImplemented
+        right = other.tensor if isinstance(other, ScheduledFloat) else other
+        value = float(other)
+        return self._once(
+            name, other, lambda: ScheduledFloat(ordered(float(self), value), ordered(self.tensor, right))
+        )
+
+    return method
+
+
+for _name in ("add", "sub", "mul", "truediv", "pow"):
+    _compute = getattr(operator, _name)
+    setattr(ScheduledFloat, f"__{_name}__", _arithmetic(_name, _compute, reflected=False))
+    setattr(ScheduledFloat, f"__r{_name}__", _arithmetic("r" + _name, _compute, reflected=True))
+
+
+class ScheduledArguments(TorchFunctionMode):
+    """Lets torch functions take a ScheduledFloat, or a 0-d tensor where torch wants a number (alpha=, value=)."""
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = dict(kwargs or {})
+        name = getattr(func, "__name__", "")
+        args = _scale_by_keyword(name, args, kwargs)
+        if name in ("lerp", "lerp_"):
+            args = tuple(_of_dtype(a, args[0].dtype) for a in args)
+            kwargs = {key: _of_dtype(value, args[0].dtype) for key, value in kwargs.items()}
+        args = tuple(_as_tensor(a) for a in args)
+        # A keyword number of any other op can't be a tensor: it stays a constant and is reported as baked.
+        kwargs = {k: float(v) if isinstance(v, ScheduledFloat) else v for k, v in kwargs.items()}
+        return func(*args, **kwargs)
+
+
+def _scale_by_keyword(name: str, args: tuple, kwargs: dict[str, Any]) -> tuple:
+    """``add(x, y, alpha=a)`` as ``add(x, y * a)``; ``addcmul(x, y, z, value=a)`` as ``addcmul(x, y * a, z)``."""
+    keyword = {"add": "alpha", "sub": "alpha", "addcmul": "value", "addcdiv": "value"}.get(name.rstrip("_"))
+    factor = _as_tensor(kwargs.get(keyword))
+    if keyword is None or not isinstance(factor, torch.Tensor):
+        return args
+    del kwargs[keyword]
+    return (args[0], args[1] * factor, *args[2:])
+
+
+def _as_tensor(value: Any) -> Any:
+    return value.tensor if isinstance(value, ScheduledFloat) else value
+
+
+def _of_dtype(value: Any, dtype: torch.dtype) -> Any:
+    return value.cast(dtype) if isinstance(value, ScheduledFloat) else value

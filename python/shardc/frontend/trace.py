@@ -1,0 +1,174 @@
+"""Traces forward, loss, backward, clipping and ``optimizer.step()`` into one functional FX graph on fake tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    UnsupportedFakeTensorException,
+)
+from torch._subclasses.functional_tensor import FunctionalTensorMode, dispatch_functionalize
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
+from torch.utils import _pytree as pytree
+
+from shardc.diagnostics.base import ShardcError
+from shardc.diagnostics.frontend import DataDependent, TraceFailed
+from shardc.frontend.batch import LossFunction, find_loss, unflatten_batch
+from shardc.frontend.clip import clip_by_global_norm
+from shardc.frontend.compiling import compiling
+from shardc.frontend.decompositions import decomposition_table
+from shardc.frontend.interception import Interception
+from shardc.frontend.model_state import ModelState, unchanged
+from shardc.frontend.optimizer import TracedOptimizer
+from shardc.frontend.random import RandomStream
+from shardc.frontend.recorder import BACKWARD, FORWARD, OPTIMIZER, NodeRecorder, caller_line, raising_line
+from shardc.frontend.spec import BatchTree, TensorSpec
+
+Tensors = dict[str, torch.Tensor]
+
+
+@dataclass
+class Trace:
+    """The raw graph: placeholders as ``arguments``; outputs are loss, params, state, buffers, then ``gradients``.
+
+    A parameter without a gradient has None among the outputs.
+    """
+
+    graph: torch.fx.GraphModule
+    arguments: list[TensorSpec]
+    gradients: list[str]
+    output_tree: pytree.TreeSpec
+
+
+class StepTracer:
+    """Everything that one trace of one step needs; ``trace()`` may be called again after a failure."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        state: ModelState,
+        optimizer: TracedOptimizer,
+        batch: tuple[Sequence[torch.Tensor], BatchTree],
+        *,
+        loss: LossFunction | None,
+        clip_grad_norm: float | None,
+        autocast: torch.dtype | None,
+    ) -> None:
+        self._model, self._state, self._optimizer = model, state, optimizer
+        self._inputs, self._batch_tree = batch
+        self._loss, self._clip, self._autocast = loss, clip_grad_norm, autocast
+        self._trained = [name for name in optimizer.names if state.params[name].requires_grad]
+        self._recorder = NodeRecorder(__file__, caller_line())
+        self._output_tree: pytree.TreeSpec | None = None
+
+    def trace(self) -> Trace:
+        """Runs the step on fake CPU tensors. Raises TraceFailed, DataDependent or another ShardcError."""
+        with FakeTensorMode(allow_non_fake_inputs=True) as fake, compiling(), unchanged(self._model):
+            arguments, tensors = self._arguments()
+            traced = make_fx(lambda flat: self._record(flat), decomposition_table(), tracing_mode="real")
+            try:
+                # A lambda: make_fx counts a bound method's self among the arguments.
+                graph = traced(tensors)
+            except Exception as error:
+                raise _explained(error) from error
+        del fake
+        assert self._output_tree is not None
+        return Trace(graph, arguments, self._trained, self._output_tree)
+
+    def _arguments(self) -> tuple[list[TensorSpec], list[torch.Tensor]]:
+        """Specs and contiguous fake tensors of all arguments but lifted constants, in their order."""
+        optimizer = self._optimizer
+        named: list[tuple[str, str, torch.Tensor]] = []
+        named += [("param", n, _blank(p.shape, p.dtype)) for n, p in self._state.params.items()]
+        named += [("opt_state", s.name, _blank(s.shape, s.dtype)) for s in optimizer.slots]
+        named += [("buffer", n, _blank(b.shape, b.dtype)) for n, b in self._state.buffers.items()]
+        hypers = zip(optimizer.hyperparameters, optimizer.hyper_tensors(), strict=True)
+        named += [("hyper", item.name, tensor) for item, tensor in hypers]
+        inputs = zip(self._batch_tree.names, self._inputs, strict=True)
+        named += [("input", name, _blank(t.shape, t.dtype)) for name, t in inputs]
+        named += [("seed", "seed", _blank((), torch.int64))]
+        specs = [TensorSpec(name, role, tuple(t.shape), t.dtype) for role, name, t in named]
+        return specs, [tensor for _, _, tensor in named]
+
+    def _record(self, tensors: list[torch.Tensor]) -> list[torch.Tensor | None]:
+        proxy_mode = get_proxy_mode()
+        assert proxy_mode is not None
+        self._recorder.attach(proxy_mode.tracer)
+        return dispatch_functionalize(self._step, FunctionalTensorMode())(tensors)
+
+    def _step(self, tensors: list[torch.Tensor]) -> list[torch.Tensor | None]:
+        optimizer, remaining = self._optimizer, iter(tensors)
+        params = _take(remaining, self._state.params)
+        state = _take(remaining, [slot.name for slot in optimizer.slots])
+        buffers = _take(remaining, self._state.buffers)
+        hyper = _take(remaining, [item.name for item in optimizer.hyperparameters])
+        inputs = list(_take(remaining, self._batch_tree.names).values())
+        stream = RandomStream(next(remaining))
+
+        with Interception(stream):
+            leaves, loss, buffers = self._forward(params, buffers, inputs)
+            self._recorder.phase, stream.open = BACKWARD, False
+            grads = torch.autograd.grad(loss, [leaves[n] for n in self._trained], allow_unused=True)
+        self._recorder.phase = OPTIMIZER
+        updated, state = self._update(params, dict(zip(self._trained, grads, strict=True)), state, hyper)
+        results = [loss.detach(), *({**params, **updated}).values(), *state.values(), *buffers.values()]
+        return [*results, *grads]
+
+    def _forward(
+        self, params: Tensors, buffers: Tensors, inputs: list[torch.Tensor]
+    ) -> tuple[Tensors, torch.Tensor, Tensors]:
+        self._recorder.phase = FORWARD
+        leaves = {
+            name: tensor.detach().requires_grad_(self._state.params[name].requires_grad)
+            for name, tensor in params.items()
+        }
+        # The forward writes running statistics into these, and functional_call notes buffers that it replaces.
+        held = {**leaves, **{name: tensor.clone() for name, tensor in buffers.items()}}
+        batch = unflatten_batch(self._batch_tree, inputs)
+        with self._casting():
+            args, kwargs = ((), batch) if isinstance(batch, Mapping) else (tuple(batch), {})
+            output = torch.func.functional_call(self._model, held, args, kwargs)
+            loss = find_loss(output, batch, self._loss)
+        self._output_tree = pytree.tree_structure(output)
+        return leaves, loss, {name: held[name].detach() for name in buffers}
+
+    def _update(
+        self, params: Tensors, grads: Mapping[str, torch.Tensor | None], state: Tensors, hyper: Tensors
+    ) -> tuple[Tensors, Tensors]:
+        if self._clip is not None:
+            self._recorder.label = (("optimizer:clip_grad_norm", 0),)
+            grads = clip_by_global_norm(grads, self._clip)
+        self._recorder.label = ((f"optimizer:{self._optimizer.kind}", 0),)
+        every = {name: grads.get(name) for name in self._optimizer.names}
+        return self._optimizer.step(params, every, state, hyper)
+
+    def _casting(self) -> AbstractContextManager:
+        return nullcontext() if self._autocast is None else torch.autocast("cpu", self._autocast)
+
+
+def _blank(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty(tuple(shape), dtype=dtype, device="cpu")
+
+
+def _take(tensors: Any, names: Any) -> Tensors:
+    return {name: next(tensors) for name in names}
+
+
+def _explained(error: Exception) -> ShardcError:
+    """The error as one that a user can read, at the innermost line of the user's code."""
+    where = raising_line(error.__traceback__)
+    if isinstance(error, ShardcError):
+        return error if error.where else type(error)(where=where, **error.fields)
+    if isinstance(error, (DataDependentOutputException, DynamicOutputShapeException)):
+        return DataDependent(op=str(error.func), where=where)
+    if isinstance(error, UnsupportedFakeTensorException):
+        return TraceFailed(reason=str(error), where=where)
+    first_line = next(iter(str(error).splitlines()), "")
+    return TraceFailed(reason=f"{type(error).__name__}: {first_line}", where=where)

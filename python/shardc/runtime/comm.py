@@ -1,0 +1,181 @@
+"""What a rank program calls: collectives over mesh axes, each returning a handle to wait for.
+
+Plain c10d with ``async_op=True`` over Gloo or NCCL. A collective works on dim 0 of contiguous memory; for another dim
+the blocks are moved to the front, which copies only where the dims before it are not all of size 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from .groups import Group, Groups
+from .mesh import Axes, Mesh
+
+REDUCE = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
+
+
+class Done:
+    """The handle of a collective that had nothing to do: one rank alone."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Tensor) -> None:
+        self.value = value
+
+    def wait(self) -> Tensor:
+        return self.value
+
+
+class Pending:
+    """A started collective. ``wait`` gives its result, once; until then the operand must not change."""
+
+    __slots__ = ("finish", "kept", "result", "work")
+
+    def __init__(self, work: Any, kept: Tensor, result: Tensor, finish: Callable[[Tensor], Tensor] | None) -> None:
+        self.work, self.kept, self.result, self.finish = work, kept, result, finish
+
+    def wait(self) -> Tensor:
+        self.work.wait()
+        return self.finish(self.result) if self.finish else self.result
+
+
+class Rank:
+    """One rank of the mesh: its number, its device, and its groups. Every method is called by all ranks alike."""
+
+    def __init__(self, mesh: Mesh, number: int, device: torch.device, groups: Groups) -> None:
+        self.mesh, self.number, self.device, self._groups = mesh, number, device, groups
+
+    def index(self, axes: Axes) -> int:
+        """This rank's place over ``axes``."""
+        return self.mesh.index(self.number, axes)
+
+    def store(self, old: Tensor, new: Tensor) -> None:
+        """Make ``new`` the value of the state tensor ``old``; the old memory is given back at once.
+
+        Whoever holds ``old`` (a DTensor that the user sees) sees the new value.
+        """
+        old.data = new if new.is_contiguous() else new.contiguous()
+
+    def all_reduce(self, x: Tensor, *, axes: Axes, reduction: str = "sum", reuse: bool = False) -> Done | Pending:
+        """The combined value of all ranks over ``axes``. With ``reuse`` it may take the place of ``x``."""
+        group = self._groups[axes]
+        if group.size == 1:
+            return Done(x)
+        mine = reuse and x.is_contiguous()
+        out = _plain(x if mine else x.clone(memory_format=torch.contiguous_format))
+        work = dist.all_reduce(out, _op(reduction, x), group.handle, async_op=True)
+        return Pending(work, out, out, _typed(x))
+
+    def all_gather(self, x: Tensor, *, dim: int, axes: Axes) -> Done | Pending:
+        """The blocks of all ranks over ``axes``, concatenated along ``dim`` in the order of their index."""
+        group = self._groups[axes]
+        if group.size == 1:
+            return Done(x)
+        block = _plain(x).contiguous()
+        out = block.new_empty((group.size, *block.shape))
+        work = dist.all_gather_into_tensor(out.flatten(0, 1) if x.dim() else out, block, group.handle, async_op=True)
+        return Pending(work, block, out, lambda parts: _retype(_join(group.ordered(parts), dim), x))
+
+    def reduce_scatter(self, x: Tensor, *, dim: int, axes: Axes, reduction: str = "sum") -> Done | Pending:
+        """This rank's block along ``dim`` of the combined value of all ranks over ``axes``."""
+        group = self._groups[axes]
+        if group.size == 1:
+            return Done(x)
+        blocks = group.sorted(_split(_plain(x), dim, group.size)).contiguous()
+        out = blocks.new_empty(blocks.shape[1:])
+        flat = blocks.flatten(0, 1) if out.dim() else blocks
+        work = dist.reduce_scatter_tensor(out, flat, _op(reduction, x), group.handle, async_op=True)
+        return Pending(work, blocks, out, _typed(x))
+
+    def all_to_all(self, x: Tensor, *, split_dim: int, concat_dim: int, axes: Axes) -> Done | Pending:
+        """Cut ``split_dim`` into a block for each rank over ``axes``, and join what they send along ``concat_dim``."""
+        group = self._groups[axes]
+        if group.size == 1:
+            return Done(x)
+        blocks = group.sorted(_split(_plain(x), split_dim, group.size)).contiguous()
+        out = torch.empty_like(blocks)
+        work = dist.all_to_all_single(out.view(-1), blocks.view(-1), group=group.handle, async_op=True)
+        return Pending(work, blocks, out, lambda parts: _retype(_join(group.ordered(parts), concat_dim), x))
+
+    def broadcast(self, x: Tensor, *, axes: Axes, root: int = 0) -> Done | Pending:
+        """The value of the rank with index ``root`` over ``axes``."""
+        group = self._groups[axes]
+        if group.size == 1:
+            return Done(x)
+        source = group.ranks[root]
+        out = _plain(x).contiguous() if source == self.number else torch.empty_like(_plain(x).contiguous())
+        work = dist.broadcast(out, source, group.handle, async_op=True)
+        return Pending(work, out, out, _typed(x))
+
+    def permute(self, x: Tensor, *, source: tuple[Axes, ...], target: tuple[Axes, ...], axes: Axes) -> Done | Pending:
+        """The block that layout ``target`` gives this rank, from the rank over ``axes`` that has it in ``source``."""
+        group = self._groups[axes]
+        senders = self._senders(group, source, target)
+        sends = [sum(senders[r] == self.number and r == to for r in group.ranks) for to in sorted(group.ranks)]
+        receives = [int(senders[self.number] == r) for r in sorted(group.ranks)]
+        block = _plain(x).contiguous()
+        pack = block.expand(sum(sends), *block.shape).contiguous().view(-1)
+        out = torch.empty_like(block)
+        sizes = [[n * block.numel() for n in counts] for counts in (receives, sends)]
+        work = dist.all_to_all_single(out.view(-1), pack, *sizes, group=group.handle, async_op=True)
+        return Pending(work, pack, out, _typed(x))
+
+    def _senders(self, group: Group, source: tuple[Axes, ...], target: tuple[Axes, ...]) -> dict[int, int]:
+        """The rank that sends to each rank of the group: itself if it has the block, else holders in turn."""
+        place = lambda r, layout: tuple(self.mesh.index(r, axes) for axes in layout)  # noqa: E731
+        holders: dict[tuple[int, ...], list[int]] = {}
+        for r in group.ranks:
+            holders.setdefault(place(r, source), []).append(r)
+        senders, turn = {}, dict.fromkeys(holders, 0)
+        for r in group.ranks:
+            block = place(r, target)
+            have = holders[block]
+            senders[r] = r if r in have else have[turn[block] % len(have)]
+            turn[block] += r not in have
+        return senders
+
+
+def _plain(x: Tensor) -> Tensor:
+    """``x`` with a dtype that every backend communicates: bool as bytes, complex as pairs."""
+    if x.dtype == torch.bool:
+        return x.contiguous().view(torch.uint8)
+    return torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
+
+
+def _retype(out: Tensor, x: Tensor) -> Tensor:
+    if x.dtype == torch.bool:
+        return out.view(torch.bool)
+    return torch.view_as_complex(out.contiguous()) if x.is_complex() else out
+
+
+def _typed(x: Tensor) -> Callable[[Tensor], Tensor] | None:
+    """The way back from ``_plain``, None where there is none to go."""
+    if x.dtype != torch.bool and not x.is_complex():
+        return None
+    like = x.new_empty(0)
+    return lambda out: _retype(out, like)
+
+
+def _op(reduction: str, x: Tensor) -> Any:
+    # The sum of truth values is "any"; as bytes it would leave values that are no truth values.
+    return REDUCE["max" if x.dtype == torch.bool and reduction == "sum" else reduction]
+
+
+def _split(x: Tensor, dim: int, parts: int) -> Tensor:
+    """``[.., parts * n, ..]`` as ``[parts, .., n, ..]``, a view."""
+    return x.unflatten(dim, (parts, -1)).movedim(dim, 0)
+
+
+def _join(blocks: Tensor, dim: int) -> Tensor:
+    """``[parts, .., n, ..]`` as ``[.., parts * n, ..]``; a view if all dims before ``dim`` are of size 1."""
+    shape = list(blocks.shape[1:])
+    shape[dim] *= blocks.shape[0]
+    if prod(shape[:dim]) == 1:
+        return blocks.view(shape)
+    return blocks.movedim(0, dim).reshape(shape)

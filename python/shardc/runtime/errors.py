@@ -1,0 +1,46 @@
+"""Errors of a running artefact, in the form of the compiler's messages: what, where, what to try.
+
+Standalone, because an artefact carries this package to machines where the compiler is not installed.
+"""
+
+from __future__ import annotations
+
+
+class RuntimeFailure(Exception):
+    """Base of every error that a user of an artefact can cause or has to know of.
+
+    ``where`` is the file, argument or rank at fault; ``hint`` says what to do about it.
+    """
+
+    def __init__(self, what: str, where: str | None = None, hint: str | None = None) -> None:
+        self.what, self.where, self.hint = what, where, hint
+        lines = [f"{type(self).__name__}: {what}"]
+        if where:
+            lines.append(f"  at: {where}")
+        if hint:
+            lines.append(f"  try: {hint}")
+        super().__init__("\n".join(lines))
+
+
+class BadArtefact(RuntimeFailure):
+    """A file of the artefact is missing, truncated, changed, or of another version."""
+
+
+class WorldMismatch(RuntimeFailure):
+    """The number of running ranks is not the size of the mesh that the program was compiled for."""
+
+
+class BatchMismatch(RuntimeFailure):
+    """A leaf of the batch is missing, unknown, or of another shape, dtype or value than the compiled one."""
+
+
+class StateMismatch(RuntimeFailure):
+    """Initial values or a checkpoint lack a tensor of the program, or hold it in another shape."""
+
+
+class HyperparameterMismatch(RuntimeFailure):
+    """A hyperparameter is unknown, or a setting was changed that is a constant of the program."""
+
+
+class RankStopped(RuntimeFailure):
+    """Another rank died, failed, or stopped answering while this one waited for it."""

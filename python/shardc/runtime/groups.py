@@ -1,0 +1,71 @@
+"""Process groups over mesh axes, made once, in the same order on every rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor
+
+from .mesh import Axes, Mesh
+
+
+@dataclass(frozen=True)
+class Group:
+    """The ranks that differ from this one on some axes alone, in the order of their index over these axes.
+
+    ``handle`` is c10d's group, which numbers its members in the order of their ranks. ``place[i]`` is where the member
+    with index ``i`` stands there; None if the two orders agree.
+    """
+
+    ranks: tuple[int, ...]
+    handle: Any
+    place: tuple[int, ...] | None
+
+    @property
+    def size(self) -> int:
+        return len(self.ranks)
+
+    def ordered(self, blocks: Tensor) -> Tensor:
+        """Blocks in c10d's order (dim 0), put in the order of the index."""
+        return blocks if self.place is None else blocks[list(self.place)]
+
+    def sorted(self, blocks: Tensor) -> Tensor:
+        """Blocks in the order of the index (dim 0), put in c10d's order."""
+        if self.place is None:
+            return blocks
+        inverse = sorted(range(self.size), key=self.place.__getitem__)
+        return blocks[inverse]
+
+
+class Groups:
+    """The groups of one rank by the axes that they span."""
+
+    def __init__(self, mesh: Mesh, rank: int, wanted: Iterable[Axes], timeout: Any = None) -> None:
+        self._by_axes: dict[Axes, Group] = {}
+        self._handles: dict[frozenset[frozenset[int]], Any] = {}
+        for axes in wanted:
+            self._by_axes[axes] = self._make(mesh, rank, axes, timeout)
+
+    def __getitem__(self, axes: Axes) -> Group:
+        return self._by_axes[axes]
+
+    def _make(self, mesh: Mesh, rank: int, axes: Axes, timeout: Any) -> Group:
+        parts = mesh.partition(axes)
+        ranks = next(p for p in parts if rank in p)
+        order = sorted(ranks)
+        place = None if order == list(ranks) else tuple(order.index(r) for r in ranks)
+        return Group(ranks, None if len(ranks) == 1 else self._handle(parts, rank, timeout), place)
+
+    def _handle(self, parts: list[tuple[int, ...]], rank: int, timeout: Any) -> Any:
+        """One c10d group for each part; axes in another order, or other names of the same ranks, share them."""
+        key = frozenset(frozenset(p) for p in parts)
+        if key not in self._handles:
+            if len(parts) == 1:
+                self._handles[key] = dist.group.WORLD
+            else:
+                lists = [sorted(p) for p in parts]
+                self._handles[key] = dist.new_subgroups_by_enumeration(lists, timeout=timeout)[0]
+        return self._handles[key]

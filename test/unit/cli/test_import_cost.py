@@ -1,0 +1,33 @@
+"""What may be imported when: start-up time is paid at every call of the command line."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+def modules_after(code: str) -> set[str]:
+    code += "\nimport sys; print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stderr.split())
+
+
+def test_importing_shardc_imports_neither_torch_nor_mlir() -> None:
+    assert not {"torch", "torch_mlir", "numpy", "typer"} & modules_after("import shardc")
+
+
+def test_opt_does_not_import_torch() -> None:
+    loaded = modules_after(
+        "import io, sys\nfrom shardc.cli import main\n"
+        "sys.stdin = io.StringIO('')\nassert main(['opt', '--cse']) == 0"
+    )
+    assert "torch_mlir" in loaded
+    assert not {"torch", "transformers", "rich"} & loaded
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    import shardc
+
+    with pytest.raises(AttributeError, match="no attribute 'compile_stop'"):
+        _ = shardc.compile_stop
+    assert {"compile_step", "__version__"} <= set(dir(shardc))
