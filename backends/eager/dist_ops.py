@@ -75,9 +75,9 @@ def _partial(ranks: Ranks, op: ir.Operation, operands: list[Values]) -> Values:
 
 
 def _offset(ranks: Ranks, op: ir.Operation, operands: list[Values]) -> Values:
-    axes, step = ranks.axes(op), _int(op, "scale") * _int(op, "extent")
-    base = operands[0] if operands else [_int(op, "base") if "base" in op.attributes else 0] * ranks.count
-    return [base[rank] + step * ranks.index(rank, axes) for rank in range(ranks.count)]
+    axes, step, base = ranks.axes(op), _int(op, "scale") * _int(op, "extent"), _int(op, "base")
+    starts = operands[0] if operands else [0] * ranks.count
+    return [start + base + step * ranks.index(rank, axes) for rank, start in enumerate(starts)]
 
 
 def _places(ranks: Ranks, axes: Axes, values: Values) -> list[tuple[int, int]]:

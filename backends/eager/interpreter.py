@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch_mlir import ir
@@ -24,7 +25,7 @@ from shardc.diagnostics.oracle import BadArguments, ExecutionFailed, NoStep
 from shardc.dialects.aten.call import CallReader
 from shardc.dialects.aten.types import read_type
 from shardc.dialects.dist.mesh import Mesh, read_mesh
-from shardc.dialects.dist.sharding import ShardingCodec
+from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
 
 Observe = Callable[[str, list[torch.Tensor], ir.Operation], None]
 """Told of each op with a ``dist.name``: the name without its ``#index``, the value's tensors by rank, the op."""
@@ -88,12 +89,12 @@ class _Machine:
         self._blocks: dict[ir.Block, list[Instruction]] = {}
         self._calls: dict[ir.Operation, AtenCall] = {}
 
-    def run_block(self, block: ir.Block, inputs: Sequence[Values], outer: Environment | None = None) -> list[Values]:
+    def run_block(self, block: ir.Block, inputs: Sequence[Values]) -> list[Values]:
         """The operands of the block's terminator, after running it on ``inputs``."""
         if block not in self._blocks:
             self._blocks[block] = read_block(block, self._reader)
         *body, terminator = self._blocks[block]
-        values: Environment = {**(outer or {}), **dict(zip(block.arguments, inputs, strict=True))}
+        values: Environment = dict(zip(block.arguments, inputs, strict=True))
         for instruction in body:
             for result, made in zip(instruction.op.results, self._run(instruction, values), strict=True):
                 values[result] = made
@@ -107,7 +108,7 @@ class _Machine:
             if instruction.call is not None:
                 return self._run_call(instruction, values)
             operands = [self._value(v, values) for v in instruction.op.operands]
-            return self._run_other(instruction, operands, values)
+            return self._run_other(instruction, operands)
         except ShardcError:
             raise
         except Exception as error:
@@ -124,7 +125,7 @@ class _Machine:
         made = once_per(keys, lambda rank: call([v[rank] for v in operands]))
         return [list(by_rank) for by_rank in zip(*made, strict=True)]
 
-    def _run_other(self, instruction: Instruction, operands: list[Values], values: Environment) -> list[Values]:
+    def _run_other(self, instruction: Instruction, operands: list[Values]) -> list[Values]:
         name, op = instruction.name, instruction.op
         if name in HANDLERS:
             return [HANDLERS[name](self._ranks, op, operands)]
@@ -133,36 +134,36 @@ class _Machine:
         if name == "dist.loop":
             return self._run_loop(op, operands)
         if name == "dist.manual":
-            return self._run_manual(op, operands, values)
+            return self._run_manual(op, operands)
         raise NotImplementedError("the oracle does not know this op")
 
     def _run_loop(self, op: ir.Operation, operands: list[Values]) -> list[Values]:
-        axis = ir.StringAttr(op.attributes["axis"]).value
-        dims = stack_dims(op)
-        body = op.regions[0].blocks[0]
+        (axis,) = self._ranks.codec.read_axes(ir.ArrayAttr.get([op.attributes["axis"]], op.context))
+        dims = [ir.IntegerAttr(d).value for d in op.attributes["stack_dims"]]
         count = len(op.results) - len(dims)
         carried, captured = operands[:count], operands[count:]
         stacks: list[list[Values]] = [[] for _ in dims]
-        for iteration in range(self._ranks.mesh.size(axis)):
-            self._ranks.times[axis] = iteration
-            yielded = self.run_block(body, [*carried, *captured])
+        for iteration in range(axis.size):
+            with self._ranks.at(axis, iteration):
+                yielded = self.run_block(op.regions[0].blocks[0], [*carried, *captured])
             carried = yielded[:count]
             for stack, values in zip(stacks, yielded[count:], strict=True):
                 stack.append(values)
-        del self._ranks.times[axis]
         return [*carried, *map(_stacked, stacks, dims)]
 
-    def _run_manual(self, op: ir.Operation, operands: list[Values], values: Environment) -> list[Values]:
+    def _run_manual(self, op: ir.Operation, operands: list[Values]) -> list[Values]:
         """The body on every rank. Where values are global (level 2), they are cut up before it and joined after it."""
         ranks, body = self._ranks, op.regions[0].blocks[0]
         if ranks.count == ranks.mesh.world_size:
-            return self.run_block(body, operands, values)
-        shapes = [read_type(r.type).shape for r in op.results]
-        cuts, joins = ([ranks.codec.read(s) for s in op.attributes[f"{side}_shardings"]] for side in ("in", "out"))
+            return self.run_block(body, operands)
+        axes = ranks.axes(op)
+        cuts = [only(ranks.codec.read(s), axes) for s in op.attributes["in_shardings"]]
+        joins = [only(ranks.codec.read(s), axes) for s in op.attributes["out_shardings"]]
         blocks = [collectives.scatter(v[0], s, ranks.mesh) for v, s in zip(operands, cuts, strict=True)]
-        self._ranks = Ranks(ranks.mesh, ranks.codec, ranks.mesh.world_size, ranks.times)
+        self._ranks = replace(ranks, count=ranks.mesh.world_size)
         made = self.run_block(body, blocks)
         self._ranks = ranks
+        shapes = [read_type(r.type).shape for r in op.results]
         return [[collectives.gather(b, s, ranks.mesh, n)] for b, s, n in zip(made, joins, shapes, strict=True)]
 
     def _report(self, op: ir.Operation, values: Environment) -> None:
@@ -182,10 +183,10 @@ def observed_names(op: ir.Operation) -> list[tuple[str, int]]:
     return [(name, int(index or 0)) for name, _, index in entries]
 
 
-def stack_dims(loop: ir.Operation) -> list[int]:
-    """The dim along which each stacked result of a ``dist.loop`` is concatenated; they are its last results."""
-    dims = loop.attributes["stack_dims"] if "stack_dims" in loop.attributes else []  # noqa: SIM401 (not a dict)
-    return [d if isinstance(d, int) else ir.IntegerAttr(d).value for d in dims]
+def only(sharding: Sharding, axes: Axes) -> Sharding:
+    """The part of a sharding that lies on ``axes``."""
+    on = lambda axis: any(axis.overlaps(a) for a in axes)  # noqa: E731
+    return Sharding(tuple(tuple(filter(on, d)) for d in sharding.dims), tuple(t for t in sharding.partial if on(t[1])))
 
 
 def _stacked(iterations: list[Values], dim: int) -> Values:

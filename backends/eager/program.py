@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from torch_mlir import ir
@@ -52,18 +51,9 @@ def _read(op: ir.Operation, reader: CallReader) -> Instruction:
     if name.startswith("torch.") and not _makes_integer(op):
         call = reader.read(op)
         return Instruction(op, name, call, call.operands)
-    return Instruction(op, name, None, list(dict.fromkeys(_operands(op))))
+    return Instruction(op, name, None, list(op.operands))
 
 
 def _makes_integer(op: ir.Operation) -> bool:
     """Whether the op is arithmetic on runtime integers (``torch.aten.add.int``) and not an ATen call."""
     return str(op.results[0].type) == "!torch.int"
-
-
-def _operands(op: ir.Operation) -> Iterator[ir.Value]:
-    """The values that an op reads, those of ops in its regions included."""
-    yield from op.operands
-    for region in op.regions:
-        for block in region.blocks:
-            for inner in block.operations:
-                yield from _operands(inner.operation)

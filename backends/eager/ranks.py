@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -17,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass
 class Ranks:
-    """``count`` ranks of ``mesh``; ``times`` is the iteration that each running loop is in, by time axis."""
+    """``count`` ranks of ``mesh``; ``times`` is the coordinate on each time axis that is being looped over."""
 
     mesh: Mesh
     codec: ShardingCodec
@@ -33,6 +34,15 @@ class Ranks:
         for axis in axes:
             place = place * axis.size + self._coordinate(rank, axis)
         return place
+
+    @contextmanager
+    def at(self, axis: Axis, iteration: int) -> Iterator[None]:
+        """While a loop over ``axis`` is in ``iteration``. Loops over parts of one time axis may be nested."""
+        before = dict(self.times)
+        stride = self.mesh.size(axis.name) // (axis.pre * axis.size)
+        self.times[axis.name] = before.get(axis.name, 0) + iteration * stride
+        yield
+        self.times = before
 
     def _coordinate(self, rank: int, axis: Axis) -> int:
         if not self.mesh.is_time(axis):

@@ -104,11 +104,14 @@ _CONSTANTS = frozenset(
     f"torch.constant.{kind}" for kind in ("int", "float", "bool", "none", "str", "device", "number")
 )
 _LISTS = frozenset(("torch.prim.ListConstruct",))
+_CASTS = {"torch.aten.Int.bool": int, "torch.aten.Float.Scalar": float, "torch.aten.Int.Scalar": int}
+"""Casts of constants, which the importer makes where a schema wants a number of another kind."""
 
 
 def is_constant(op: ir.Operation) -> bool:
     """Whether the op only makes a Python-level argument (a number, a list) for other ops."""
-    return op.name in _CONSTANTS or op.name in _LISTS
+    name = op.name
+    return name in _CONSTANTS or name in _LISTS or name in _CASTS
 
 
 def target_name(op: ir.Operation) -> str:
@@ -152,18 +155,22 @@ class CallReader:
         self._constants[value] = found
         return found
 
-    def _decode(self, op: ir.Operation, value: ir.Value) -> tuple[Any, list[ir.Value]]:
+    def _decode(self, op: ir.Operation, result: ir.Value) -> tuple[Any, list[ir.Value]]:
         name = op.name
         if name == "torch.constant.none":
             return None, []
         if name == "torch.constant.device":
             return DEVICE, []
         if name in _CONSTANTS:
-            return op.attributes["value"].value, []
+            value = op.attributes["value"].value
+            return (bool(value) if name == "torch.constant.bool" else value), []
+        if name in _CASTS:
+            arg, tensors = self._argument(op.operands[0])
+            return (arg, tensors) if arg is INT_VALUE else (_CASTS[name](arg), [])
         if name in _LISTS:
             parts = [self._argument(v) for v in op.operands]
             return tuple(arg for arg, _ in parts), [v for _, values in parts for v in values]
-        return INT_VALUE, [value]
+        return INT_VALUE, [result]
 
 
 def _tensor(type_: ir.Type) -> TensorType:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -16,6 +17,9 @@ class UnknownOperator(KeyError):
 def overload(target: str) -> Any:
     """The ``torch._ops.OpOverload`` called ``target`` (``namespace.name`` or ``namespace.name.overload``)."""
     namespace, name, *rest = target.split(".")
+    if namespace == "shardc":
+        for module in ("random", "attention"):
+            import_module(f"shardc.runtime.{module}")
     packet = getattr(getattr(torch.ops, namespace), name, None)
     found = getattr(packet, rest[0] if rest else "default", None)
     if found is None:

@@ -1,8 +1,9 @@
 """Rules of ``shardc::attention`` and its backward.
 
-Query heads are two factors: ``h`` key/value heads and the ``g`` query heads that share each of them (grouped-query
-attention; g is 1 where every query head has its own). So cutting ``h`` cuts keys and values too, and cutting ``g``
-leaves them whole. Rows ``q`` may be cut; columns ``k`` may not: parts of a softmax are merged by another op.
+Query heads are two factors: ``h`` key/value heads and the ``g`` query heads that share each of them
+(grouped-query attention; g is 1 where every query head has its own). So cutting ``h`` cuts keys and values
+too, and cutting ``g`` leaves them whole. Rows ``q`` may be cut; columns ``k`` may not, as a softmax runs over
+them.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ V: tuple[Dim, ...] = (("b",), ("h",), ("k",), ("e",))
 OUT: tuple[Dim, ...] = (("b",), ("h", "g"), ("q",), ("e",))
 LSE: tuple[Dim, ...] = OUT[:3]
 SCORES: tuple[Dim, ...] = (("b",), ("h", "g"), ("q",), ("k",))
-# lse, dq and dk have no dim ``e`` and none of them is a sum over it, so ``e`` stays whole beside ``d`` and ``k``.
+# lse, dq and dk lack the dim ``e`` and none is a plain sum over it, so it stays whole beside ``d`` and ``k``.
 WHOLE = frozenset("kde")
 
 
 def _sizes(call: OpCall) -> dict[str, int]:
     batch, heads, rows, depth = call["q"].shape
     _, kv_heads, columns, width = call["v"].shape
-    return {"b": batch, "h": kv_heads, "g": heads // kv_heads, "q": rows, "d": depth, "k": columns, "e": width}
+    groups = heads // kv_heads
+    return {"b": batch, "h": kv_heads, "g": groups, "q": rows, "d": depth, "k": columns, "e": width}
 
 
 def _mask(mask: TensorType | None) -> tuple[tuple[Dim, ...], ...]:
@@ -53,7 +55,7 @@ def attention(call: OpCall) -> Rule:
 
 @rule_for("shardc.attention_backward")
 def attention_backward(call: OpCall) -> Rule:
-    """``(grad_out, q, k, v, mask, out, lse) -> (dq, dk, dv)``; dk and dv are sums over rows and over grouped heads."""
+    """``(grad_out, q, k, v, mask, out, lse) -> (dq, dk, dv)``; dk and dv are sums over ``q`` and ``g``."""
     operands = (OUT, Q, K, V, *_mask(call["mask"]), OUT, LSE)
     return Rule(
         operands,

@@ -1,8 +1,9 @@
 """Rules of convolutions and their backward, transposed ones and grouped ones included.
 
-Input channels are ``(g i)`` and output channels ``(g o)``: g groups, each of i input and o output channels. Pixels
-stay whole (neighbouring blocks would need a halo), but for convolutions whose windows neither overlap nor leave
-gaps (patch embeddings, 1x1 convolutions): there an input dim is ``(y z)``, y windows of z pixels, and y may be cut.
+Input channels are ``(g i)`` and output channels ``(g o)``: g groups, each of i input and o output channels.
+Pixels stay whole (neighbouring blocks would need a halo), but for convolutions whose windows neither overlap
+nor leave gaps (patch embeddings, 1x1 convolutions): there an input dim is ``(y z)``, y windows of z pixels,
+and y may be cut.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class _Factors:
         patches = []
         for d, (x, z, y) in enumerate(zip(image.shape[2:], weight.shape[2:], made.shape[2:], strict=True)):
             step, margin, hole = (_at(call[a], d) for a in ("stride", "padding", "dilation"))
-            patches.append(not transposed and step == z and margin == 0 and (hole == 1 or z == 1) and x == y * z)
+            dense = (step, margin) == (z, 0) and (hole == 1 or z == 1) and x == y * z
+            patches.append(dense and not transposed)
             sizes |= {f"y{d}": y, f"z{d}": z} | ({} if patches[-1] else {f"x{d}": x})
         return _Factors({f: n for f, n in sizes.items() if n > 1}, tuple(patches))
 
@@ -80,7 +82,7 @@ def _fewer_groups(local: Local) -> Sequence[Any]:
 
 @rule_for("aten.convolution")
 def convolution(call: OpCall) -> Rule | None:
-    """``(input, weight, bias) -> output``. With a bias, ``i`` stays whole: each partial term would add the bias."""
+    """``(input, weight, bias) -> output``. With a bias, ``i`` stays whole: every term would add it."""
     image, weight, bias = call["input"], call["weight"], call["bias"]
     if len(image.shape) != len(weight.shape):
         return None

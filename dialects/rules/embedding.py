@@ -1,7 +1,7 @@
-"""Rules of embedding lookups: the vocabulary ``v`` may be cut, as Megatron's vocabulary-parallel embedding does.
+"""Rules of embedding lookups: the vocabulary ``v`` may be cut, as in Megatron's parallel embedding.
 
-A rank that has rows [offset, offset + size) of the table looks up the indices among them and gives zero for the
-others, so that the ranks' results add up to the lookup (Shoeybi et al., "Megatron-LM", 2019, section 3).
+A rank that has rows [offset, offset + size) of the table looks up the indices among them and gives zeros for
+the others, so that the ranks' results add up to the lookup (Shoeybi et al., "Megatron-LM", 2019, section 3).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _scatter_rows(local: Local) -> Sequence[Any]:
 
 @rule_for("aten.embedding_dense_backward")
 def embedding_dense_backward(call: OpCall) -> Rule:
-    """``(grad [n..., e], indices [n...]) -> [v, e]``. Frequencies are counted over all indices, which then stay whole."""
+    """``(grad [n..., e], indices [n...]) -> [v, e]``; frequencies are counted over all indices."""
     index = _index_sizes(call["indices"].shape)
     dims: tuple[Dim, ...] = tuple((f,) for f in index)
     by_frequency = call["scale_grad_by_freq"]

@@ -1,8 +1,8 @@
 """Rules of reads and writes by index: gather, scatter, index_select, advanced indexing and their relatives.
 
-The dim of ``self`` that an index points into stays whole. The index's own dims may be cut where results have them.
-Where they are summed into ``self`` (``scatter_add``, ``index_add``, ``index_put`` that accumulates) they are
-reduced: each rank adds its part, and all ranks but the first start from zeros instead of ``self``.
+The dim of ``self`` that an index points into stays whole. The index's own dims may be cut where results have
+them. Where they are summed into ``self`` (``scatter_add``, ``index_add``, ``index_put`` that accumulates)
+they are reduced: each rank adds its part, and all ranks but the first start from zeros instead of ``self``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 import torch
-
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.rules.rule import Dim, Local, Rule, rule_for
@@ -31,7 +30,7 @@ def _axis(call: OpCall) -> int:
 
 
 def _sum_into(factors: Sequence[str], local: Local) -> Sequence[Any]:
-    """The call where ranks share ``factors`` of what is added to ``self``: only the first of them adds ``self``."""
+    """The call where ranks share out ``factors`` of what is added to ``self``: only the first has it."""
     own, *rest = local.args
     cut = [f for f in factors if local.ways(f) > 1]
     if cut:
@@ -44,7 +43,7 @@ def _sum_into(factors: Sequence[str], local: Local) -> Sequence[Any]:
 
 
 def _aligned(tensors: Mapping[str, TensorType], axis: int) -> tuple[list[Dims], dict[str, int]]:
-    """Dims of tensors of one rank: ``n<d>`` where all agree, else (and at ``axis``) each its own ``<letter><d>``."""
+    """Dims of tensors of one rank: ``n<d>`` where all agree, else (and at ``axis``) ``<letter><d>`` each."""
     sizes: dict[str, int] = {}
     named: dict[str, list[Dim]] = {letter: [] for letter in tensors}
     for d, extents in enumerate(zip(*(t.shape for t in tensors.values()), strict=True)):
@@ -81,9 +80,7 @@ def scatter(call: OpCall) -> Rule | None:
     if len({len(t.shape) for t in call.tensors}) != 1:
         return None
     operands, sizes = _aligned(letters, _axis(call))
-    return Rule(
-        tuple(operands), (operands[0],), sizes, replicate=_own(sizes), linear=_scatter_linear(call)
-    )
+    return Rule(tuple(operands), (operands[0],), sizes, replicate=_own(sizes), linear=_scatter_linear(call))
 
 
 def _scatter_linear(call: OpCall) -> tuple[frozenset[int], ...]:
@@ -160,7 +157,7 @@ def index_write(call: OpCall) -> Rule | None:
 
 
 def _lines(call: OpCall) -> tuple[Dims, Dims, dict[str, int]] | None:
-    """Dims of ``self``, the same with the index in place of the indexed dim, and sizes; None if either is a scalar."""
+    """Dims of ``self``, the same with the index in place of the indexed dim, and sizes; None for scalars."""
     shape, index = call["self"].shape, call["index"].shape
     if not shape or len(index) != 1:
         return None
@@ -172,7 +169,7 @@ def _lines(call: OpCall) -> tuple[Dims, Dims, dict[str, int]] | None:
 
 @dataclass(frozen=True)
 class _Advanced:
-    """``self[indices]``: ``s<d>`` are indexed dims of self, ``n<d>`` the others, ``x<j>`` the indices' broadcast dims."""
+    """``self[indices]``: dims ``s<d>`` of self are indexed, ``n<d>`` are not; ``x<j>`` are the indices'."""
 
     own: Dims
     indices: tuple[Dims, ...]
@@ -188,7 +185,10 @@ class _Advanced:
         common = torch.broadcast_shapes(*(t.shape for t in given.values()))
         names = [f"s{d}" if d in given else f"n{d}" for d in range(len(shape))]
         index: Dims = tuple((f"x{j}",) for j in range(len(common)))
-        sizes = {**dict(zip(names, shape, strict=True)), **{f: n for (f,), n in zip(index, common, strict=True)}}
+        sizes = {
+            **dict(zip(names, shape, strict=True)),
+            **{f: n for (f,), n in zip(index, common, strict=True)},
+        }
         others: Dims = tuple((f,) for f in names if f.startswith("n"))
         first, last = min(given), max(given)
         # NumPy's rule, kept by PyTorch: picked dims stand where the indices stand together, else in front.

@@ -1,4 +1,4 @@
-"""Rules of normalisations and softmax: the dims over which they normalise stay whole, all others may be cut."""
+"""Rules of normalisations and softmax: dims over which they normalise stay whole, all others may be cut."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def layer_norm(call: OpCall) -> Rule:
 
 @rule_for("aten.native_layer_norm_backward")
 def layer_norm_backward(call: OpCall) -> Rule:
-    """``(grad_out, input, mean, rstd, weight, bias)``; the gradients of weight and bias are sums over the outer dims."""
+    """``(grad_out, input, mean, rstd, weight, bias)``; gradients of weight and bias sum over outer dims."""
     return _layer_norm(call, reduce="sum", linear=IN_GRADIENT)
 
 
@@ -54,7 +54,12 @@ def _group_sizes(call: OpCall) -> dict[str, int]:
     """``n`` images, ``g`` groups of ``c`` channels, pixels ``x...``."""
     batch, channels, *pixels = call["input"].shape
     groups = call["group"]
-    return {"n": batch, "g": groups, "c": channels // groups, **{f"x{i}": size for i, size in enumerate(pixels)}}
+    return {
+        "n": batch,
+        "g": groups,
+        "c": channels // groups,
+        **{f"x{i}": size for i, size in enumerate(pixels)},
+    }
 
 
 def _image(sizes: dict[str, int]) -> tuple[Dim, ...]:
@@ -116,6 +121,4 @@ def _softmax(call: OpCall, linear: tuple[frozenset[int], ...]) -> Rule:
     sizes = {f"n{i}": size for i, size in enumerate(call.results[0].shape)}
     dims: tuple[Dim, ...] = tuple((f,) for f in sizes)
     whole = {f"n{call['dim'] % len(sizes)}"} if sizes else set()
-    return Rule(
-        tuple(dims for _ in call.tensors), (dims,), sizes, replicate=frozenset(whole), linear=linear
-    )
+    return Rule(tuple(dims for _ in call.tensors), (dims,), sizes, replicate=frozenset(whole), linear=linear)

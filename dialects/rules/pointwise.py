@@ -80,6 +80,27 @@ def pointwise(call: OpCall, sets: Iterable[tuple[int, ...]] = (), lower: Lower |
     return factors.rule(operands, results, linear_sets(call, sets), lower)
 
 
+def aligned(
+    call: OpCall, whole: Iterable[int] = (), sets: Iterable[tuple[int, ...]] = (), lower: Lower | None = None
+) -> Rule:
+    """All tensors have the rank of the first result. Dims on which they agree are plain; the rest, and ``whole``, stay whole.
+
+    A tensor of another rank (the empty ones that ``cat`` allows) stays whole.
+    """
+    factors = Factors()
+    rank = len(call.results[0].shape)
+    shapes = [t.shape for t in (*call.tensors, *call.results)]
+    agreed = {d for d in range(rank) if len({s[d] for s in shapes if len(s) == rank}) == 1} - {d % rank for d in whole}
+    common = {d: factors.new(call.results[0].shape[d]) for d in sorted(agreed)}
+
+    def dims(shape: tuple[int, ...]) -> tuple[Dim, ...]:
+        shared = common if len(shape) == rank else {}
+        return tuple(shared[d] if d in shared else factors.whole(size) for d, size in enumerate(shape))
+
+    operands = [dims(t.shape) for t in call.tensors]
+    return factors.rule(operands, [dims(r.shape) for r in call.results], linear_sets(call, sets), lower)
+
+
 def _register(sets: Sets, names: str) -> None:
     for name in names.split():
         rule_for(f"aten.{name}")(lambda call: pointwise(call, sets))
@@ -141,15 +162,7 @@ def masked_fill(call: OpCall) -> Rule:
 @rule_for("aten.glu", "aten.glu_backward")
 def glu(call: OpCall) -> Rule:
     """The dim whose halves gate one another stays whole: ([a,b])->([a,c]) replicate={b,c}."""
-    factors = Factors()
-    half, full = (call.results[0], call["self"]) if call.target == "aten.glu" else (call["grad_output"], call["self"])
-    dim = call["dim"] % len(full.shape)
-    dims = factors.shape(n for d, n in enumerate(full.shape) if d != dim)
-    outer = (*dims[:dim], factors.whole(full.shape[dim]), *dims[dim:])
-    inner = (*dims[:dim], factors.whole(half.shape[dim]), *dims[dim:])
-    if call.target == "aten.glu":
-        return factors.rule((outer,), (inner,))
-    return factors.rule((inner, outer), (outer,), linear_sets(call, ((0,),)))
+    return aligned(call, whole=(call["dim"],), sets=((0,),) if call.target == "aten.glu_backward" else ())
 
 
 # The foreach forms: sets name the arguments that are lists of tensors, which are partial all together.

@@ -1,4 +1,4 @@
-"""Rules of pooling and resampling: images [..., pixels], of which the leading dims (batch, channels) may be cut.
+"""Rules of pooling and resampling: images [..., pixels] whose leading dims (batch, channels) may be cut.
 
 Pixels stay whole: neighbouring blocks would need each other's edges.
 """
@@ -12,7 +12,7 @@ from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.schema import parameters, position
 from shardc.dialects.rules.rule import Dim, Local, Rule, rule_for
 
-# Number of spatial dims -> operators that are linear in their first operand: averages, resampling, all gradients.
+# Spatial dims -> operators that are linear in their first operand: averages, resampling, all gradients.
 LINEAR = {
     1: ("avg_pool1d", "upsample_nearest1d", "upsample_nearest1d.vec", "upsample_nearest1d_backward",
         "_upsample_nearest_exact1d", "_upsample_nearest_exact1d_backward",

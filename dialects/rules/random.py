@@ -1,4 +1,4 @@
-"""Rule of ``shardc::uniform``: every dim may be cut, as a number depends on its element's place in the whole alone."""
+"""Rule of ``shardc::uniform``: every dim may be cut, as a number depends on its place in the whole alone."""
 
 from __future__ import annotations
 

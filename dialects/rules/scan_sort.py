@@ -10,7 +10,7 @@ from shardc.dialects.rules.rule import Dim, Rule, rule_for
 @rule_for("aten.cumprod", "aten.cummax", "aten.cummin", "aten.logcumsumexp")
 @rule_for("aten.sort", "aten.sort.stable", "aten.argsort", "aten.argsort.stable", "aten.topk")
 def along_dim(call: OpCall) -> Rule:
-    """``[n..., d] -> [n..., d]``; where ``topk`` leaves fewer, the result's dim is a factor ``k`` of its own."""
+    """``[n..., d] -> [n..., d]``; where ``topk`` leaves fewer, the result's dim is a factor ``k``."""
     return _along_dim(call, ())
 
 
@@ -50,8 +50,8 @@ def bucketize(call: OpCall) -> Rule:
 
 
 def _search(table: TensorType, wanted: TensorType) -> tuple[tuple[Dim, ...], tuple[Dim, ...], dict[str, int]]:
-    """Dims of the table and of the values looked for, each found on its own; rows go with rows, if there are rows."""
+    """Dims of the table and of the values, each looked up on its own; a table with rows goes with theirs."""
     sizes = {f"m{i}": size for i, size in enumerate(wanted.shape)}
     values: tuple[Dim, ...] = tuple((f,) for f in sizes)
-    rows = values[:-1] if len(table.shape) > 1 else ()
+    rows = () if len(table.shape) == 1 else values[:-1]
     return (*rows, ("s",)), values, {**sizes, "s": table.shape[-1]}

@@ -7,12 +7,13 @@ Dims of which only a part is taken, or which are joined, stay whole; the others 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import gcd, prod
+from functools import partial
+from math import gcd
 from typing import Any
 
 from shardc.dialects.aten.call import OpCall
-from shardc.dialects.rules.pointwise import Factors, linear_sets, pointwise
-from shardc.dialects.rules.rule import Dim, Local, Rule, rule_for
+from shardc.dialects.rules.pointwise import Factors, aligned, linear_sets, pointwise
+from shardc.dialects.rules.rule import Dim, Local, Lower, Rule, rule_for
 
 Dims = tuple[Dim, ...]
 
@@ -28,7 +29,7 @@ def reshape_dims(factors: Factors, source: tuple[int, ...], target: tuple[int, .
     left, right = _Side(source), _Side(target)
     while left.advance() and right.advance():
         common = gcd(left.rest, right.rest)
-        if common > 1 and (common in (left.rest, right.rest) or left.aligned == right.aligned):
+        if common > 1:
             factor = factors.new(common)
             left.take(factor, common)
             right.take(factor, common)
@@ -90,9 +91,9 @@ def _reshape_local(local: Local) -> Sequence[Any]:
     return [local.emit(target, local.args[0], local.results[0].shape)]
 
 
-@rule_for("aten.expand", "aten.expand_as")
+@rule_for("aten.expand")
 def expand(call: OpCall) -> Rule:
-    return pointwise(call, ((0,),), _expand_local if call.target == "aten.expand" else None)
+    return pointwise(call, ((0,),), _expand_local)
 
 
 def _expand_local(local: Local) -> Sequence[Any]:
@@ -101,25 +102,36 @@ def _expand_local(local: Local) -> Sequence[Any]:
 
 @rule_for("aten.repeat")
 def repeat(call: OpCall) -> Rule:
-    """Copies are the major part of a dim and come from the result alone: ([b])->([(a b)])."""
+    """Copies are the major part of a dim and come from the result alone: ([c])->([a,(b c)])."""
     factors = Factors()
     shape, repeats = call["self"].shape, call["repeats"]
+    copies, own = factors.shape(repeats), factors.shape(shape)
     new = len(repeats) - len(shape)
-    copies = [factors.new(n) for n in repeats]
-    own = factors.shape(shape)
     result = (*copies[:new], *(c + d for c, d in zip(copies[new:], own, strict=True)))
-    return factors.rule((own,), (result,), linear_sets(call, ((0,),)), _repeat_local)
+    return factors.rule((own,), (result,), linear_sets(call, ((0,),)), partial(_repeat_local, copies))
 
 
-def _repeat_local(local: Local) -> Sequence[Any]:
-    new = len(local.spec["repeats"]) - len(local.spec["self"].shape)
-    own = [local.size(dim[0]) if dim else 1 for dim in _own_dims(local)]
-    shape = local.results[0].shape
-    copies = [*shape[:new], *(n // k for n, k in zip(shape[new:], own, strict=True))]
-    return [local.emit("aten.repeat", local.args[0], copies)]
+def _repeat_local(copies: Dims, local: Local) -> Sequence[Any]:
+    return [local.emit("aten.repeat", local.args[0], tuple(local.size(c[0]) if c else 1 for c in copies))]
 
 
-@rule_for("aten.permute", "aten.transpose.int", "aten.t", "aten.numpy_T", "aten.movedim.int", "aten.movedim.intlist")
+@rule_for("aten.repeat_interleave.self_int")
+def repeat_interleave(call: OpCall) -> Rule | None:
+    """Copies are the minor part of the dim: ([a])->([(a b)]). No rule for the form that flattens."""
+    if call["dim"] is None:
+        return None
+    factors = Factors()
+    dims, copies = factors.shape(call["self"].shape), factors.new(call["repeats"])
+    dim = call["dim"] % len(dims)
+    result = (*dims[:dim], dims[dim] + copies, *dims[dim + 1 :])
+    return factors.rule((dims,), (result,), linear_sets(call, ((0,),)), partial(_repeat_interleave_local, copies))
+
+
+def _repeat_interleave_local(copies: Dim, local: Local) -> Sequence[Any]:
+    return [local.emit(local.spec.target, local.args[0], local.size(copies[0]) if copies else 1, local.spec["dim"])]
+
+
+@rule_for("aten.permute", "aten.transpose.int", "aten.t")
 def permute(call: OpCall) -> Rule:
     factors = Factors()
     dims = factors.shape(call["self"].shape)
@@ -129,22 +141,156 @@ def permute(call: OpCall) -> Rule:
 
 def _order(call: OpCall) -> list[int]:
     """For each dim of a permutation's result, the operand's dim."""
-    rank = len(call["self"].shape)
-    order = list(range(rank))
     if call.target == "aten.permute":
-        return [d % rank for d in call["dims"]]
-    if call.target == "aten.transpose.int":
-        a, b = (call["dim0"] % rank, call["dim1"] % rank) if rank else (0, 0)
-        order[a:a + 1], order[b:b + 1] = order[b:b + 1], order[a:a + 1]
-        return order
-    if call.target.startswith("aten.movedim"):
-        return _moved(order, call["source"], call["destination"])
-    return order[::-1]
+        return list(call["dims"])
+    order = list(range(len(call["self"].shape)))
+    if call.target == "aten.t":
+        return order[::-1]
+    if order:
+        a, b = call["dim0"], call["dim1"]
+        order[a], order[b] = order[b], order[a]
+    return order
 
 
-def _moved(order: list[int], source: int | tuple[int, ...], target: int | tuple[int, ...]) -> list[int]:
-    rank = len(order)
-    sources = [d % rank for d in (source if isinstance(source, tuple) else (source,))]
-    targets = [d % rank for d in (target if isinstance(target, tuple) else (target,))]
-    rest = iter(d for d in order if d not in sources)
-    return [sources[targets.index(d)] if d in targets else next(rest) for d in order]
+@rule_for("aten.unsqueeze")
+def unsqueeze(call: OpCall) -> Rule:
+    factors = Factors()
+    dims = factors.shape(call["self"].shape)
+    at = call["dim"] % (len(dims) + 1)
+    return factors.rule((dims,), ((*dims[:at], (), *dims[at:]),), linear_sets(call, ((0,),)))
+
+
+@rule_for("aten.squeeze", "aten.squeeze.dim", "aten.squeeze.dims")
+def squeeze(call: OpCall) -> Rule:
+    factors = Factors()
+    dims = factors.shape(call["self"].shape)
+    gone = _squeezed(call)
+    result = tuple(dim for d, dim in enumerate(dims) if d not in gone)
+    return factors.rule((dims,), (result,), linear_sets(call, ((0,),)), _squeeze_local)
+
+
+def _squeezed(call: OpCall) -> tuple[int, ...]:
+    """The dims that go. Named to the local call, as a dim may have one element on a rank and more in all."""
+    shape = call["self"].shape
+    named: Any = range(len(shape)) if call.target == "aten.squeeze" else call["dim"]
+    named = named if isinstance(named, tuple | range) else (named,)
+    return tuple(sorted({d % len(shape) for d in named if shape[d] == 1})) if shape else ()
+
+
+def _squeeze_local(local: Local) -> Sequence[Any]:
+    return [local.emit("aten.squeeze.dims", local.args[0], _squeezed(local.spec))]
+
+
+@rule_for("aten.slice.Tensor", "aten.slice_scatter")
+def slice_(call: OpCall) -> Rule:
+    """A part of a dim stays whole; a slice of all of it is plain, and its bounds fit any rank's block."""
+    return aligned(call, sets=((0,),) if call.target == "aten.slice.Tensor" else ((0, 1),))
+
+
+def _sizes_local(local: Local) -> Sequence[Any]:
+    """The same call with the local sizes of its result, which the second argument names."""
+    return [local.emit(local.spec.target, local.args[0], local.results[0].shape, *local.args[2:])]
+
+
+@rule_for("aten.slice_backward")
+def slice_backward(call: OpCall) -> Rule:
+    return aligned(call, sets=((0,),), lower=_sizes_local)
+
+
+@rule_for("aten.split.Tensor", "aten.split_with_sizes", "aten.unsafe_split.Tensor", "aten.unsafe_split_with_sizes")
+def split(call: OpCall) -> Rule:
+    return aligned(call, whole=(call["dim"],), sets=((0,),))
+
+
+@rule_for("aten.cat")
+def cat(call: OpCall) -> Rule:
+    return aligned(call, sets=(tuple(range(len(call.tensors))),))
+
+
+@rule_for("aten.flip", "aten.roll")
+def flip(call: OpCall) -> Rule:
+    """``roll`` without dims moves elements across all of them."""
+    everything = range(len(call["self"].shape))
+    return aligned(call, whole=call["dims"] or (everything if call.target == "aten.roll" else ()), sets=((0,),))
+
+
+_PADS = tuple(f"aten.{kind}_pad{n}d" for kind in ("reflection", "replication") for n in (1, 2, 3))
+
+
+@rule_for("aten.constant_pad_nd", *_PADS, *(f"{name}_backward" for name in _PADS))
+def pad(call: OpCall) -> Rule:
+    """Pads count from the last dim. Padding is linear, unless with a constant other than 0."""
+    constant = call.target == "aten.constant_pad_nd"
+    amounts = call["pad" if constant else "padding"]
+    padded = [-1 - i // 2 for i, amount in enumerate(amounts) if amount != 0]
+    return aligned(call, whole=padded, sets=() if constant and call["value"] != 0 else ((0,),))
+
+
+def _along(call: OpCall, large: tuple[int, ...], sets: Sequence[tuple[int, ...]], lower: Lower | None = None) -> Rule:
+    """Tensors of shape ``large``, whole along the call's dim, and tensors that lack that dim."""
+    factors = Factors()
+    dim = call["dim"] % len(large)
+    full = tuple(factors.whole(n) if d == dim else factors.new(n) for d, n in enumerate(large))
+    part = (*full[:dim], *full[dim + 1 :])
+    operands = [full if len(t.shape) == len(large) else part for t in call.tensors]
+    results = [full if len(r.shape) == len(large) else part for r in call.results]
+    return factors.rule(operands, results, linear_sets(call, sets), lower)
+
+
+@rule_for("aten.select.int", "aten.unbind.int")
+def select(call: OpCall) -> Rule:
+    """The dim that is selected from stays whole: ([a,b])->([a]) replicate={b}."""
+    return _along(call, call["self"].shape, ((0,),))
+
+
+@rule_for("aten.select_backward")
+def select_backward(call: OpCall) -> Rule:
+    return _along(call, call.results[0].shape, ((0,),), _sizes_local)
+
+
+@rule_for("aten.select_scatter")
+def select_scatter(call: OpCall) -> Rule:
+    return _along(call, call["self"].shape, ((0, 1),))
+
+
+@rule_for("aten.stack")
+def stack(call: OpCall) -> Rule:
+    return _along(call, call.results[0].shape, (tuple(range(len(call.tensors))),))
+
+
+@rule_for("aten.diagonal", "aten.diagonal_backward", "aten.diag_embed")
+def diagonal(call: OpCall) -> Rule:
+    """The two dims of the diagonal stay whole, and so does the one that is made of them."""
+    inverse = call.target != "aten.diagonal"
+    large, small = (call.results[0], call.tensors[0]) if inverse else (call.tensors[0], call.results[0])
+    gone = {call["dim1"] % len(large.shape), call["dim2"] % len(large.shape)}
+    factors = Factors()
+    full = tuple(factors.whole(n) if d in gone else factors.new(n) for d, n in enumerate(large.shape))
+    part = (*(dim for d, dim in enumerate(full) if d not in gone), factors.whole(small.shape[-1]))
+    operand, result = (part, full) if inverse else (full, part)
+    lower = _sizes_local if call.target == "aten.diagonal_backward" else None
+    return factors.rule((operand,), (result,), linear_sets(call, ((0,),)), lower)
+
+
+@rule_for("aten.unfold", "aten.unfold_backward")
+def unfold(call: OpCall) -> Rule:
+    """Windows along a dim, which stays whole: ([a,b])->([a,c,d]) replicate={b,c,d}."""
+    factors = Factors()
+    backward = call.target == "aten.unfold_backward"
+    large, small = (call.results[0], call.tensors[0]) if backward else (call.tensors[0], call.results[0])
+    dim = call["dim" if backward else "dimension"] % len(large.shape)
+    full = tuple(factors.whole(n) if d == dim else factors.new(n) for d, n in enumerate(large.shape))
+    windows = (*full[:dim], factors.whole(small.shape[dim]), *full[dim + 1 :], factors.whole(small.shape[-1]))
+    operand, result = (windows, full) if backward else (full, windows)
+    return factors.rule((operand,), (result,), linear_sets(call, ((0,),)), _sizes_local if backward else None)
+
+
+@rule_for("aten.view_as_real", "aten.view_as_complex")
+def complex_view(call: OpCall) -> Rule:
+    """The last dim of the real side holds real and imaginary parts."""
+    factors = Factors()
+    real = call.target == "aten.view_as_real"
+    dims = factors.shape((call["self"] if real else call.results[0]).shape)
+    parts = (*dims, factors.whole(2))
+    operand, result = (dims, parts) if real else (parts, dims)
+    return factors.rule((operand,), (result,), linear_sets(call, ((0,),)))

@@ -1,5 +1,211 @@
-"""ATen ops that are traced as simpler ones, so that fewer sharding rules are needed and sums can stay partial."""
+"""ATen ops that are traced as simpler ones, so that fewer sharding rules are needed and sums can stay partial.
+
+Means, variances, norms and losses become sums and pointwise ops: a sum over a sharded dim is a partial value, a mean
+is not. Splits become slices, and the gradients of slices become pads. Fused ops that a kernel is written for are
+kept: softmax, layer and group norm, convolution, pooling, embedding, activations and their gradients.
+"""
+
 from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import torch
-def decomposition_table():
-    return {}
+from torch._decomp import get_decompositions
+
+aten = torch.ops.aten
+Tensor = torch.Tensor
+Dims = Sequence[int] | int | None
+
+# PyTorch's own decompositions, which end in ops of this table again.
+_FROM_TORCH = (
+    aten._fused_rms_norm,
+    aten._fused_rms_norm_backward,
+    aten._native_batch_norm_legit,
+    aten._native_batch_norm_legit_functional,
+    aten._native_batch_norm_legit_no_training,
+    aten._batch_norm_with_update,
+    aten._batch_norm_with_update_functional,
+    aten._batch_norm_no_update,
+    aten.addmv,
+    aten.addr,
+    aten.baddbmm,
+    aten.batch_norm_backward,
+    aten.binary_cross_entropy,
+    aten.binary_cross_entropy_backward,
+    aten.binary_cross_entropy_with_logits,
+    aten.dot,
+    aten.huber_loss,
+    aten.huber_loss_backward,
+    aten.mse_loss,
+    aten.mse_loss_backward,
+    aten.mv,
+    aten.native_batch_norm,
+    aten.native_batch_norm_backward,
+    aten.nll_loss2d_backward,
+    aten.nll_loss2d_forward,
+    aten.nll_loss_backward,
+    aten.nll_loss_forward,
+    aten.norm,
+    aten.smooth_l1_loss,
+    aten.smooth_l1_loss_backward,
+    aten.soft_margin_loss,
+    aten.soft_margin_loss_backward,
+    aten.vdot,
+)
+
+
+@functools.cache
+def decomposition_table() -> dict[torch._ops.OperatorBase, Callable[..., Any]]:
+    """The table that a trace uses, by op overload."""
+    return {**get_decompositions(_FROM_TORCH), **_OURS}
+
+
+def _mean(x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
+    return _mean_dim(x, None, dtype=dtype)
+
+
+def _mean_dim(x: Tensor, dim: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
+    """sum / n, summed in f32 at least: a sum over many f16 values overflows where their mean does not."""
+    result = dtype or x.dtype
+    wide = torch.promote_types(result, torch.float32)
+    dims = _dims(x, dim)
+    total = x.sum(dims, keepdim, dtype=wide if wide != x.dtype else None)
+    return (total / _count(x, dims)).to(result)
+
+
+def _var(x: Tensor, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False) -> Tensor:
+    return _var_mean(x, dim, correction=correction, keepdim=keepdim)[0]
+
+
+def _var_mean(
+    x: Tensor, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Two sums: of x, and of the squared distance to its mean (which does not cancel as E[x^2] - E[x]^2 does)."""
+    dims = _dims(x, dim)
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    mean = wide.sum(dims, True) / _count(x, dims)
+    centered = wide - mean
+    freedom = max(_count(x, dims) - (1 if correction is None else correction), 0)
+    var = (centered * centered).sum(dims, keepdim) / freedom if freedom else centered.sum(dims, keepdim) * math.nan
+    return var.to(x.dtype), (mean if keepdim else mean.squeeze(dims)).to(x.dtype)
+
+
+def _std(x: Tensor, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False) -> Tensor:
+    return _var(x, dim, correction=correction, keepdim=keepdim).sqrt()
+
+
+def _std_mean(
+    x: Tensor, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    var, mean = _var_mean(x, dim, correction=correction, keepdim=keepdim)
+    return var.sqrt(), mean
+
+
+def _vector_norm(
+    x: Tensor, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    result = dtype or x.dtype
+    x = x.to(torch.promote_types(result, torch.float32))
+    dims = _dims(x, dim)
+    if ord == 2:
+        norm = (x * x).sum(dims, keepdim).sqrt()
+    elif ord == 0:
+        norm = (x != 0).to(x.dtype).sum(dims, keepdim)
+    elif ord == 1:
+        norm = x.abs().sum(dims, keepdim)
+    elif math.isinf(ord):
+        norm = x.abs().amax(dims, keepdim) if ord > 0 else x.abs().amin(dims, keepdim)
+    else:
+        norm = x.abs().pow(ord).sum(dims, keepdim).pow(1.0 / ord)
+    return norm.to(result)
+
+
+def _split(x: Tensor, split_size: int, dim: int = 0) -> list[Tensor]:
+    size = x.shape[dim]
+    return [aten.slice(x, dim, at, min(at + split_size, size)) for at in range(0, max(size, 1), split_size or 1)]
+
+
+def _split_with_sizes(x: Tensor, split_sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
+    ends = [sum(split_sizes[: i + 1]) for i in range(len(split_sizes))]
+    return [aten.slice(x, dim, end - size, end) for end, size in zip(ends, split_sizes, strict=True)]
+
+
+def _unbind(x: Tensor, dim: int = 0) -> list[Tensor]:
+    return [aten.select(x, dim, index) for index in range(x.shape[dim])]
+
+
+def _stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    dim %= tensors[0].dim() + 1
+    return torch.cat([tensor.unsqueeze(dim) for tensor in tensors], dim)
+
+
+def _slice_backward(
+    grad: Tensor, input_sizes: Sequence[int], dim: int, start: int, end: int, step: int
+) -> Tensor:
+    if step != 1:
+        return NotImplemented
+    start, end, _ = slice(start, end).indices(input_sizes[dim])
+    return _padded(grad, dim % len(input_sizes), start, input_sizes[dim] - max(start, end))
+
+
+def _select_backward(grad: Tensor, input_sizes: Sequence[int], dim: int, index: int) -> Tensor:
+    dim %= len(input_sizes)
+    index %= input_sizes[dim]
+    return _padded(grad.unsqueeze(dim), dim, index, input_sizes[dim] - index - 1)
+
+
+def _padded(x: Tensor, dim: int, before: int, after: int) -> Tensor:
+    if before == after == 0:
+        return x.clone()
+    return aten.constant_pad_nd(x, [0, 0] * (x.dim() - 1 - dim) + [before, after])
+
+
+def _addbmm(x: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    product = torch.bmm(a, b).sum(0)
+    return x * beta + product * alpha
+
+
+def _rsub(x: Tensor, other: Tensor, alpha: float = 1) -> Tensor:
+    return torch.sub(other, x, alpha=alpha)
+
+
+def _squeeze(x: Tensor, *dims: Any) -> Tensor:
+    """A view: whose rule follows from its shapes."""
+    chosen = _dims(x, dims[0] if dims else None)
+    return x.view([n for d, n in enumerate(x.shape) if d not in chosen or n != 1])
+
+
+def _dims(x: Tensor, dim: Dims) -> list[int]:
+    if dim is None or (not isinstance(dim, int) and len(dim) == 0):
+        return list(range(x.dim()))
+    dims = [dim] if isinstance(dim, int) else dim
+    return [d % max(x.dim(), 1) for d in dims] if x.dim() else []
+
+
+def _count(x: Tensor, dims: Sequence[int]) -> int:
+    return math.prod(x.shape[d] for d in dims)
+
+
+_OURS: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
+    aten.addbmm.default: _addbmm,
+    aten.linalg_vector_norm.default: _vector_norm,
+    aten.mean.default: _mean,
+    aten.mean.dim: _mean_dim,
+    aten.rsub.Tensor: _rsub,
+    aten.select_backward.default: _select_backward,
+    aten.slice_backward.default: _slice_backward,
+    aten.split.Tensor: _split,
+    aten.split_with_sizes.default: _split_with_sizes,
+    aten.squeeze.default: _squeeze,
+    aten.squeeze.dim: _squeeze,
+    aten.squeeze.dims: _squeeze,
+    aten.stack.default: _stack,
+    aten.std.correction: _std,
+    aten.std_mean.correction: _std_mean,
+    aten.unbind.int: _unbind,
+    aten.var.correction: _var,
+    aten.var_mean.correction: _var_mean,
+}

@@ -11,7 +11,7 @@ from torch.fx.graph import CodeGen
 
 from shardc.diagnostics.frontend import TraceFailed
 from shardc.frontend.cleanup import remove_dead_nodes, where_of
-from shardc.frontend.recorder import OPTIMIZER, PHASE
+from shardc.frontend.recorder import OPTIMIZER, PHASE, Frames
 from shardc.frontend.spec import TensorSpec
 from shardc.frontend.trace import Trace
 
@@ -27,6 +27,7 @@ class StepGraph:
     results: list[TensorSpec]
     gradients: dict[str, str]
     constants: dict[str, torch.Tensor]
+    where: Frames
 
 
 def finish(trace: Trace) -> StepGraph:
@@ -42,7 +43,7 @@ def finish(trace: Trace) -> StepGraph:
     _set_results(module, [node for _, node in results])
     _drop_arguments(module, arguments)
     specs = [spec for spec, _ in results]
-    return StepGraph(module, list(arguments.values()), specs, marked, constants)
+    return StepGraph(module, list(arguments.values()), specs, marked, constants, trace.where)
 
 
 def _split_outputs(trace: Trace) -> tuple[list[tuple[TensorSpec, Node]], dict[str, Node | None]]:

@@ -12,6 +12,7 @@ import torch
 
 from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.frontend import DataDependent, TraceFailed
+from shardc.frontend.constant_value import ask
 
 Result = TypeVar("Result")
 
@@ -72,10 +73,20 @@ def _environment(name: str, value: str) -> Iterator[None]:
 
 @contextmanager
 def _unpacked_sequences() -> Iterator[None]:
+    """Lets transformers see that positions made by ``arange`` are one sequence.
+
+    While tracing it gives up on that question and builds a full mask, which would keep every attention from being
+    causal by flag.
+    """
     masking = sys.modules.get("transformers.masking_utils")
-    if masking is None or not hasattr(masking, "find_packed_sequence_indices"):
+    original = getattr(masking, "find_packed_sequence_indices", None)
+    if original is None:
         yield
         return
-    original = masking.find_packed_sequence_indices
-    yield
-    del original
+
+    def find_packed_sequence_indices(position_ids: torch.Tensor) -> torch.Tensor | None:
+        one_sequence = ask(position_ids, lambda positions: bool((positions.diff(dim=-1) == 1).all()))
+        return None if one_sequence else original(position_ids)
+
+    with _attribute(masking, "find_packed_sequence_indices", find_packed_sequence_indices):
+        yield

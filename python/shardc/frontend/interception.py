@@ -16,7 +16,18 @@ import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
 from shardc.frontend.attention import scaled_dot_product_attention
+from shardc.frontend.constant_value import ask
 from shardc.frontend.random import RANDOM_FUNCTIONS, RandomStream
+
+# Python asks for a tensor's value.
+_READS = {
+    torch.Tensor.item,
+    torch.Tensor.tolist,
+    torch.Tensor.__bool__,
+    torch.Tensor.__int__,
+    torch.Tensor.__float__,
+    torch.Tensor.__index__,
+}
 
 
 class Interception(TorchFunctionMode):
@@ -33,6 +44,9 @@ class Interception(TorchFunctionMode):
         random = RANDOM_FUNCTIONS.get(func)
         if random is not None:
             return random(self.stream, *args, **kwargs)
+        if func in _READS:
+            answer = ask(args[0], func)
+            return func(*args, **kwargs) if answer is None else answer
         if isinstance(func, types.FunctionType) and func.__module__ == "torch.nn.functional":
             with self:
                 return _without_override_check(func)(*args, **kwargs)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch.fx import Node
+from torch.fx import Graph, Node
 from torch_mlir import ir
 from torch_mlir.dialects import torch as torch_dialect
 from torch_mlir.extras.fx_importer import FxImporter, GraphNodeImporter
@@ -27,7 +27,7 @@ def import_step(step: StepGraph, context: ir.Context | None = None) -> ir.Module
     torch_dialect.register_dialect(context)
     for spec in step.arguments:
         _check_dtype(spec)
-    importer = FxImporter(context=context, config_check=False, graph_node_importer_cls=_StepImporter)
+    importer = _StepImporter(context, step.where)
     function = importer.import_stateless_graph(step.module.graph, func_name=FUNCTION)
     with context:
         function.attributes["arg_attrs"] = _attributes(step.arguments)
@@ -38,7 +38,22 @@ def import_step(step: StepGraph, context: ir.Context | None = None) -> ir.Module
     return importer.module
 
 
-class _StepImporter(GraphNodeImporter):
+class _StepImporter(FxImporter):
+    """An importer whose module and function stand at the line that asked for the trace."""
+
+    __slots__ = ["where"]
+
+    def __init__(self, context: ir.Context, where: Frames) -> None:
+        self.where = ir.Location.file(where[0][0], where[0][1], 0, context=context)
+        super().__init__(
+            module=ir.Module.create(self.where), config_check=False, graph_node_importer_cls=_NodeImporter
+        )
+
+    def _graph_to_function_meta(self, g: Graph) -> tuple[ir.FunctionType, ir.Location]:
+        return super()._graph_to_function_meta(g)[0], self.where
+
+
+class _NodeImporter(GraphNodeImporter):
     """Sets ``dist.phase``, ``dist.name`` and the user's location on the ops of each node."""
 
     __slots__ = ["_locations", "_phases"]
@@ -49,14 +64,12 @@ class _StepImporter(GraphNodeImporter):
         self._phases: dict[str, ir.Attribute] = {}
 
     def import_nodes(self, nodes: Iterable[Node], **_: Any) -> None:
-        nodes = list(nodes)
-        location = self._location(next(n for n in reversed(nodes) if FRAMES in n.meta))
         with ir.InsertionPoint(self._b):
             for index, node in enumerate(nodes):
                 if node.op == "placeholder":
                     self.bind_node_value(node, self._b.arguments[index])
                 elif node.op == "output":
-                    self._return(node, location)
+                    self._return(node)
                 elif isinstance(node.target, torch._ops.OpOverload):
                     self._import_op(node)
                 else:
@@ -73,9 +86,9 @@ class _StepImporter(GraphNodeImporter):
         if gradients:
             op.attributes["dist.name"] = ir.StringAttr.get(",".join(gradients), self._c)
 
-    def _return(self, node: Node, location: ir.Location) -> None:
+    def _return(self, node: Node) -> None:
         operands = [self.resolve_node_value(value) for value in node.args[0]]
-        ir.Operation.create("func.return", operands=operands, loc=location)
+        ir.Operation.create("func.return", operands=operands, loc=self.fx_importer.where)
 
     def _phase(self, phase: str) -> ir.Attribute:
         if phase not in self._phases:

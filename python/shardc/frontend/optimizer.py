@@ -131,13 +131,14 @@ class TracedOptimizer:
         self.slots.append(StateSlot(name, key, tuple(value.shape), value.dtype, fill, held))
 
     def _fake_states(self, names: list[str]) -> dict[str, dict[str, Any]]:
-        with FakeTensorMode(), compiling():
+        numbers = [_numbers(group) for group in self.optimizer.param_groups]
+        with FakeTensorMode(allow_non_fake_inputs=True), compiling():
             params = {n: torch.empty(p.shape, dtype=p.dtype) for n, p in self._params.items() if n in names}
             for name, param in params.items():
                 param.grad = torch.empty_like(param) if self._params[name].requires_grad else None
             groups = [
-                {**group, **_execution(group), "params": [params[n] for n in members if n in params]}
-                for group, members in zip(self.optimizer.param_groups, self.groups, strict=True)
+                {**group, "params": [params[n] for n in members if n in params]}
+                for group, members in zip(numbers, self.groups, strict=True)
             ]
             with _lent(self.optimizer, groups, {}):
                 self._run()
@@ -196,6 +197,15 @@ class TracedOptimizer:
 
 def _execution(group: Mapping[str, Any]) -> dict[str, bool]:
     return {key: value for key, value in EXECUTION.items() if key in group}
+
+
+def _numbers(group: Mapping[str, Any]) -> dict[str, Any]:
+    """The group for a step that only makes the state: numbers for tensors, which torch reads in places.
+
+    ``fused`` stays, as the dtype of the step count depends on it.
+    """
+    numbers = {k: float(v) if isinstance(v, torch.Tensor) and v.numel() == 1 else v for k, v in group.items()}
+    return {**numbers, **{key: value for key, value in _execution(group).items() if key != "fused"}}
 
 
 def _is_number(key: str, value: Any) -> bool:

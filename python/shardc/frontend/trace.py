@@ -28,7 +28,15 @@ from shardc.frontend.interception import Interception
 from shardc.frontend.model_state import ModelState, unchanged
 from shardc.frontend.optimizer import TracedOptimizer
 from shardc.frontend.random import RandomStream
-from shardc.frontend.recorder import BACKWARD, FORWARD, OPTIMIZER, NodeRecorder, caller_line, raising_line
+from shardc.frontend.recorder import (
+    BACKWARD,
+    FORWARD,
+    OPTIMIZER,
+    Frames,
+    NodeRecorder,
+    caller_line,
+    raising_line,
+)
 from shardc.frontend.spec import BatchTree, TensorSpec
 
 Tensors = dict[str, torch.Tensor]
@@ -45,6 +53,7 @@ class Trace:
     arguments: list[TensorSpec]
     gradients: list[str]
     output_tree: pytree.TreeSpec
+    where: Frames
 
 
 class StepTracer:
@@ -65,12 +74,13 @@ class StepTracer:
         self._inputs, self._batch_tree = batch
         self._loss, self._clip, self._autocast = loss, clip_grad_norm, autocast
         self._trained = [name for name in optimizer.names if state.params[name].requires_grad]
-        self._recorder = NodeRecorder(__file__, caller_line())
+        self._where = caller_line()
+        self._recorder = NodeRecorder(__file__, self._where)
         self._output_tree: pytree.TreeSpec | None = None
 
     def trace(self) -> Trace:
         """Runs the step on fake CPU tensors. Raises TraceFailed, DataDependent or another ShardcError."""
-        with FakeTensorMode(allow_non_fake_inputs=True) as fake, compiling(), unchanged(self._model):
+        with FakeTensorMode(allow_non_fake_inputs=True), compiling(), unchanged(self._model):
             arguments, tensors = self._arguments()
             traced = make_fx(lambda flat: self._record(flat), decomposition_table(), tracing_mode="real")
             try:
@@ -78,9 +88,8 @@ class StepTracer:
                 graph = traced(tensors)
             except Exception as error:
                 raise _explained(error) from error
-        del fake
         assert self._output_tree is not None
-        return Trace(graph, arguments, self._trained, self._output_tree)
+        return Trace(graph, arguments, self._trained, self._output_tree, self._where)
 
     def _arguments(self) -> tuple[list[TensorSpec], list[torch.Tensor]]:
         """Specs and contiguous fake tensors of all arguments but lifted constants, in their order."""

@@ -1,0 +1,22 @@
+"""What a compiled step needs to run: torch, and nothing of the compiler. Every artefact carries a copy of this package.
+
+``TrainStep.load(folder)`` gives the step; ``python run.py`` in the folder trains with it. Imports are lazy.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["RuntimeFailure", "TrainStep"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "TrainStep":
+        from .step import TrainStep
+
+        return TrainStep
+    if name == "RuntimeFailure":
+        from .errors import RuntimeFailure
+
+        return RuntimeFailure
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

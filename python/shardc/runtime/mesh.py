@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 
 Axis = tuple[str, int, int]
@@ -78,7 +79,7 @@ def _parts(name: str, ways: int, cuts: set[int]) -> list[Axis]:
     bounds = sorted({1, ways} | cuts)
     if len(bounds) == 1:
         return [(name, 1, 1)]
-    return [(name, low, high // low) for low, high in zip(bounds, bounds[1:], strict=False)]
+    return [(name, low, high // low) for low, high in pairwise(bounds)]
 
 
 def inside(part: Axis, axis: Axis) -> bool:

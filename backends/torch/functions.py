@@ -1,0 +1,125 @@
+"""ATen calls as Python text: ``mm_3 = mm(view_2, t_1)``, with every operator bound once at the program's head."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from shardc.backends.torch.names import Names
+from shardc.dialects.aten.call import Device, IntValue, OpCall
+from shardc.dialects.aten.schema import overload
+from shardc.dialects.aten.types import TensorType
+
+# Strides are not part of the IR, so a view may meet memory that is laid out otherwise than when it was traced.
+# `reshape` is a view where it can be one and a copy where it must.
+TOLERANT = {"aten.view": "aten.reshape", "aten._unsafe_view": "aten.reshape"}
+
+_MEMORY_FORMATS = {
+    0: torch.contiguous_format, 1: torch.preserve_format, 2: torch.channels_last, 3: torch.channels_last_3d,
+}  # fmt: skip
+
+
+class Functions:
+    """The operators of a program and the names that they are bound to."""
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+        self._bound: dict[str, str] = {}
+
+    def name(self, target: str) -> str:
+        """What ``target`` is called in the program."""
+        target = TOLERANT.get(target, target)
+        found = self._bound.get(target)
+        if found is None:
+            _, base, *variant = target.split(".")
+            found = self._names.exact(base)
+            if found != base and variant:
+                found = self._names.exact(f"{base}_{variant[0].lower()}")
+            self._bound[target] = found
+        return found
+
+    def head(self) -> list[str]:
+        """The lines that bind them, by name."""
+        return [f"{name} = torch.ops.{_path(target)}" for target, name in sorted(self._bound.items(), key=_by_name)]
+
+    def call(self, spec: OpCall, operands: list[str]) -> str:
+        """The text of one call; ``operands`` are the names of its tensors and runtime integers, in order."""
+        if spec.target in TOLERANT:
+            return f"{self.name(spec.target)}({operands[0]}, {text(spec.args[1], iter(operands[1:]))})"
+        rest = iter(operands)
+        makes = not spec.tensors  # a factory: no tensor says on which device
+        plan = _plan(spec.target)
+        texts = []
+        for arg, (_, kind, _, default) in zip(spec.args, plan, strict=True):
+            if kind == "Device" and makes:
+                arg = Device()
+            elif kind == "MemoryFormat" and arg is not None:
+                arg = _MEMORY_FORMATS[arg]
+            elif kind == "Layout" or (_is_constant(arg) and _equal(arg, default)):
+                texts.append(None)
+                continue
+            texts.append(text(arg, rest))
+        return f"{self.name(spec.target)}({_join(texts, plan)})"
+
+
+def _join(texts: list[str | None], plan: tuple[tuple[str, str, bool, Any], ...]) -> str:
+    """Arguments by position as far as possible, then by name; those left out (None) have their defaults."""
+    parts, by_name = [], False
+    for argument, (name, _, keyword_only, _) in zip(texts, plan, strict=True):
+        if argument is None:
+            by_name = True
+        else:
+            parts.append(f"{name}={argument}" if by_name or keyword_only else argument)
+    return ", ".join(parts)
+
+
+def text(arg: Any, operands: Any) -> str:
+    """One argument as Python; tensors and runtime integers take the next of ``operands``."""
+    if isinstance(arg, TensorType | IntValue):
+        return next(operands)
+    if isinstance(arg, tuple | list):
+        return f"[{', '.join([text(a, operands) for a in arg])}]"
+    if isinstance(arg, Device):
+        return "rank.device"
+    if isinstance(arg, float) and math.isinf(arg):
+        return "inf" if arg > 0 else "-inf"
+    return repr(arg)
+
+
+class _Required:
+    """Stands for the default of a parameter that has none."""
+
+
+@lru_cache(maxsize=None)
+def _plan(target: str) -> tuple[tuple[str, str, bool, Any], ...]:
+    """(name, kind, keyword-only, default) of each parameter."""
+    plan = []
+    for a in overload(target)._schema.arguments:
+        kind = str(a.real_type).removeprefix("Optional[").removesuffix("]")
+        default = _frozen(a.default_value) if a.has_default_value() else _Required
+        plan.append((a.name, kind, a.kwarg_only, default))
+    return tuple(plan)
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _is_constant(arg: Any) -> bool:
+    return not isinstance(arg, TensorType | IntValue)
+
+
+def _equal(arg: Any, default: Any) -> bool:
+    """Equal and of one type: ``1`` and ``1.0`` give results of other dtypes."""
+    return type(arg) is type(default) and arg == default
+
+
+def _path(target: str) -> str:
+    return target if target.count(".") == 2 else f"{target}.default"
+
+
+def _by_name(item: tuple[str, str]) -> str:
+    return item[1]

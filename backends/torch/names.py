@@ -1,0 +1,45 @@
+"""Python identifiers for the values of a program: short, unique, and close to the user's own names."""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+import re
+from collections.abc import Iterable
+
+RESERVED = frozenset(keyword.kwlist) | frozenset(dir(builtins)) | {"rank", "torch", "inf", "nan", "step", "GROUPS"}
+
+
+class Names:
+    """Hands out identifiers, each once."""
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._taken = set(RESERVED) | set(taken)
+        self._counts: dict[str, int] = {}
+
+    def exact(self, wanted: str) -> str:
+        """``wanted`` as an identifier, with a number behind it if that is taken."""
+        base = identifier(wanted)
+        name = base
+        number = 2
+        while name in self._taken:
+            name = f"{base}_{number}"
+            number += 1
+        self._taken.add(name)
+        return name
+
+    def numbered(self, base: str) -> str:
+        """``base_0``, ``base_1``, ... as they come."""
+        while True:
+            number = self._counts.get(base, 0)
+            self._counts[base] = number + 1
+            name = f"{base}_{number}"
+            if name not in self._taken:
+                self._taken.add(name)
+                return name
+
+
+def identifier(text: str) -> str:
+    """``layers.0.weight/exp_avg`` -> ``layers_0_weight__exp_avg``."""
+    name = re.sub(r"\W", "_", text.replace("/", "__"))
+    return f"_{name}" if not name or name[0].isdigit() else name

@@ -1,0 +1,92 @@
+"""Matrix products: the contracted dim leaves partial sums, rows, columns and batches are plain.
+
+A product that adds a bias has it added by one rank only where the contracted dim is cut, so that the partial sums
+add up to the call's result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from shardc.dialects.aten.call import OpCall
+from shardc.dialects.rules.pointwise import Factors, broadcast, linear_sets
+from shardc.dialects.rules.rule import Dim, Local, Lower, Rule, rule_for
+
+_FIRST_TWO = ((0,), (1,))
+
+
+@rule_for("aten.mm", "aten.bmm", "aten.mv", "aten.dot", "aten.vdot", "aten.matmul")
+def product(call: OpCall) -> Rule:
+    """([i,k],[k,j])->([i,j]) reduce={k}; batches broadcast, vectors have no row or column."""
+    factors = Factors()
+    left, right, result = _contraction(factors, call.tensors[0].shape, call.tensors[1].shape, call.results[0].shape)
+    return factors.rule((left, right), (result,), linear_sets(call, _FIRST_TWO))
+
+
+def _contraction(
+    factors: Factors, left: tuple[int, ...], right: tuple[int, ...], result: tuple[int, ...]
+) -> tuple[tuple[Dim, ...], tuple[Dim, ...], tuple[Dim, ...]]:
+    """Dims of ``left @ right``, as ``torch.matmul`` reads their shapes; the contracted factor is reduced."""
+    rows, columns = len(left) > 1, len(right) > 1
+    ends = rows + columns
+    batch = factors.shape(result[: len(result) - ends])
+    row = factors.shape(left[-2:-1] if rows else ())
+    inner = factors.new(left[-1])
+    column = factors.shape(right[-1:] if columns else ())
+    factors.reduce.update({f: "sum" for f in inner})
+    own = (*broadcast(batch, result[: len(batch)], left[:-2]), *row, inner)
+    other = (*broadcast(batch, result[: len(batch)], right[:-2]), inner, *column)
+    return own, other, (*batch, *row, *column)
+
+
+@rule_for("aten.outer", "aten.ger")
+def outer(call: OpCall) -> Rule:
+    factors = Factors()
+    rows, columns = factors.shape(call.tensors[0].shape), factors.shape(call.tensors[1].shape)
+    return factors.rule((rows, columns), ((*rows, *columns),), linear_sets(call, _FIRST_TWO))
+
+
+@rule_for("aten.addmm", "aten.baddbmm", "aten.addmv")
+def product_and_bias(call: OpCall) -> Rule:
+    """([i,j],[i,k],[k,j])->([i,j]) reduce={k}; the bias broadcasts."""
+    factors = Factors()
+    addend, left, right = call.tensors
+    shape = call.results[0].shape
+    left_dims, right_dims, result = _contraction(factors, left.shape, right.shape, shape)
+    operands = (broadcast(result, shape, addend.shape), left_dims, right_dims)
+    return factors.rule(operands, (result,), linear_sets(call, ((0, 1), (0, 2))), _bias_once(factors, 0))
+
+
+@rule_for("aten.linear")
+def linear(call: OpCall) -> Rule:
+    """([i,k],[j,k],[j])->([i,j]) reduce={k}: any number of row dims; a row of the weight for each column of the result."""
+    factors = Factors()
+    data, weight, *bias = call.tensors
+    shape = call.results[0].shape
+    rows = factors.shape(data.shape[:-1])
+    inner, column = factors.new(data.shape[-1]), factors.shape(weight.shape[:-1])
+    factors.reduce.update({f: "sum" for f in inner})
+    result = (*rows, *column)
+    operands = [(*rows, inner), (*column, inner), *(broadcast(result, shape, b.shape) for b in bias)]
+    if not bias:
+        return factors.rule(operands, (result,), linear_sets(call, _FIRST_TWO))
+    return factors.rule(operands, (result,), linear_sets(call, ((0, 2), (1, 2))), _bias_once(factors, 2))
+
+
+def _bias_once(factors: Factors, bias: int) -> Lower | None:
+    """What makes the local call; ``bias`` is the argument to be added once. None if no dim is contracted."""
+    return partial(_bias_once_local, next(iter(factors.reduce)), bias) if factors.reduce else None
+
+
+def _bias_once_local(inner: str, bias: int, local: Local) -> Sequence[Any]:
+    """Ranks that hold the first part of the contracted factor add the bias, the others zeros."""
+    args = list(local.args)
+    if local.ways(inner) > 1:
+        part = local.emit("aten.scalar_tensor", local.offset(inner), torch.int64)
+        first = local.emit("aten.eq.Scalar", part, 0)
+        args[bias] = local.emit("aten.where.ScalarOther", first, args[bias], 0)
+    return [local.emit(local.spec.target, *args)]

@@ -1,0 +1,98 @@
+"""Reductions over dims: sums and extrema leave partial results, others keep the reduced dims whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from math import inf, prod
+from typing import Any
+
+from shardc.dialects.aten.call import OpCall
+from shardc.dialects.aten.schema import parameters
+from shardc.dialects.rules.pointwise import Factors, linear_sets
+from shardc.dialects.rules.rule import Local, Rule, rule_for
+
+
+def reduce_dims(call: OpCall, kind: str | None, sets: Iterable[tuple[int, ...]] = ()) -> Rule:
+    """The first operand reduced over the call's ``dim`` (all dims if it has none), with or without ``keepdim``.
+
+    ``kind`` is how ranks' results combine; None if they don't, and then the reduced dims stay whole.
+    """
+    factors = Factors()
+    operand = call.tensors[0]
+    reduced = _reduced(call)
+    dims = tuple(factors.new(n) for n in operand.shape)
+    for d in reduced:
+        if kind is None:
+            factors.replicate.update(dims[d])
+        else:
+            factors.reduce.update({f: kind for f in dims[d]})
+    kept = tuple(dim for d, dim in enumerate(dims) if d not in reduced)
+    full = tuple(() if d in reduced else dim for d, dim in enumerate(dims))
+    results = (full if len(r.shape) == len(full) else kept for r in call.results)
+    return factors.rule((dims,), results, linear_sets(call, sets))
+
+
+def _reduced(call: OpCall) -> set[int]:
+    """The dims that go. No ``dim`` argument, None, or an empty list: all of them."""
+    rank = len(call.tensors[0].shape)
+    dim = call["dim"] if any(name == "dim" for name, _, _ in parameters(call.target)) else None
+    if dim is None or dim == () or rank == 0:
+        return set(range(rank))
+    return {d % rank for d in (dim if isinstance(dim, tuple) else (dim,))}
+
+
+@rule_for("aten.sum", "aten.sum.dim_IntList")
+def sum_(call: OpCall) -> Rule:
+    return reduce_dims(call, "sum", ((0,),))
+
+
+@rule_for("aten.nansum", "aten.count_nonzero", "aten.count_nonzero.dim_IntList")
+def counts(call: OpCall) -> Rule:
+    """Sums of what is not linear in the operand."""
+    return reduce_dims(call, "sum")
+
+
+@rule_for("aten.mean", "aten.mean.dim")
+def mean(call: OpCall) -> Rule:
+    """Each rank adds its own mean, weighted by its part of the elements: ([a,b])->([a]) reduce={b}."""
+    rule = reduce_dims(call, "sum", ((0,),))
+    return replace(rule, lower=partial(_mean_local, {f: rule.sizes[f] for f in rule.reduce}))
+
+
+def _mean_local(reduced: Mapping[str, int], local: Local) -> Sequence[Any]:
+    made = local.emit(local.spec.target, *local.args)
+    part = prod(local.size(f) / size for f, size in reduced.items())
+    return [made if part == 1 else local.emit("aten.mul.Scalar", made, part)]
+
+
+@rule_for("aten.amax", "aten.max", "aten.any", "aten.any.dim", "aten.any.dims")
+def largest(call: OpCall) -> Rule:
+    """``any`` is the largest of booleans."""
+    return reduce_dims(call, "max")
+
+
+@rule_for("aten.amin", "aten.min", "aten.all", "aten.all.dim", "aten.all.dims")
+def smallest(call: OpCall) -> Rule:
+    return reduce_dims(call, "min")
+
+
+_NORM_KINDS = {inf: "max", -inf: "min", 1: "sum", 0: "sum"}
+
+
+@rule_for("aten.linalg_vector_norm", "aten.norm.Scalar", "aten.norm.ScalarOpt_dim", "aten.norm.ScalarOpt_dim_dtype")
+def norm(call: OpCall) -> Rule:
+    """Norms of order 1, 0 and infinity combine; others need a root at the end (decompose them into a sum of squares)."""
+    order = call["ord"] if call.target == "aten.linalg_vector_norm" else call["p"]
+    return reduce_dims(call, None if order is None else _NORM_KINDS.get(order))
+
+
+@rule_for(
+    "aten.aminmax", "aten.argmax", "aten.argmin", "aten.logsumexp", "aten.max.dim", "aten.median.dim", "aten.min.dim",
+    "aten.mode", "aten.prod", "aten.prod.dim_int", "aten.std.correction", "aten.std_mean.correction",
+    "aten.var.correction", "aten.var_mean.correction",
+)  # fmt: skip
+def whole(call: OpCall) -> Rule:
+    """Reductions whose results on parts do not combine by a sum or an extremum."""
+    return reduce_dims(call, None)

@@ -1,0 +1,92 @@
+"""``dist-apply-plan``: a plan's entries as annotations on the step's arguments and gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch_mlir import ir
+
+from shardc.dialects.dist.mesh import Mesh, MeshAxis, read_mesh, write_mesh
+from shardc.dialects.dist.sharding import Sharding, ShardingCodec
+from shardc.passes.base import Pass
+from shardc.passes.plan.column_row import column_row_dims
+from shardc.passes.plan.plan import Argument, Entry, Plan
+from shardc.passes.plan.presets import Setting, read_preset
+from shardc.passes.plan.refinement import refinement_attribute
+from shardc.passes.program import Program, read_program
+
+
+@dataclass(frozen=True)
+class DistApplyPlan(Pass):
+    """Annotates arguments as a preset (or a product of presets) says.
+
+    The module has its mesh already, or ``mesh`` gives one: ``dist-apply-plan{plan=data*tensor mesh=data=2,tensor=2}``.
+    """
+
+    name: ClassVar[str] = "dist-apply-plan"
+    plan: str = "data"
+    mesh: tuple[str, ...] = ()
+
+    def run(self, module: ir.Module) -> None:
+        if self.mesh and read_mesh(module) is None:
+            axes = [entry.partition("=") for entry in self.mesh]
+            write_mesh(module, Mesh(tuple(MeshAxis(name, int(size)) for name, _, size in axes)))
+        mesh = read_mesh(module)
+        program = read_program(module)
+        if mesh is None or program is None:
+            return
+        apply_plan(program, mesh, preset_plan(self.plan, program, mesh))
+
+
+def preset_plan(text: str, program: Program, mesh: Mesh, model_plan: Mapping[str, str] | None = None) -> Plan:
+    """The plan of a product of presets; ``model_plan`` is the model's own ``tp_plan`` where it ships one."""
+    needs_columns = any(word in text for word in ("tensor", "sequence"))
+    column_row = column_row_dims(program, model_plan) if needs_columns else {}
+    return read_preset(text, Setting(arguments_of(program), mesh, column_row))
+
+
+def arguments_of(program: Program) -> list[Argument]:
+    keys = [program.argument_key(i) for i in range(len(program.arguments))]
+    return [Argument(role, name, program.types[v].shape) for (role, name), v in zip(keys, program.arguments, strict=True)]
+
+
+def apply_plan(program: Program, mesh: Mesh, plan: Plan) -> None:
+    """Write a plan's entries into the IR."""
+    context = program.module.context
+    codec = ShardingCodec(context, mesh)
+    rows = []
+    for position, value in enumerate(program.arguments):
+        old = program.function.attributes["arg_attrs"][position] if "arg_attrs" in program.function.attributes else ()
+        row = {n.name: n.attr for n in ir.DictAttr(old)} if old else {}
+        entry = plan.entries.get(program.argument_key(position))
+        if entry is not None:
+            row |= _attributes(entry, len(program.types[value].shape), mesh, codec, context)
+        rows.append(ir.DictAttr.get(row, context))
+    program.function.attributes["arg_attrs"] = ir.ArrayAttr.get(rows, context)
+    for node in program.nodes:
+        if "dist.name" in node.op.attributes:
+            _annotate_gradient(node.op, plan, context)
+
+
+def _attributes(
+    entry: Entry, rank: int, mesh: Mesh, codec: ShardingCodec, context: ir.Context
+) -> dict[str, ir.Attribute]:
+    row: dict[str, ir.Attribute] = {"dist.why": ir.StringAttr.get(entry.why, context)}
+    if entry.dims is not None:
+        dims = tuple(tuple(mesh.whole(a) for a in axes) for axes in entry.dims)
+        row["dist.sharding"] = codec.write(Sharding(dims, (), (not entry.closed,) * rank))
+    if entry.refine:
+        row["dist.refine"] = refinement_attribute(context, list(entry.refine))
+    return row
+
+
+def _annotate_gradient(op: ir.Operation, plan: Plan, context: ir.Context) -> None:
+    """Refinements of gradients stand on the op that makes them."""
+    for name in op.attributes["dist.name"].value.split(","):
+        kind, _, parameter = name.partition(":")
+        entry = plan.entries.get(("grad", parameter.partition("#")[0])) if kind == "grad" else None
+        if entry is not None and entry.refine:
+            op.attributes["dist.refine"] = refinement_attribute(context, list(entry.refine))
+            return

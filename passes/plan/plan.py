@@ -1,0 +1,67 @@
+"""A plan: which arguments of the step are cut how. Propagation does the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from shardc.dialects.dist.mesh import Mesh
+
+Key = tuple[str, str]
+"""(role, name) of an argument; gradients go by role ``grad`` and their parameter's name."""
+
+DimNames = tuple[tuple[str, ...], ...]
+"""For each dim the names of the mesh axes that cut it, the most major first."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a plan says of one argument.
+
+    ``dims`` are the axes from the start (None: nothing said, propagation decides); ``closed`` keeps propagation from
+    adding any. ``refine`` lists (round, axis, dim) cuts made in later rounds; dim -1 is the first that divides.
+    ``why`` is the preset or pattern that said so.
+    """
+
+    dims: DimNames | None = None
+    closed: bool = True
+    refine: tuple[tuple[int, str, int], ...] = ()
+    why: str = ""
+
+
+@dataclass
+class Plan:
+    """Entries by argument, and the text they came from."""
+
+    text: str
+    entries: dict[Key, Entry] = field(default_factory=dict)
+
+    def say(self, key: Key, dims: DimNames, *, closed: bool, why: str) -> None:
+        """Fix the dims of an argument; a later call for the same argument joins its cuts dim by dim."""
+        old = self.entries.get(key, Entry())
+        if old.dims is not None:
+            dims = tuple((*a, *b) for a, b in zip(old.dims, dims, strict=True))
+            closed, why = closed or old.closed, f"{old.why}, {why}" if why not in old.why else old.why
+        self.entries[key] = Entry(dims, closed, old.refine, why)
+
+    def refine(self, key: Key, priority: int, axis: str, dim: int, *, why: str) -> None:
+        """Cut an argument further in a later round."""
+        old = self.entries.get(key, Entry(closed=False))
+        joined = f"{old.why}, {why}" if old.why and why not in old.why else why
+        self.entries[key] = Entry(old.dims, old.closed, (*old.refine, (priority, axis, dim)), joined)
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument of the step as presets see it."""
+
+    role: str
+    name: str
+    shape: tuple[int, ...]
+
+    @property
+    def key(self) -> Key:
+        return self.role, self.name
+
+
+def time_axes(mesh: Mesh) -> tuple[str, ...]:
+    return tuple(a.name for a in mesh.axes if a.kind == "time")

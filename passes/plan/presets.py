@@ -1,0 +1,151 @@
+"""Presets: what the field calls data parallel, ZeRO, tensor and sequence parallel, as annotations on a few arguments."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from shardc.diagnostics.base import remark
+from shardc.diagnostics.plan import AutoPlanNotYet, IndivisibleDim, UnknownAxis, UnknownPreset
+from shardc.dialects.dist.mesh import Mesh
+from shardc.passes.plan.plan import Argument, DimNames, Plan, time_axes
+
+_DATA_AXES = ("data", "dp", "fsdp", "batch", "replica")
+_TENSOR_AXES = ("tensor", "tp", "model")
+_TERM = re.compile(r"\s*([a-z0-9]+)\s*(?::\s*(\w+)\s*)?")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """All that a preset may look at."""
+
+    arguments: Sequence[Argument]
+    mesh: Mesh
+    column_row: Mapping[str, int]
+    """Parameter name -> the dim that tensor parallelism cuts."""
+
+    def of_role(self, role: str) -> list[Argument]:
+        return [a for a in self.arguments if a.role == role]
+
+
+def read_preset(text: str, setting: Setting) -> Plan:
+    """The plan that a product of presets stands for: ``data``, ``zero3*tensor``, ``zero2:fsdp*sequence:tp``."""
+    plan = Plan(text)
+    for word in text.split("*"):
+        match = _TERM.fullmatch(word)
+        name, axis = match.groups() if match else (word, None)
+        if name == "auto":
+            raise AutoPlanNotYet()
+        if name not in PRESETS:
+            raise UnknownPreset(word=word.strip(), plan=text, known=", ".join(PRESETS))
+        apply, axes = PRESETS[name]
+        apply(plan, setting, _axis(name, axis, axes, setting.mesh))
+    _inputs_whole(plan, setting)
+    return plan
+
+
+def _axis(preset: str, given: str | None, usual: tuple[str, ...], mesh: Mesh) -> str:
+    names = [a.name for a in mesh.space]
+    found = next((n for n in ((given,) if given else usual) if n in names), None)
+    if found is None:
+        known = ", ".join(f"{a.name} ({a.size})" for a in mesh.space) or "no axes"
+        example = f"{preset}:{names[0]}" if names else "data"
+        raise UnknownAxis(what=f"preset {preset!r}", axis=given or " or ".join(usual), known=known, suggestion=example)
+    return found
+
+
+def data(plan: Plan, setting: Setting, axis: str) -> None:
+    """Cut the batch dim of every input; gradients come out partial and are reduced where they are used."""
+    batch = _common_size(setting, 0)
+    for argument in setting.of_role("input"):
+        if argument.shape and argument.shape[0] == batch:
+            plan.say(argument.key, _one_dim(argument, 0, (axis, *time_axes(setting.mesh))), closed=True, why="data")
+            _check_divides(argument, 0, (axis, *time_axes(setting.mesh)), setting.mesh)
+
+
+def zero(plan: Plan, setting: Setting, axis: str, *, stage: int) -> None:
+    """Data parallel, and the state cut over the same axis: 1 optimizer state, 2 gradients too, 3 parameters too.
+
+    Rajbhandari et al., ZeRO (SC20). The cuts are refinements, so they never get in the way of tensor parallelism.
+    """
+    data(plan, setting, axis)
+    for argument in setting.of_role("opt_state"):
+        if argument.shape:
+            plan.refine(argument.key, 1, axis, -1, why=f"zero{stage}")
+    for argument in setting.of_role("param"):
+        if stage >= 2:
+            plan.refine(("grad", argument.name), 1, axis, -1, why=f"zero{stage}")
+        if stage >= 3:
+            plan.refine(argument.key, 1, axis, -1, why=f"zero{stage}")
+
+
+def tensor(plan: Plan, setting: Setting, axis: str) -> None:
+    """Cut weights as Megatron does (Shoeybi et al. 2019): the model's own plan, else the first of each chain of matmuls.
+
+    Only those weights are annotated; the row cut of the second matmul of a chain follows by propagation.
+    """
+    ways = setting.mesh.size(axis)
+    for argument in setting.of_role("param"):
+        dim = setting.column_row.get(argument.name)
+        if dim is None:
+            continue
+        if argument.shape[dim] % ways:
+            remark("NotCut", f"{argument.name} {argument.shape} stays whole: dim {dim} does not divide by {axis}={ways}")
+            continue
+        plan.say(argument.key, _one_dim(argument, dim, (axis,)), closed=False, why="tensor")
+
+
+def sequence(plan: Plan, setting: Setting, axis: str) -> None:
+    """Tensor parallel, with activations between its regions cut along the sequence (Korthikanti et al. 2022)."""
+    tensor(plan, setting, axis)
+    length = _common_size(setting, 1)
+    for argument in setting.of_role("input"):
+        if len(argument.shape) > 1 and argument.shape[1] == length and length % setting.mesh.size(axis) == 0:
+            plan.refine(argument.key, 1, axis, 1, why="sequence")
+
+
+Preset = Callable[[Plan, Setting, str], None]
+PRESETS: dict[str, tuple[Preset, tuple[str, ...]]] = {
+    "data": (data, _DATA_AXES),
+    "zero1": (partial(zero, stage=1), _DATA_AXES),
+    "zero2": (partial(zero, stage=2), _DATA_AXES),
+    "zero3": (partial(zero, stage=3), _DATA_AXES),
+    "tensor": (tensor, _TENSOR_AXES),
+    "sequence": (sequence, _TENSOR_AXES),
+}
+
+
+def _inputs_whole(plan: Plan, setting: Setting) -> None:
+    """Inputs that no preset cuts over devices: time axes only, and closed; propagation never cuts an input."""
+    batch = _common_size(setting, 0)
+    times = time_axes(setting.mesh)
+    for argument in setting.of_role("input"):
+        entry = plan.entries.get(argument.key)
+        if entry is not None and entry.dims is not None:
+            continue
+        cut = times if argument.shape and argument.shape[0] == batch else ()
+        dims = _one_dim(argument, 0, cut) if argument.shape else ()
+        if cut:
+            _check_divides(argument, 0, cut, setting.mesh)
+        plan.say(argument.key, dims, closed=True, why="input")
+
+
+def _one_dim(argument: Argument, dim: int, axes: tuple[str, ...]) -> DimNames:
+    return tuple(axes if d == dim else () for d in range(len(argument.shape)))
+
+
+def _common_size(setting: Setting, dim: int) -> int:
+    """The size that most inputs have in ``dim``: the batch (dim 0) or the sequence length (dim 1); 0 if none has one."""
+    sizes = Counter(a.shape[dim] for a in setting.of_role("input") if len(a.shape) > dim)
+    return sizes.most_common(1)[0][0] if sizes else 0
+
+
+def _check_divides(argument: Argument, dim: int, axes: tuple[str, ...], mesh: Mesh) -> None:
+    ways = 1
+    for axis in axes:
+        ways *= mesh.size(axis)
+    if argument.shape[dim] % ways:
+        raise IndivisibleDim(dim=dim, name=argument.name, size=argument.shape[dim], ways=ways, axes=" x ".join(axes))

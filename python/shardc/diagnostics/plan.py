@@ -1,0 +1,77 @@
+"""Errors in meshes, plans and shardings that a user writes."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from shardc.diagnostics.base import ShardcError
+
+
+class UnknownPreset(ShardcError):
+    """``plan="tensr"``: a word in a plan that is no preset."""
+
+    template: ClassVar[str] = "{word!r} in plan {plan!r} is no preset"
+    hint: ClassVar[str] = "use {known}, products such as 'data*tensor', or a mapping of name patterns to shardings"
+
+
+class AutoPlanNotYet(ShardcError):
+    """``plan="auto"``: the search for a plan is not built yet."""
+
+    template: ClassVar[str] = "plan 'auto' asks for a search over plans, which this version of shardc does not have yet"
+    hint: ClassVar[str] = "name a preset: data, zero1, zero2, zero3, tensor, sequence, or a product such as 'data*tensor'"
+
+
+class UnknownAxis(ShardcError):
+    """A plan names a mesh axis that the mesh does not have."""
+
+    template: ClassVar[str] = "{what} needs mesh axis {axis!r}; the mesh has {known}"
+    hint: ClassVar[str] = "name the axis: {suggestion}"
+
+
+class AxisUsedTwice(ShardcError):
+    """One mesh axis stands twice in one sharding: ``["tensor", "tensor"]``."""
+
+    template: ClassVar[str] = "the sharding of {name!r} uses axis {axis!r} twice: {sharding}"
+    hint: ClassVar[str] = "an axis can cut one dim of a value only; take it away from one of them"
+
+
+class TooManyDims(ShardcError):
+    """A sharding has more dims than the value: ``["data", None, None]`` for a matrix."""
+
+    template: ClassVar[str] = "the sharding of {name!r} has {given} dims, but its shape is {shape}"
+    hint: ClassVar[str] = "give one entry per dim (None: not cut), or fewer: the rest stay whole"
+
+
+class PatternMatchesNothing(ShardcError):
+    """A name pattern in a plan matches no parameter and no input."""
+
+    template: ClassVar[str] = "pattern {pattern!r} in the plan matches no argument of the step"
+    hint: ClassVar[str] = "the nearest names are {nearest}"
+
+
+class IndivisibleDim(ShardcError):
+    """A dim is to be cut into more or other ways than it divides into."""
+
+    template: ClassVar[str] = "dim {dim} of {name!r} has {size} elements and can't be cut {ways} ways ({axes})"
+    hint: ClassVar[str] = "make the dim a multiple of {ways}, or leave it whole"
+
+
+class BadMeshSpec(ShardcError):
+    """A mesh that is empty, or an axis with a size below 1."""
+
+    template: ClassVar[str] = "mesh {mesh} is not a mesh: {problem}"
+    hint: ClassVar[str] = 'give names and sizes, as in mesh={{"data": 2, "tensor": 2}}'
+
+
+class BadPlanFile(ShardcError):
+    """A saved plan that can't be read: cut off, of another version, or for another model."""
+
+    template: ClassVar[str] = "{path} is not a plan that fits: {problem}"
+    hint: ClassVar[str] = "save the plan again with step.plan.save(...), from this model and this version of shardc"
+
+
+class BadShardingEntry(ShardcError):
+    """An entry of a sharding that is neither None, an axis, nor a list of axes."""
+
+    template: ClassVar[str] = "the sharding of {name!r} has entry {entry!r}"
+    hint: ClassVar[str] = 'each entry is None, an axis such as "tensor", or a list of axes such as ["data", "tensor"]'

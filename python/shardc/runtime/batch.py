@@ -1,0 +1,72 @@
+"""A batch as the list of tensors that the program takes, each checked against the manifest.
+
+The tree of a batch in the manifest: ``{"mapping": {key: tree}}``, ``{"sequence": [tree]}``, ``{"leaf": name}``,
+``{"constant": value}`` for a number, string or None, ``{"repr": text}`` for a constant that JSON can't hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from .errors import BatchMismatch
+from .layout import Leaf
+
+HINT = "pass a batch like the example that the step was compiled with, or compile for this one"
+
+
+def leaves_of(batch: Any, tree: dict[str, Any]) -> dict[str, Tensor]:
+    """The tensors of a batch by leaf name. Raises BatchMismatch naming the leaf that does not fit the tree."""
+    if isinstance(batch, Tensor) and len(tree.get("sequence", ())) == 1:
+        batch = (batch,)
+    return dict(_walk(batch, tree, ""))
+
+
+def check_leaf(value: Tensor, leaf: Leaf, shape: tuple[int, ...]) -> None:
+    """Raises BatchMismatch unless ``value`` is of the leaf's dtype and of ``shape``."""
+    if tuple(value.shape) != shape or value.dtype != leaf.dtype:
+        got = f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+        expected = f"{str(leaf.dtype).removeprefix('torch.')} {list(shape)}"
+        raise BatchMismatch(f"batch leaf {leaf.name!r} is {got}; the program takes {expected}", leaf.name, HINT)
+
+
+def _walk(batch: Any, tree: dict[str, Any], path: str) -> Iterator[tuple[str, Tensor]]:
+    if "leaf" in tree:
+        if not isinstance(batch, Tensor):
+            raise _wrong(tree["leaf"], "a tensor", batch)
+        yield tree["leaf"], batch
+    elif "mapping" in tree:
+        yield from _walk_mapping(batch, tree["mapping"], path)
+    elif "sequence" in tree:
+        parts = tree["sequence"]
+        if not isinstance(batch, (list, tuple)) or len(batch) != len(parts):
+            raise _wrong(path, f"a list or tuple of {len(parts)}", batch)
+        for i, (part, below) in enumerate(zip(batch, parts, strict=True)):
+            yield from _walk(part, below, f"{path}{'.' if path else ''}{i}")
+    else:
+        same = repr(batch) == tree["repr"] if "repr" in tree else _same(batch, tree["constant"])
+        if not same:
+            raise _wrong(path, f"{tree.get('repr', repr(tree.get('constant')))}, a constant of the program", batch)
+
+
+def _walk_mapping(batch: Any, trees: dict[str, Any], path: str) -> Iterator[tuple[str, Tensor]]:
+    if not isinstance(batch, Mapping):
+        raise _wrong(path, f"a mapping with {', '.join(trees)}", batch)
+    items = {str(key): value for key, value in batch.items()}
+    for what, names in (("lacks", trees.keys() - items.keys()), ("has the unknown", items.keys() - trees.keys())):
+        if names:
+            leaf = f"{path}{'.' if path else ''}{min(names)}"
+            raise BatchMismatch(f"the batch {what} leaf {leaf!r}", leaf, HINT)
+    for key, below in trees.items():
+        yield from _walk(items[key], below, f"{path}{'.' if path else ''}{key}")
+
+
+def _same(value: Any, constant: Any) -> bool:
+    return type(value) is type(constant) and value == constant
+
+
+def _wrong(path: str, expected: str, got: Any) -> BatchMismatch:
+    found = f"{type(got).__name__} {got!r}"[:80] if not isinstance(got, Tensor) else f"a tensor {list(got.shape)}"
+    return BatchMismatch(f"batch leaf {path or 'batch'!r} is {found}; the program takes {expected}", path or "batch", HINT)

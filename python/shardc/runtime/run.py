@@ -1,0 +1,87 @@
+"""Training with an artefact from the command line: ``torchrun --nproc-per-node 4 out/run.py --steps 10``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch.distributed as dist
+from torch import Tensor
+
+from .errors import BatchMismatch, RuntimeFailure
+from .step import TrainStep
+from .tensor_file import TensorFile
+
+FAULT = "SHARDC_FAULT"
+"""For drills: ``1:2`` lets rank 1 die at step 2, ``1:2:stop`` lets it hang there."""
+
+
+def main(folder: Path) -> None:
+    """Train, print each step's loss on rank 0, and end the process: 0, 1 if a step failed, 2 for bad input."""
+    options = _options()
+    rank = os.environ.get("RANK", "0")
+    try:
+        code = _train(folder, options)
+    except RuntimeFailure as failure:
+        code = 2
+        print(f"rank {rank}: {failure}", file=sys.stderr, flush=True)
+    except Exception:
+        code = 1
+        print(f"rank {rank}: {traceback.format_exc()}", file=sys.stderr, flush=True)
+    sys.stdout.flush()
+    # Gloo's threads abort some processes at interpreter exit (8 runs of 10 at 4 ranks): leave without it.
+    os._exit(code)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="run.py", description="Train with a compiled step, under torchrun.")
+    parser.add_argument("--steps", type=int, default=10, help="how many steps (default 10)")
+    parser.add_argument("--load", type=Path, help="a checkpoint to start from")
+    parser.add_argument("--save", type=Path, help="where to write a checkpoint at the end")
+    parser.add_argument("--batches", type=Path, help="batches, as `<number>/<leaf>` in a safetensors file")
+    return parser.parse_args()
+
+
+def _train(folder: Path, options: argparse.Namespace) -> int:
+    step = TrainStep.load(folder)
+    if options.load:
+        step.load_checkpoint(options.load)
+    batches = _batches(options.batches or folder / "batches.safetensors")
+    for number in range(options.steps):
+        _drill(step.rank, number)
+        start_s = time.perf_counter()
+        loss = float(step.step_leaves(next(batches)))
+        if step.rank == 0:
+            elapsed_ms = (time.perf_counter() - start_s) * 1e3
+            print(f"step {step.steps_done}  loss {loss:.6g}  {elapsed_ms:.1f} ms", flush=True)
+    if options.save:
+        step.save_checkpoint(options.save)
+    if dist.is_initialized():
+        dist.barrier()
+    return 0
+
+
+def _batches(path: Path) -> Iterator[dict[str, Tensor]]:
+    """The batches of a file, in order, over and over."""
+    file = TensorFile(path)
+    batches: dict[int, dict[str, str]] = {}
+    for name in file.names:
+        number, _, leaf = name.partition("/")
+        batches.setdefault(int(number) if number.isdigit() else -1, {})[leaf] = name
+    if not batches or -1 in batches:
+        raise BatchMismatch("the file holds no batches named `<number>/<leaf>`", str(path), "write them as `0/input_ids`")
+    while True:
+        for number in sorted(batches):
+            yield {leaf: file.mapped(name) for leaf, name in batches[number].items()}
+
+
+def _drill(rank: int, step: int) -> None:
+    fault = os.environ.get(FAULT, "").split(":")
+    if fault[:2] == [str(rank), str(step)]:
+        os.kill(os.getpid(), signal.SIGSTOP if fault[2:] == ["stop"] else signal.SIGKILL)

@@ -1,0 +1,141 @@
+"""Parameters, optimizer state and buffers: one local tensor each on every rank, shown to the user as DTensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from .connect import Place, ensure_group
+from .errors import StateMismatch
+from .layout import Leaf
+from .mesh import Mesh, ways
+from .placement import DeviceMeshes
+from .tensor_file import TensorFile
+
+ROLES = ("param", "opt_state", "buffer")
+
+Initialiser = Callable[[str, tuple[int, ...], torch.dtype, tuple[slice, ...]], Tensor | None]
+"""``(name, global shape, dtype, this rank's slice of each dim) -> that block``; None leaves it to the artefact."""
+Source = Mapping[str, Tensor] | Initialiser | None
+
+
+class State:
+    """The state of one rank by name. A tensor object stays the same for good; steps replace what it holds."""
+
+    def __init__(self, leaves: Iterable[Leaf], mesh: Mesh, place: Place) -> None:
+        self.leaves = {leaf.name: leaf for leaf in leaves if leaf.role in ROLES}
+        self.local: dict[str, Tensor] = {}
+        self._mesh, self._place = mesh, place
+        self._dtensors: dict[str, DTensor] = {}
+        for leaf in self.leaves.values():
+            _check_divides(leaf, mesh)
+
+    def initialise(self, source: Source, file: TensorFile | None, tied: Mapping[str, str]) -> None:
+        """Fill every tensor: from ``source``, else from the artefact's file, else from its fill value.
+
+        A mapping may hold whole tensors or DTensors, under any name of a tied parameter, and must hold all parameters.
+        Raises StateMismatch.
+        """
+        if isinstance(source, Mapping):
+            source = _from_mapping(source, self.leaves, tied)
+        for name, leaf in self.leaves.items():
+            self.local[name] = self._initial(leaf, source, file)
+        if self._mesh.world_size > 1:
+            self.dtensors()  # now, because it needs all ranks, and a user may ask on one of them
+
+    def dtensors(self, *roles: str) -> dict[str, DTensor]:
+        """The state as DTensors, by name; of all roles if none is named."""
+        if not self._dtensors:
+            ensure_group(self._place.timeout)
+            meshes = DeviceMeshes(self._mesh, self._place.device.type, self.leaves.values())
+            self._dtensors = {n: _dtensor(self.local[n], leaf, meshes) for n, leaf in self.leaves.items()}
+        return {n: d for n, d in self._dtensors.items() if not roles or self.leaves[n].role in roles}
+
+    def assign(self, values: Mapping[str, Tensor], tied: Mapping[str, str]) -> None:
+        """Replace tensors by those of a state dict, whole or DTensors; parameters must all be there."""
+        blocks = _from_mapping(values, self.leaves, tied)
+        for name, leaf in self.leaves.items():
+            found = self._block(leaf, blocks)
+            if found is not None:
+                self.local[name].data = found
+
+    def _initial(self, leaf: Leaf, source: Initialiser | None, file: TensorFile | None) -> Tensor:
+        found = self._block(leaf, source) if source else None
+        if found is not None:
+            return found
+        if file is not None and leaf.name in file.names:
+            _check_shape(leaf, file.shape(leaf.name), str(file.path))
+            block = file.read(leaf.name, leaf.slices(self._mesh, self._place.rank))
+            return block.to(self._place.device, leaf.dtype)
+        if leaf.fill is not None:
+            return torch.full(
+                leaf.local_shape(self._mesh), leaf.fill, dtype=leaf.dtype, device=self._place.device
+            )
+        raise StateMismatch(
+            f"{leaf.role} {leaf.name!r} ({leaf.describe()}) has no initial value: the artefact carries none", leaf.name,
+            "pass `state=`: a state dict, or a function (name, shape, dtype, slices) -> tensor",
+        )
+
+    def _block(self, leaf: Leaf, source: Initialiser) -> Tensor | None:
+        found = source(leaf.name, leaf.shape, leaf.dtype, leaf.slices(self._mesh, self._place.rank))
+        if found is None:
+            return None
+        if tuple(found.shape) != leaf.local_shape(self._mesh):
+            raise StateMismatch(
+                f"the initialiser gave {list(found.shape)} for a block of {list(leaf.local_shape(self._mesh))}",
+                leaf.name, f"return the slice that it is asked for, of a tensor of shape {list(leaf.shape)}",
+            )
+        # Our own memory, whatever the caller does with his tensor later.
+        return found.detach().to(self._place.device, leaf.dtype, copy=True, memory_format=torch.contiguous_format)
+
+
+def _from_mapping(values: Mapping[str, Tensor], leaves: Mapping[str, Leaf], tied: Mapping[str, str]) -> Initialiser:
+    """A state dict as an initialiser. Raises StateMismatch for names and shapes that do not fit."""
+    named = {tied.get(name, name): value for name, value in values.items()}
+    named.update({name: value for name, value in values.items() if name in leaves})
+    missing = [n for n, leaf in leaves.items() if leaf.role == "param" and n not in named]
+    unknown = [n for n in named if n not in leaves]
+    if missing or unknown:
+        parts = [f"{what} {', '.join(map(repr, names[:5]))}{' ...' if len(names) > 5 else ''}" for what, names in (
+            ("lacks", missing), ("has unknown", unknown)) if names]  # fmt: skip
+        raise StateMismatch(
+            f"the state dict {' and '.join(parts)}", "state", "pass the state dict of the model that was compiled"
+        )
+    for name, value in named.items():
+        _check_shape(leaves[name], tuple(value.shape), "state")
+
+    def block(name: str, shape: tuple[int, ...], dtype: torch.dtype, slices: tuple[slice, ...]) -> Tensor | None:
+        value = named.get(name)
+        whole = value.full_tensor() if isinstance(value, DTensor) else value
+        return None if whole is None else whole[slices]
+
+    return block
+
+
+def _check_shape(leaf: Leaf, shape: tuple[int, ...], where: str) -> None:
+    if shape != leaf.shape:
+        raise StateMismatch(
+            f"{leaf.role} {leaf.name!r} has shape {list(shape)}; the program was compiled for {list(leaf.shape)}", where,
+            "use the state of the model that was compiled, or compile this one",
+        )
+
+
+def _check_divides(leaf: Leaf, mesh: Mesh) -> None:
+    for d, (size, axes) in enumerate(zip(leaf.shape, leaf.space_dims(mesh), strict=True)):
+        if size % ways(axes):
+            raise StateMismatch(
+                f"dim {d} of {leaf.role} {leaf.name!r} has size {size}, which {ways(axes)} ranks do not divide", leaf.name,
+                "compile with a sharding that divides it",
+            )
+
+
+def _dtensor(local: Tensor, leaf: Leaf, meshes: DeviceMeshes) -> DTensor:
+    mesh, placements = meshes.of(leaf)
+    stride = torch.empty(leaf.shape, device="meta").stride()
+    made = DTensor.from_local(local, mesh, placements, run_check=False, shape=torch.Size(leaf.shape), stride=stride)
+    # from_local wraps a view; the tensor itself must stand there for the user to see what later steps store.
+    made._local_tensor = local
+    return made

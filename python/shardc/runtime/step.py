@@ -1,0 +1,182 @@
+"""``TrainStep``: an artefact's program with its state, called once for each training step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+# Importing these defines the ops that programs call.
+from . import attention, checkpoint, random  # noqa: F401
+from .batch import check_leaf, leaves_of
+from .check import check_files, read_manifest
+from .comm import Rank
+from .connect import TIMEOUT_S, connect
+from .groups import Groups
+from .hyper import Hyperparameters
+from .layout import Leaf, cut
+from .mesh import Mesh
+from .program import Program
+from .state import ROLES, Source, State
+from .tensor_file import TensorFile
+from .watch import Watch
+
+
+class TrainStep:
+    """One rank's step. All ranks make it, call it, save and load together, with equal arguments.
+
+    ``seed`` is the base of the random numbers: step ``i`` runs with ``seed + i``. ``steps_done`` counts the steps.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        manifest: dict[str, Any],
+        constants: Mapping[str, Tensor] | TensorFile | None = None,
+        *,
+        file: TensorFile | None = None,
+        state: Source = None,
+        device: torch.device | str | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        self._mesh = Mesh.read(manifest["mesh"])
+        self._place = connect(self._mesh, device, timeout_s)
+        self._manifest, self._program = manifest, program
+        self._arguments = [Leaf.read(entry) for entry in manifest["arguments"]]
+        self._inputs = {leaf.name: leaf for leaf in self._arguments if leaf.role == "input"}
+        groups = Groups(self._mesh, self._place.rank, program.groups, self._place.timeout)
+        self._rank = Rank(self._mesh, self._place.rank, self._place.device, groups)
+        self._watch = Watch(self._place.rank, self._mesh.world_size)
+        self.hyper = Hyperparameters(manifest["hyperparameters"], manifest["baked"])
+        self.seed: int = manifest["seed"]
+        self.steps_done = 0
+        self._constants = {leaf.name: self._constant(leaf, constants) for leaf in self._arguments if leaf.role == "constant"}
+        self.state = State(self._arguments, self._mesh, self._place)
+        self.state.initialise(state, file, manifest["tied"])
+
+    @classmethod
+    def load(
+        cls,
+        folder: Path | str,
+        device: torch.device | str | None = None,
+        state: Source = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> TrainStep:
+        """The step of an artefact. ``state`` gives initial values: a state dict, or a function for each block.
+
+        Raises BadArtefact, WorldMismatch or StateMismatch.
+        """
+        folder = Path(folder)
+        manifest = read_manifest(folder)
+        check_files(folder, manifest)
+        stored = folder / "state.safetensors"
+        return cls(
+            Program.load(folder / "program.py"),
+            manifest,
+            TensorFile(folder / "constants.safetensors"),
+            file=TensorFile(stored) if stored.exists() else None,
+            state=state,
+            device=device,
+            timeout_s=timeout_s,
+        )
+
+    @property
+    def rank(self) -> int:
+        return self._place.rank
+
+    def __call__(self, batch: Any) -> Tensor:
+        return self.step(batch)
+
+    def step(self, batch: Any) -> Tensor:
+        """One step on a global batch, the same on every rank, each taking its own part. Returns the loss, 0-d."""
+        return self.step_leaves(leaves_of(batch, self._manifest["batch"]))
+
+    def step_leaves(self, values: Mapping[str, Tensor]) -> Tensor:
+        """``step`` on a global batch that is given as its tensors by leaf name."""
+        for name, leaf in self._inputs.items():
+            check_leaf(values[name], leaf, leaf.shape)
+        rank = self._place.rank
+        return self._advance({n: cut(values[n], leaf.dims, self._mesh, rank) for n, leaf in self._inputs.items()})
+
+    def local(self, batch: Any) -> Tensor:
+        """One step where each rank passes its own part of the batch alone."""
+        values = leaves_of(batch, self._manifest["batch"])
+        for name, leaf in self._inputs.items():
+            check_leaf(values[name], leaf, leaf.local_shape(self._mesh))
+        return self._advance(values)
+
+    def bind(self, optimizer: Any) -> None:
+        """Take hyperparameters from this optimizer before each step, so that torch's schedulers work on it."""
+        self.hyper.bind(optimizer)
+
+    def parameters(self) -> Iterator[DTensor]:
+        return iter(self.state.dtensors("param").values())
+
+    def named_parameters(self) -> Iterator[tuple[str, DTensor]]:
+        return iter(self.state.dtensors("param").items())
+
+    def state_dict(self) -> dict[str, DTensor]:
+        """Parameters, optimizer state (``<parameter>/<key>``) and buffers, as DTensors that follow later steps."""
+        return self.state.dtensors()
+
+    def load_state_dict(self, values: Mapping[str, Tensor]) -> None:
+        """Take parameters, and what else is given, from whole tensors or DTensors. Raises StateMismatch."""
+        self.state.assign(values, self._manifest["tied"])
+
+    def save_checkpoint(self, folder: Path | str) -> None:
+        """Write the state, the step count and the hyperparameters with torch.distributed.checkpoint."""
+        checkpoint.save(Path(folder), {**self.state.dtensors(), **self._progress()})
+
+    def load_checkpoint(self, folder: Path | str) -> None:
+        """Read what ``save_checkpoint`` wrote on this mesh or another. Raises StateMismatch."""
+        progress = self._progress()
+        checkpoint.load(Path(folder), {**self.state.dtensors(), **progress})
+        self.steps_done, self.seed = int(progress["shardc/steps_done"]), int(progress["shardc/seed"])
+        for name in self.hyper:
+            self.hyper[name] = float(progress[f"shardc/{name}"])
+
+    def _progress(self) -> dict[str, Tensor]:
+        """What a checkpoint holds besides tensors."""
+        numbers = {"steps_done": self.steps_done, "seed": self.seed}
+        found = {f"shardc/{name}": torch.tensor(value) for name, value in numbers.items()}
+        return found | {f"shardc/{name}": checkpoint.number(value) for name, value in self.hyper.items()}
+
+    def _constant(self, leaf: Leaf, constants: Any) -> Tensor:
+        whole = constants.mapped(leaf.name) if isinstance(constants, TensorFile) else constants[leaf.name]
+        return cut(whole, leaf.dims, self._mesh, self._place.rank).to(self._place.device, copy=True)
+
+    def _advance(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        self._watch.at_step(self.steps_done)
+        try:
+            with torch.no_grad():
+                results = self._program.step(self._rank, *self._values(inputs))
+                loss = results[0]
+        except Exception as error:
+            blamed = self._watch.explain(error)
+            if blamed is None:
+                raise
+            raise blamed from error
+        self.steps_done += 1
+        return loss
+
+    def _values(self, inputs: Mapping[str, Tensor]) -> list[Tensor]:
+        """The program's arguments, in order."""
+        hyper = self.hyper.at_step(self.steps_done)
+        device = self._place.device
+        values = []
+        for leaf in self._arguments:
+            if leaf.role in ROLES:
+                values.append(self.state.local[leaf.name])
+            elif leaf.role == "input":
+                values.append(inputs[leaf.name].to(device, non_blocking=True).contiguous())
+            elif leaf.role == "hyper":
+                values.append(torch.tensor(hyper[leaf.name], dtype=leaf.dtype, device=device))
+            elif leaf.role == "seed":
+                values.append(torch.tensor(self.seed + self.steps_done, dtype=leaf.dtype, device=device))
+            else:
+                values.append(self._constants[leaf.name])
+        return values

@@ -1,0 +1,123 @@
+"""Rules of convolutions and their gradients: plain, strided, grouped, depthwise, patches, transposed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from shardc.dialects.rules.proof import prove, sample
+
+IMAGE = sample(4, 6, 8, 8)
+WHOLE = " replicate={{{i}y0,z0,x0,y1,z1,x1}}"
+
+
+def conv(
+    weight: torch.Tensor,
+    *,
+    bias: bool = False,
+    stride: tuple[int, ...] = (1, 1),
+    padding: tuple[int, ...] = (1, 1),
+    dilation: tuple[int, ...] = (1, 1),
+    transposed: bool = False,
+    groups: int = 1,
+    image: torch.Tensor = IMAGE,
+) -> tuple[Any, ...]:
+    """The arguments of one ``aten.convolution``."""
+    channels = weight.shape[1] * groups if transposed else weight.shape[0]
+    extra = tuple(int(transposed and s > 1) for s in stride)
+    return (image, weight, sample(channels) if bias else None, stride, padding, dilation, transposed, extra, groups)
+
+
+CONVOLUTIONS = {
+    "3x3": (conv(sample(8, 6, 3, 3)), "([n,i,x0,x1],[o,i,z0,z1])->([n,o,y0,y1]) reduce={i}" + WHOLE.format(i="")),
+    "3x3 with bias": (
+        conv(sample(8, 6, 3, 3), bias=True, stride=(2, 2)),
+        "([n,i,x0,x1],[o,i,z0,z1],[o])->([n,o,y0,y1])" + WHOLE.format(i="i,"),
+    ),
+    "grouped": (
+        conv(sample(8, 3, 3, 3), groups=2),
+        "([n,(g i),x0,x1],[(g o),i,z0,z1])->([n,(g o),y0,y1]) reduce={i}" + WHOLE.format(i=""),
+    ),
+    "grouped with bias, dilated": (
+        conv(sample(12, 2, 3, 3), bias=True, dilation=(2, 2), groups=3),
+        "([n,(g i),x0,x1],[(g o),i,z0,z1],[(g o)])->([n,(g o),y0,y1])" + WHOLE.format(i="i,"),
+    ),
+    "depthwise 1d": (
+        conv(
+            sample(6, 1, 4), bias=True, stride=(1,), padding=(3,), dilation=(1,), groups=6, image=sample(4, 6, 8)
+        ),
+        "([n,g,x0],[g,1,z0],[g])->([n,g,y0]) replicate={y0,z0,x0}",
+    ),
+    "patches": (
+        conv(sample(8, 6, 2, 4), bias=True, stride=(2, 4), padding=(0, 0)),
+        "([n,i,(y0 z0),(y1 z1)],[o,i,z0,z1],[o])->([n,o,y0,y1]) replicate={i,z0,z1}",
+    ),
+    "patches in one dim": (
+        conv(sample(8, 6, 3, 2), stride=(1, 2), padding=(1, 0)),
+        "([n,i,x0,(y1 z1)],[o,i,z0,z1])->([n,o,y0,y1]) reduce={i} replicate={y0,z0,x0,z1}",
+    ),
+    "pixels left over": (
+        conv(sample(8, 6, 3, 3), stride=(3, 3), padding=(0, 0)),
+        "([n,i,x0,x1],[o,i,z0,z1])->([n,o,y0,y1]) reduce={i}" + WHOLE.format(i=""),
+    ),
+    "1x1": (
+        conv(sample(8, 6, 1, 1), padding=(0, 0)),
+        "([n,i,y0,y1],[o,i,1,1])->([n,o,y0,y1]) reduce={i}",
+    ),
+    "transposed": (
+        conv(sample(6, 4, 3, 3), stride=(2, 2), transposed=True),
+        "([n,i,x0,x1],[i,o,z0,z1])->([n,o,y0,y1]) reduce={i}" + WHOLE.format(i=""),
+    ),
+    "transposed, grouped, with bias": (
+        conv(sample(6, 4, 3, 3), bias=True, transposed=True, groups=3),
+        "([n,(g i),x0,x1],[(g i),o,z0,z1],[(g o)])->([n,(g o),y0,y1])" + WHOLE.format(i="i,"),
+    ),
+    "3d": (
+        conv(
+            sample(4, 2, 1, 2, 2),
+            stride=(1, 2, 2),
+            padding=(0, 0, 0),
+            dilation=(1, 1, 1),
+            image=sample(2, 2, 2, 4, 4),
+        ),
+        "([n,i,y0,(y1 z1),(y2 z2)],[o,i,1,z1,z2])->([n,o,y0,y1,y2]) reduce={i} replicate={z1,z2}",
+    ),
+}
+
+
+@pytest.mark.parametrize(("args", "einsum"), CONVOLUTIONS.values(), ids=CONVOLUTIONS)
+def test_convolution(args: tuple[Any, ...], einsum: str) -> None:
+    proof = prove("aten.convolution", args)
+    assert str(proof.rule) == einsum
+    assert proof.unreached == ()
+    linear = [{0}, {1}] if args[2] is None else [{0, 2}, {1, 2}]
+    assert list(proof.rule.linear) == linear
+
+
+GRADIENTS = {"3x3": ("n,o", True), "grouped": ("n,o", True), "depthwise 1d": ("n", False), "patches": ("n,o,y0,y1", True),
+             "1x1": ("n,o,y0,y1", True), "transposed": ("n,o", True), "transposed, grouped, with bias": ("n,o", True),
+             "3d": ("n,o,y0,y1,y2", True)}  # fmt: skip
+MASKS = {"all": (True, True, True), "no input": (False, True, True), "no bias": (True, True, False)}
+
+
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+@pytest.mark.parametrize("case", GRADIENTS)
+def test_convolution_backward(case: str, mask: tuple[bool, bool, bool]) -> None:
+    (image, weight, bias, *settings), _ = CONVOLUTIONS[case]
+    made = torch.ops.aten.convolution(image, weight, bias, *settings)
+    args = (sample(*made.shape, seed=3), image, weight, [made.shape[1]], *settings, mask)
+    proof = prove("aten.convolution_backward", args)
+    reduced, has_inputs = GRADIENTS[case]
+    assert ",".join(f for f in proof.rule.sizes if f in proof.rule.reduce) == reduced
+    assert ("i" in proof.rule.replicate) == (has_inputs and mask[2])
+    assert [bool(dims) for dims in proof.rule.results] == list(mask)
+    assert proof.unreached == ()
+    assert list(proof.rule.linear) == [{0}]
+
+
+def test_unbatched_convolution_has_no_rule() -> None:
+    from shardc.diagnostics.rules import NoRuleToProve
+
+    with pytest.raises(NoRuleToProve, match=r"aten\.convolution has no sharding rule"):
+        prove("aten.convolution", conv(sample(8, 6, 3, 3), image=sample(6, 8, 8)))

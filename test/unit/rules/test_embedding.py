@@ -1,0 +1,38 @@
+"""Rules of embedding lookups and their gradient, the cut vocabulary included."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from shardc.dialects.rules.proof import prove, sample
+
+
+def indices(*shape: int, below: int = 8) -> torch.Tensor:
+    return sample(*shape, dtype=torch.int64, below=below)
+
+
+LOOKUPS = {
+    "one row": ((sample(8, 4), indices()), "([v,e],[])->([e]) reduce={v}"),
+    "tokens": ((sample(8, 4), indices(6)), "([v,e],[n0])->([n0,e]) reduce={v}"),
+    "batch of tokens": ((sample(8, 4), indices(2, 6)), "([v,e],[n0,n1])->([n0,n1,e]) reduce={v}"),
+    "odd vocabulary": ((sample(9, 4), indices(2, 6, below=9)), "([v,e],[n0,n1])->([n0,n1,e]) reduce={v}"),
+    "padding row": ((sample(8, 4), indices(2, 6), 3), "([v,e],[n0,n1])->([n0,n1,e]) reduce={v}"),
+    "bf16, int32": (
+        (sample(8, 4, dtype=torch.bfloat16), indices(2, 6).int()),
+        "([v,e],[n0,n1])->([n0,n1,e]) reduce={v}",
+    ),
+    "infinite rows of others": (
+        (sample(8, 4).index_fill(0, torch.tensor([0, 7]), torch.inf), torch.tensor([1, 2, 5, 6])),
+        "([v,e],[n0])->([n0,e]) reduce={v}",
+    ),
+}
+
+
+@pytest.mark.parametrize(("args", "einsum"), list(LOOKUPS.values())[:-1], ids=list(LOOKUPS)[:-1])
+def test_embedding(args: tuple[Any, ...], einsum: str) -> None:
+    proof = prove("aten.embedding", args, ways=(2, 4))
+    assert str(proof.rule) == einsum
+    assert proof.unreached == ()
+    assert list(proof.rule.linear) == [{0}]
