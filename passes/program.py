@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import torch
 from torch_mlir import ir
 
 from shardc.dialects.aten.call import Call, CallReader, OpCall, is_constant
@@ -16,6 +17,8 @@ from shardc.dialects.rules.rule import Dim, Rule, find_rule, replicated_rule
 from shardc.diagnostics.base import remark
 
 STEP = "step"
+ABSENT = TensorType((), torch.bool)
+"""Stands for the type of a result that a call was asked not to make (``!torch.none``)."""
 
 
 @dataclass(slots=True)
@@ -105,9 +108,7 @@ def read_program(module: ir.Module) -> Program | None:
 
 def _add_value(program: Program, value: ir.Value, producer: int) -> int:
     number = len(program.values)
-    type_ = read_type(value.type)
-    if type_ is None:
-        raise TypeError(f"not a ranked value tensor: {value.type}")
+    type_ = read_type(value.type) or ABSENT
     program.values.append(value)
     program.types.append(type_)
     program.users.append([])
@@ -127,7 +128,7 @@ def _add_node(program: Program, reader: CallReader, op: ir.Operation) -> None:
         if not program.users[operand] or program.users[operand][-1] != number:
             program.users[operand].append(number)
     if not known:
-        size = sum(t.size_bytes for t in call.spec.results)
+        size = sum(t.size_bytes for t in call.spec.results if t)
         remark(
             "ReplicatedOp",
             f"{call.spec.target} has no sharding rule, so every device computes all of it ({size:,} bytes of results)",

@@ -8,10 +8,11 @@ from shardc.passes.base import Pass
 
 PASSES: dict[str, str] = {
     "dist-apply-plan": "shardc.passes.plan.dist_apply_plan:DistApplyPlan",
-    "dist-form-loops": "shardc.passes.partition.dist_form_loops:DistFormLoops",
     "dist-insert-reshards": "shardc.passes.partition.dist_insert_reshards:DistInsertReshards",
     "dist-partition": "shardc.passes.partition.dist_partition:DistPartition",
     "dist-propagate": "shardc.passes.propagate.dist_propagate:DistPropagate",
+    "torch-share": "shardc.passes.ingest.torch_share:TorchShare",
+    "verify-level": "shardc.passes.verify_level:VerifyLevel",
 }
 """Pass name -> ``module:ClassName``."""
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import torch
 
-import shardc.runtime.attention
-import shardc.runtime.random  # noqa: F401  (the imports register the operators shardc::*)
 from shardc.dialects.aten.call import DEVICE, Call, fill
 from shardc.dialects.aten.schema import overload, parameters
 from shardc.dialects.aten.types import TensorType

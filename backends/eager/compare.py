@@ -13,7 +13,8 @@ from shardc.backends.eager import tolerance as measure
 from shardc.backends.eager.comparison import Comparison, Row
 from shardc.backends.eager.interpreter import observed_names, run
 from shardc.backends.eager.layout import adds_over_time, cut, join
-from shardc.backends.eager.program import STEP, find_step
+from shardc.backends.eager.program import STEP, find_step, is_flat
+from shardc.backends.eager.ranks import unrolled
 from shardc.backends.eager.signature import Port, read_arguments, read_results
 from shardc.backends.eager.tolerance import Tolerance, coarsest_dtype, in_f64, own_precision
 from shardc.diagnostics.oracle import MissingInput, NoStep, ProgramsDiffer
@@ -93,6 +94,7 @@ class _Program:
         self.step = step
         self.module = module
         self.mesh = read_mesh(module) or Mesh(())
+        self.observed_mesh = unrolled(self.mesh) if is_flat(step) else self.mesh
         self.codec = ShardingCodec(module.context, self.mesh)
         self.arguments = read_arguments(step, self.codec)
         self.results = read_results(step, self.codec)
@@ -108,7 +110,7 @@ class _Program:
             role, _, rest = name.partition(":")
             value = self._observed(name, values, op)
             known = made.get((role, rest))
-            if known and value.sharding and adds_over_time(value.sharding, self.mesh):
+            if known and value.sharding and adds_over_time(value.sharding, value.mesh):
                 value.blocks = [a + b for a, b in zip(known.blocks, value.blocks, strict=True)]
             made[role, rest] = value
 
@@ -128,7 +130,7 @@ class _Program:
             raise ProgramsDiffer(problem=f"the op that makes {name} does not say how it lies on the mesh")
         index = dict(observed_names(op))[name]
         sharding = self.codec.read(op.attributes["dist.shardings"][index])
-        return _Value(values, sharding, self.mesh, tuple(values[0].shape))
+        return _Value(values, sharding, self.observed_mesh, tuple(values[0].shape))
 
 
 def _rows(
@@ -140,7 +142,10 @@ def _rows(
     for key, size in sizes.items():
         largest[_kind(key)] = max(size, largest.get(_kind(key), 0.0))
     rows = []
-    for key in wanted.keys() & found.keys():
+    # In the order of the program, loss first: the first failure then stands nearest to its cause.
+    for key in sorted(wanted, key=lambda key: key[0] != "loss"):
+        if key not in found:
+            continue
         (role, name), tensor = key, wanted[key]
         made, spread = found[key].join(tuple(tensor.shape))
         scale = sizes[key] + measure.FLOOR * largest[_kind(key)]

@@ -47,13 +47,16 @@ class Comparison:
         """The rows beyond their bound, worst first."""
         return [row for row in self._worst_first() if not row.ok]
 
+    @property
+    def first_failure(self) -> Row | None:
+        """The failure that comes first in the program, which is the one nearest to its cause."""
+        return next((row for row in self.rows if not row.ok), None)
+
     def render(self, limit: int = 20) -> str:
         """A verdict and a table of the ``limit`` worst rows, worst first."""
         rows = self._worst_first()
-        bad = len(self.failures)
-        verdict = f"equal: {len(rows)} comparisons" if self.passed else f"NOT equal: {bad} of {len(rows)} comparisons fail"
         width = max([4, *(len(row.name) for row in rows[:limit])])
-        lines = [verdict, f"{'step':>4}  {'role':<10} {'name':<{width}}  {'error':>9}  {'bound':>9}"]
+        lines = [self._verdict(), f"{'step':>4}  {'role':<10} {'name':<{width}}  {'error':>9}  {'bound':>9}"]
         for row in rows[:limit]:
             mark = "ok" if row.ok else "FAIL"
             text = f"{row.step:>4}  {row.role:<10} {row.name:<{width}}  {row.error:9.2e}  {row.bound:9.2e}"
@@ -63,6 +66,13 @@ class Comparison:
         if self.unobserved:
             lines.append(f"not observed in the rank program: {', '.join(self.unobserved)}")
         return "\n".join(lines)
+
+    def _verdict(self) -> str:
+        first = self.first_failure
+        if first is None:
+            return f"equal: {len(self.rows)} comparisons" if self.rows else "NOT equal: nothing was compared"
+        count = f"NOT equal: {len(self.failures)} of {len(self.rows)} comparisons fail"
+        return f"{count}, the first in the program at {first.role} {first.name!r} of step {first.step}"
 
     def _worst_first(self) -> list[Row]:
         return sorted(self.rows, key=lambda row: (row.ok, -row.badness, row.step, row.role, row.name))

@@ -14,7 +14,7 @@ from shardc.backends.eager.ranks import Ranks, once_per
 from shardc.dialects.dist.sharding import Axes
 
 Values = list[Any]
-"""One value of the program: a tensor (or an integer) for each rank."""
+"""One value of the program: a tensor (or an integer) for each rank; for a tuple, the values in it."""
 
 Handler = Callable[[Ranks, ir.Operation, list[Values]], Values]
 
@@ -98,6 +98,9 @@ HANDLERS: dict[str, Handler] = {
     "dist.all_to_all": _all_to_all,
     "dist.broadcast": _broadcast,
     "dist.constraint": _identity,
+    # In a flat program the iterations of a loop are ranks of the unrolled mesh.
+    "dist.loop_reduce": _all_reduce,
+    "dist.loop_stack": _all_gather,
     "dist.offset": _offset,
     "dist.partial": _partial,
     "dist.permute": _permute,

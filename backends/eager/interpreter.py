@@ -16,16 +16,16 @@ from torch_mlir import ir
 from shardc.backends.eager import collectives
 from shardc.backends.eager.aten import WIDE, AtenCall, check_types, executed_type, prepare
 from shardc.backends.eager.dist_ops import HANDLERS, Values
-from shardc.backends.eager.location import source_line
-from shardc.backends.eager.program import STEP, Instruction, find_step, read_block
-from shardc.backends.eager.ranks import Ranks, once_per
+from shardc.backends.eager.location import blamed_on
+from shardc.backends.eager.program import STEP, Instruction, find_step, is_flat, read_block
+from shardc.backends.eager.ranks import Ranks, once_per, real_ranks, unrolled
 from shardc.backends.eager.signature import Port, read_arguments
-from shardc.diagnostics.base import ShardcError
-from shardc.diagnostics.oracle import BadArguments, ExecutionFailed, NoStep
+from shardc.diagnostics.oracle import BadArguments, NoStep
 from shardc.dialects.aten.call import CallReader
 from shardc.dialects.aten.types import read_type
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
+from shardc.dialects.dist.tuples import element_types
 
 Observe = Callable[[str, list[torch.Tensor], ir.Operation], None]
 """Told of each op with a ``dist.name``: the name without its ``#index``, the value's tensors by rank, the op."""
@@ -56,25 +56,33 @@ def run(
     ``arguments`` has for each argument one tensor at levels 1 and 2 and world_size tensors at level 3; none is
     changed, and no result shares memory with one. ``widen`` runs the program in f64: floating arguments, dtype
     arguments and constants alike, so that programs that are equal in exact arithmetic agree to about 1e-12.
+    A flat program, whose loops are not yet formed, runs all iterations at once, as ranks of an unrolled mesh;
+    ``observe`` is then given the tensors of :func:`~shardc.backends.eager.ranks.unrolled` ranks.
 
     Raises NoStep, BadArguments, and ExecutionFailed for an op that fails or does not make what its type says.
     """
     step = find_step(module)
     if step is None:
         raise NoStep(function=STEP)
-    block = step.regions[0].blocks[0]
     mesh = read_mesh(module) or Mesh(())
-    ranks = Ranks(mesh, ShardingCodec(module.context, mesh), max((len(a) for a in arguments), default=1))
+    codec = ShardingCodec(module.context, mesh)
+    count = max((len(values) for values in arguments), default=1)
     inputs = [[_widened(t) if widen else t for t in values] for values in arguments]
-    _check_arguments(read_arguments(step, ranks.codec), inputs, ranks, widen)
+    _check_arguments(read_arguments(step, codec), inputs, count, mesh.world_size, widen)
+    ranks = Ranks(mesh, codec, count)
+    if is_flat(step):
+        ranks = Ranks(unrolled(mesh), codec, unrolled(mesh).world_size)
+        inputs = [[values[rank] for rank in real_ranks(mesh)] for values in inputs]
     default = torch.get_default_dtype()
     # Factory ops whose dtype argument is absent follow the default dtype.
     torch.set_default_dtype(torch.float64 if widen else default)
     try:
         with torch.no_grad():
-            results = _Machine(ranks, widen, observe).run_block(block, inputs)
+            results = _Machine(ranks, widen, observe).run_block(step.regions[0].blocks[0], inputs)
     finally:
         torch.set_default_dtype(default)
+    if is_flat(step):
+        results = [[values[real_ranks(mesh).index(rank)] for rank in range(count)] for values in results]
     return _detached(results, arguments)
 
 
@@ -104,17 +112,11 @@ class _Machine:
         return [self._value(v, values) for v in terminator.op.operands]
 
     def _run(self, instruction: Instruction, values: Environment) -> list[Values]:
-        try:
+        with blamed_on(instruction.op):
             if instruction.call is not None:
                 return self._run_call(instruction, values)
             operands = [self._value(v, values) for v in instruction.op.operands]
             return self._run_other(instruction, operands)
-        except ShardcError:
-            raise
-        except Exception as error:
-            reason = str(error).split("\n")[0] or type(error).__name__
-            where = source_line(instruction.op.location)
-            raise ExecutionFailed(op=instruction.name, reason=reason, where=where) from error
 
     def _run_call(self, instruction: Instruction, values: Environment) -> list[Values]:
         call = self._calls.get(instruction.op)
@@ -131,6 +133,10 @@ class _Machine:
             return [HANDLERS[name](self._ranks, op, operands)]
         if name in _INT_OPERATORS:
             return [[_INT_OPERATORS[name](*terms) for terms in zip(*operands, strict=True)]]
+        if name == "torch.prim.TupleConstruct":
+            return [operands]
+        if name == "torch.prim.TupleUnpack":
+            return operands[0]
         if name == "dist.loop":
             return self._run_loop(op, operands)
         if name == "dist.manual":
@@ -139,32 +145,40 @@ class _Machine:
 
     def _run_loop(self, op: ir.Operation, operands: list[Values]) -> list[Values]:
         (axis,) = self._ranks.codec.read_axes(ir.ArrayAttr.get([op.attributes["axis"]], op.context))
+        if not self._ranks.mesh.is_time(axis):
+            raise ValueError(f"{axis.name!r} is no time axis here: a program has either loops or open loop edges")
         dims = [ir.IntegerAttr(d).value for d in op.attributes["stack_dims"]]
-        count = len(op.results) - len(dims)
-        carried, captured = operands[:count], operands[count:]
+        body = op.regions[0].blocks[0]
+        carried, captured = _groups(op, "operandSegmentSizes", operands)
         stacks: list[list[Values]] = [[] for _ in dims]
         for iteration in range(axis.size):
             with self._ranks.at(axis, iteration):
-                yielded = self.run_block(op.regions[0].blocks[0], [*carried, *captured])
-            carried = yielded[:count]
-            for stack, values in zip(stacks, yielded[count:], strict=True):
+                carried, stacked = self._run_body(body, [*carried, *captured])
+            for stack, values in zip(stacks, stacked, strict=True):
                 stack.append(values)
-        return [*carried, *map(_stacked, stacks, dims)]
+        return [group for group in (carried, list(map(_stacked, stacks, dims))) if group]
 
     def _run_manual(self, op: ir.Operation, operands: list[Values]) -> list[Values]:
         """The body on every rank. Where values are global (level 2), they are cut up before it and joined after it."""
         ranks, body = self._ranks, op.regions[0].blocks[0]
+        ins = operands[0] if operands else []
         if ranks.count == ranks.mesh.world_size:
-            return self.run_block(body, operands)
+            return [self._run_body(body, ins)[0]]
         axes = ranks.axes(op)
         cuts = [only(ranks.codec.read(s), axes) for s in op.attributes["in_shardings"]]
         joins = [only(ranks.codec.read(s), axes) for s in op.attributes["out_shardings"]]
-        blocks = [collectives.scatter(v[0], s, ranks.mesh) for v, s in zip(operands, cuts, strict=True)]
+        blocks = [collectives.scatter(v[0], s, ranks.mesh) for v, s in zip(ins, cuts, strict=True)]
         self._ranks = replace(ranks, count=ranks.mesh.world_size)
-        made = self.run_block(body, blocks)
+        made, _ = self._run_body(body, blocks)
         self._ranks = ranks
-        shapes = [read_type(r.type).shape for r in op.results]
-        return [[collectives.gather(b, s, ranks.mesh, n)] for b, s, n in zip(made, joins, shapes, strict=True)]
+        shapes = [read_type(t).shape for t in element_types(op.results[0].type)]
+        return [[[collectives.gather(b, s, ranks.mesh, n)] for b, s, n in zip(made, joins, shapes, strict=True)]]
+
+    def _run_body(self, body: ir.Block, inputs: Sequence[Values]) -> tuple[list[Values], list[Values]]:
+        """The values and the stacked values that a region yields."""
+        yielded = self.run_block(body, inputs)
+        values, stacked = _groups(body.operations[-1].operation, "operandSegmentSizes", yielded)
+        return values, stacked
 
     def _report(self, op: ir.Operation, values: Environment) -> None:
         if self._observe is None or "dist.name" not in op.attributes:
@@ -189,6 +203,12 @@ def only(sharding: Sharding, axes: Axes) -> Sharding:
     return Sharding(tuple(tuple(filter(on, d)) for d in sharding.dims), tuple(t for t in sharding.partial if on(t[1])))
 
 
+def _groups(op: ir.Operation, segments: str, tuples: list[Values]) -> list[list[Values]]:
+    """The elements of each group of operands: a tuple, or nothing where the group is empty."""
+    rest = iter(tuples)
+    return [next(rest) if size else [] for size in ir.DenseI32ArrayAttr(op.attributes[segments])]
+
+
 def _stacked(iterations: list[Values], dim: int) -> Values:
     """One result of a loop from its values by iteration and rank."""
     by_rank = list(zip(*iterations, strict=True))
@@ -200,13 +220,12 @@ def _widened(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _check_arguments(
-    ports: Sequence[Port], arguments: Sequence[Sequence[torch.Tensor]], ranks: Ranks, widen: bool
+    ports: Sequence[Port], arguments: Sequence[Sequence[torch.Tensor]], count: int, world: int, widen: bool
 ) -> None:
     if len(ports) != len(arguments):
         raise BadArguments(argument="the arguments", problem=f"{len(ports)} are needed, {len(arguments)} were given")
-    world = ranks.mesh.world_size
     for port, values in zip(ports, arguments, strict=True):
-        if len(values) != ranks.count or ranks.count not in (1, world):
+        if len(values) != count or count not in (1, world):
             raise BadArguments(argument=str(port), problem=f"tensors for {len(values)} ranks, not for 1 or all {world}")
         for rank, tensor in enumerate(values):
             try:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from torch_mlir import ir
 
+from shardc.backends.eager.location import blamed_on
 from shardc.dialects.aten.call import Call, CallReader, is_constant
 
 STEP = "step"
@@ -31,6 +32,12 @@ def find_step(module: ir.Module, function: str = STEP) -> ir.Operation | None:
     return None
 
 
+def is_flat(step: ir.Operation) -> bool:
+    """Whether a rank program still is one flat list, with open edges where its time loops will be."""
+    ops = step.regions[0].blocks[0].operations
+    return any(op.operation.name in ("dist.loop_reduce", "dist.loop_stack") for op in ops)
+
+
 def read_block(block: ir.Block, reader: CallReader) -> list[Instruction]:
     """The instructions of a block in order; ops that only make constants are folded into those that use them."""
     instructions = [_read(op.operation, reader) for op in block.operations if not _is_constant(op.operation)]
@@ -48,8 +55,9 @@ def _is_constant(op: ir.Operation) -> bool:
 
 def _read(op: ir.Operation, reader: CallReader) -> Instruction:
     name = op.name
-    if name.startswith("torch.") and not _makes_integer(op):
-        call = reader.read(op)
+    if name.startswith("torch.") and not name.startswith("torch.prim.Tuple") and not _makes_integer(op):
+        with blamed_on(op):
+            call = reader.read(op)
         return Instruction(op, name, call, call.operands)
     return Instruction(op, name, None, list(op.operands))
 

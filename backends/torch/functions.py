@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import torch
@@ -52,13 +52,13 @@ class Functions:
         rest = iter(operands)
         makes = not spec.tensors  # a factory: no tensor says on which device
         plan = _plan(spec.target)
-        texts = []
-        for arg, (_, kind, _, default) in zip(spec.args, plan, strict=True):
+        texts: list[str | None] = []
+        for arg, (name, kind, _, default) in zip(spec.args, plan, strict=True):
             if kind == "Device" and makes:
                 arg = Device()
             elif kind == "MemoryFormat" and arg is not None:
                 arg = _MEMORY_FORMATS[arg]
-            elif kind == "Layout" or (_is_constant(arg) and _equal(arg, default)):
+            elif kind == "Layout" or name == "pin_memory" or (_is_constant(arg) and _equal(arg, default)):
                 texts.append(None)
                 continue
             texts.append(text(arg, rest))
@@ -93,7 +93,7 @@ class _Required:
     """Stands for the default of a parameter that has none."""
 
 
-@lru_cache(maxsize=None)
+@cache
 def _plan(target: str) -> tuple[tuple[str, str, bool, Any], ...]:
     """(name, kind, keyword-only, default) of each parameter."""
     plan = []

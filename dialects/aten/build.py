@@ -38,7 +38,7 @@ class CallBuilder:
         self,
         target: str,
         args: Sequence[Any],
-        results: Sequence[TensorType],
+        results: Sequence[TensorType | None],
         loc: ir.Location,
         ip: ir.InsertionPoint,
         attributes: Mapping[str, ir.Attribute] | None = None,
@@ -47,7 +47,7 @@ class CallBuilder:
         operands = [
             self.argument(arg, kind, ip) for arg, (_, kind, _) in zip(args, parameters(target), strict=True)
         ]
-        types = [self.type(r) for r in results]
+        types = [self.type("!torch.none" if r is None else r) for r in results]
         name = f"torch.{target}"
         attributes = dict(attributes or {})
         if not self._context.is_registered_operation(name):

@@ -43,7 +43,8 @@ class OpCall:
 
     target: str
     args: tuple[Any, ...]
-    results: tuple[TensorType, ...]
+    results: tuple[TensorType | None, ...]
+    """None for a result that the call was asked not to make (a gradient outside of its ``output_mask``)."""
 
     def __getitem__(self, name: str) -> Any:
         """The argument called ``name`` in the operator's schema."""
@@ -139,7 +140,7 @@ class CallReader:
                 arg = dtype_of(arg)
             args.append(arg)
             operands.extend(tensors)
-        results = tuple(_tensor(r.type) for r in op.results)
+        results = tuple(_result(r.type) for r in op.results)
         return Call(op, OpCall(target, tuple(args), results), operands)
 
     def _argument(self, value: ir.Value) -> tuple[Any, list[ir.Value]]:
@@ -173,8 +174,8 @@ class CallReader:
         return INT_VALUE, [result]
 
 
-def _tensor(type_: ir.Type) -> TensorType:
+def _result(type_: ir.Type) -> TensorType | None:
     found = read_type(type_)
-    if found is None:
+    if found is None and str(type_) != "!torch.none":
         raise TypeError(f"not a ranked value tensor: {type_}")
     return found

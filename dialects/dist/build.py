@@ -11,14 +11,18 @@ def string(text: str, context: ir.Context) -> ir.StringAttr:
     return ir.StringAttr.get(text, context)
 
 
-def unsegmented(index: int | slice, *, results: bool = False) -> property:
-    """An accessor for an op's only group of operands (or results).
+def segments(*groups: list[ir.Value] | list[ir.Type]) -> ir.DenseI32ArrayAttr:
+    """How many operands or results each group has."""
+    return ir.DenseI32ArrayAttr.get([len(group) for group in groups])
 
-    The bindings' own accessor needs ``operandSegmentSizes``, which ops with one group do not carry here.
+
+def only_operand() -> property:
+    """An accessor for an op's one optional operand.
+
+    The bindings' own accessor needs ``operandSegmentSizes``, which an op with a single group does not carry here.
     """
+    return property(lambda op: op.operands[0] if len(op.operands) else None)
 
-    def read(op: ir.OpView) -> object:
-        values = list(op.results if results else op.operands)
-        return values[index] if isinstance(index, slice) or index < len(values) else None
 
-    return property(read)
+def only_result() -> property:
+    return property(lambda op: op.results[0] if len(op.results) else None)

@@ -1,7 +1,7 @@
 """``dist.loop``: the shards of a time axis, one after the other. Level 3."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Optional
 
 from torch_mlir import ir
 from torch_mlir.dialects import ext
@@ -9,36 +9,42 @@ from torch_mlir.dialects.ext import Operand, Region, Result
 
 from shardc.dialects.aten.types import TensorType, write_type
 from shardc.dialects.dist.axis import Axis
-from shardc.dialects.dist.build import i64
+from shardc.dialects.dist.build import i64, segments
 from shardc.dialects.dist.check import check_axis
 from shardc.dialects.dist.dialect import Dist
 from shardc.dialects.dist.sharding import ShardingCodec
+from shardc.dialects.dist.tuples import pack, tuple_type, unpack
 from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site, multiplied, tensor_type, verify
-from shardc.dialects.dist.yield_op import expect_types, yielded
+from shardc.dialects.dist.yield_op import expect_types, group_types, yielded
 
 
 class LoopOp(Dist.Operation, name="loop", traits=[ir.IsIsolatedFromAboveTrait, ext.Pure]):
     """Runs its body once for each way of the time axis ``axis``.
 
-    The body's arguments are the carried values, then the ``captures`` (the same in every iteration); it sees nothing
-    else from outside. It yields the next carried values, then the values to be stacked. Results: the last carried
-    values, then for each stacked value *i* its iterations one after the other along dim ``stack_dims[i]``.
+    Operands and results are tuples; one that would be empty is left out. The body's arguments are the elements of
+    ``inits`` (the carried values), then those of ``captures`` (the same in every iteration); it sees nothing else from
+    outside. It yields the next carried values, and the values to be stacked. Results: the last carried values, and for
+    each stacked value *i* its iterations one after the other along dim ``stack_dims[i]``.
     ``dist.slice`` and ``dist.offset`` over the axis give an iteration its part.
 
-    ``%r:2 = "dist.loop"(%zero, %x) ({
-    ^bb0(%sum: !torch.vtensor<[],f32>, %all: !torch.vtensor<[8,4],f32>):
+    ``%sums, %rows = "dist.loop"(%zeros, %all) ({
+    ^bb0(%sum: !torch.vtensor<[],f32>, %x: !torch.vtensor<[8,4],f32>):
       ...
-      "dist.yield"(%next, %row) : (!torch.vtensor<[],f32>, !torch.vtensor<[2,4],f32>) -> ()
-    }) {axis = "micro", operandSegmentSizes = array<i32: 1, 1>, stack_dims = [0]}
-    : (!torch.vtensor<[],f32>, !torch.vtensor<[8,4],f32>) -> (!torch.vtensor<[],f32>, !torch.vtensor<[8,4],f32>)``
+      "dist.yield"(%next, %row) {operandSegmentSizes = array<i32: 1, 1>}
+        : (!torch.tuple<vtensor<[],f32>>, !torch.tuple<vtensor<[2,4],f32>>) -> ()
+    }) {axis = "micro", operandSegmentSizes = array<i32: 1, 1>, resultSegmentSizes = array<i32: 1, 1>, stack_dims = [0]}
+    : (!torch.tuple<vtensor<[],f32>>, !torch.tuple<vtensor<[8,4],f32>>)
+    -> (!torch.tuple<vtensor<[],f32>>, !torch.tuple<vtensor<[8,4],f32>>)``
     """
 
-    inits: Sequence[Operand[Any]]
-    captures: Sequence[Operand[Any]]
-    outs: Sequence[Result[Any]]
     axis: Any  # a string or a #dist.axis
     stack_dims: ir.ArrayAttr
     body: Region
+    # The bindings read annotations when the class is made, and know this spelling of an optional operand or result.
+    inits: Optional[Operand[Any]] = None  # noqa: UP045
+    captures: Optional[Operand[Any]] = None  # noqa: UP045
+    carried: Optional[Result[Any]] = None  # noqa: UP045
+    stacked: Optional[Result[Any]] = None  # noqa: UP045
 
     def verify_invariants(self) -> bool:
         return verify(self, _check)
@@ -57,15 +63,19 @@ def _check(site: Site) -> None:
 
 
 def _check_body(site: Site) -> None:
-    operands, carried = [v.type for v in site.op.operands], _carried_count(site)
-    found = yielded(site)
-    expect_types("body argument", operands, [a.type for a in site.op.regions[0].blocks[0].arguments])
+    op = site.op
+    carried, captured = group_types(op.operands, op.attributes, "operandSegmentSizes")
+    following, stacked = yielded(site)
+    expect_types("body argument", [*carried, *captured], [a.type for a in op.regions[0].blocks[0].arguments])
+    expect_types("carried value", carried, following)
     dims = [d.value for d in site.attribute("stack_dims", ir.ArrayAttr)]
-    if len(found) != carried + len(dims):
-        raise Illegal(f"must yield {carried} carried and {len(dims)} stacked values, not {len(found)} values")
-    expect_types("carried value", operands[:carried], found[:carried])
-    stacked = [_stacked(t, i, d, _axis(site).size) for i, (t, d) in enumerate(zip(found[carried:], dims, strict=True))]
-    expect_types("result", [*operands[:carried], *stacked], [r.type for r in site.op.results])
+    if len(dims) != len(stacked):
+        raise Illegal(f"stacks {len(stacked)} values, but stack_dims has {len(dims)}")
+    ways = _axis(site).size
+    stacks = [_stacked(t, i, d, ways) for i, (t, d) in enumerate(zip(stacked, dims, strict=True))]
+    last, stacked_results = group_types(op.results, op.attributes, "resultSegmentSizes")
+    expect_types("last carried value", carried, last)
+    expect_types("stacked result", stacks, stacked_results)
 
 
 def _axis(site: Site) -> Axis:
@@ -78,15 +88,11 @@ def _axis(site: Site) -> Axis:
     return axis
 
 
-def _carried_count(site: Site) -> int:
-    return site.attribute("operandSegmentSizes", ir.DenseI32ArrayAttr)[0]
-
-
-def _stacked(type_: ir.Type, index: int, dim: int, trips: int) -> TensorType:
+def _stacked(type_: ir.Type, index: int, dim: int, ways: int) -> TensorType:
     tensor = tensor_type(type_, f"stacked value {index}")
     if not 0 <= dim < len(tensor.shape):
-        raise Illegal(f"stack_dims[{index}] is {dim}; {tensor} has dims 0 to {len(tensor.shape) - 1}")
-    return multiplied(tensor, dim, trips)
+        raise Illegal(f"stack_dims[{index}] is {dim}, which {tensor} does not have")
+    return multiplied(tensor, dim, ways)
 
 
 def loop(
@@ -98,20 +104,26 @@ def loop(
     stacked: Sequence[tuple[TensorType, int]] = (),
     loc: ir.Location,
     ip: ir.InsertionPoint,
-) -> LoopOp:
-    """A loop whose body is an empty block with its arguments; the caller fills it and ends it with a yield.
+) -> tuple[ir.Block, list[ir.Value], list[ir.Value]]:
+    """The loop's body, an empty block that the caller fills and ends with ``yield_values``; the carried and the stacked results.
 
     ``stacked`` says for each value to be stacked its type in one iteration and the dim to stack along.
     """
     context = loc.context
-    operands = [*inits, *captures]
+    groups = [pack(group, loc=loc, ip=ip) for group in (inits, captures)]
     stacks = [write_type(multiplied(type_, dim, axis.size), context) for type_, dim in stacked]
-    attributes = {
-        "axis": codec.axes((axis,))[0],
-        "stack_dims": ir.ArrayAttr.get([i64(dim, context) for _, dim in stacked], context),
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(inits), len(captures)], context),
-    }
-    results = [*(v.type for v in inits), *stacks]
-    op = ir.Operation.create(LoopOp.OPERATION_NAME, results, operands, attributes, regions=1, loc=loc, ip=ip)
-    op.regions[0].blocks.append(*(v.type for v in operands), arg_locs=[loc] * len(operands))
-    return LoopOp(op) if not isinstance(op, LoopOp) else op
+    results = [[v.type for v in groups[0]], [tuple_type(stacks, context)] if stacks else []]
+    with loc:
+        attributes = {
+            "axis": codec.axes((axis,))[0],
+            "stack_dims": ir.ArrayAttr.get([i64(dim, context) for _, dim in stacked]),
+            "operandSegmentSizes": segments(*groups),
+            "resultSegmentSizes": segments(*results),
+        }
+    operands, types = [*groups[0], *groups[1]], [*results[0], *results[1]]
+    op = ir.Operation.create(LoopOp.OPERATION_NAME, types, operands, attributes, regions=1, loc=loc, ip=ip)
+    arguments = [v.type for v in (*inits, *captures)]
+    body = op.regions[0].blocks.append(*arguments, arg_locs=[loc] * len(arguments))
+    tuples = list(op.results)
+    carried = unpack(tuples.pop(0), loc=loc, ip=ip) if inits else []
+    return body, carried, unpack(tuples.pop(0), loc=loc, ip=ip) if stacks else []

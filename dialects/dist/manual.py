@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, Optional
 
 from torch_mlir import ir
 from torch_mlir.dialects import ext
@@ -10,9 +10,10 @@ from torch_mlir.dialects.ext import Operand, Region, Result
 
 from shardc.dialects.aten.types import TensorType, write_type
 from shardc.dialects.dist.axis import Axis
-from shardc.dialects.dist.build import unsegmented
+from shardc.dialects.dist.build import only_operand, only_result
 from shardc.dialects.dist.dialect import Dist
 from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
+from shardc.dialects.dist.tuples import element_types, pack, tuple_type, unpack
 from shardc.dialects.dist.verifier import Illegal, Site, divided, tensor_type, verify
 from shardc.dialects.dist.yield_op import expect_types, yielded
 
@@ -25,18 +26,20 @@ class ManualOp(Dist.Operation, name="manual", traits=[ir.IsIsolatedFromAboveTrai
 
     ``%1 = "dist.manual"(%0) ({
     ^bb0(%block: !torch.vtensor<[2,8],f32>):
-      "dist.yield"(%block) : (!torch.vtensor<[2,8],f32>) -> ()
+      %2 = torch.prim.TupleConstruct %block : !torch.vtensor<[2,8],f32> -> !torch.tuple<vtensor<[2,8],f32>>
+      "dist.yield"(%2) {operandSegmentSizes = array<i32: 1, 0>} : (!torch.tuple<vtensor<[2,8],f32>>) -> ()
     }) {axes = ["data"], in_shardings = [#dist.sharding<@mesh, [["data"], []], []>],
         out_shardings = [#dist.sharding<@mesh, [["data"], []], []>]}
-    : (!torch.vtensor<[4,8],f32>) -> !torch.vtensor<[4,8],f32>``
+    : (!torch.tuple<vtensor<[4,8],f32>>) -> !torch.tuple<vtensor<[4,8],f32>>``
     """
 
-    ins: Sequence[Operand[Any]]
-    outs: Sequence[Result[Any]]
     axes: ir.ArrayAttr
     in_shardings: ir.ArrayAttr
     out_shardings: ir.ArrayAttr
     body: Region
+    # The bindings read annotations when the class is made, and know this spelling of an optional operand or result.
+    ins: Optional[Operand[Any]] = None  # noqa: UP045
+    outs: Optional[Result[Any]] = None  # noqa: UP045
 
     def verify_invariants(self) -> bool:
         return verify(self, _check)
@@ -45,35 +48,40 @@ class ManualOp(Dist.Operation, name="manual", traits=[ir.IsIsolatedFromAboveTrai
         return verify(self, _check_body)
 
 
-ManualOp.ins = unsegmented(slice(None))
-ManualOp.outs = unsegmented(slice(None), results=True)
+ManualOp.ins = only_operand()
+ManualOp.outs = only_result()
 
 
 def _check(site: Site) -> None:
     axes = site.axes()
-    _locals(site, site.op.operands, "in_shardings", "operand", axes)
-    _locals(site, site.op.results, "out_shardings", "result", axes)
+    _locals(site, site.op.operands, "in_shardings", axes)
+    _locals(site, site.op.results, "out_shardings", axes)
 
 
 def _check_body(site: Site) -> None:
-    axes, found = site.axes(), yielded(site)
-    ins = _locals(site, site.op.operands, "in_shardings", "operand", axes)
-    outs = _locals(site, site.op.results, "out_shardings", "result", axes)
+    axes, (values, stacked) = site.axes(), yielded(site)
+    if stacked:
+        raise Illegal("runs its body once: it has no values to stack")
+    ins = _locals(site, site.op.operands, "in_shardings", axes)
+    outs = _locals(site, site.op.results, "out_shardings", axes)
     expect_types("body argument", ins, [a.type for a in site.op.regions[0].blocks[0].arguments])
-    expect_types("yielded value", outs, found)
+    expect_types("yielded value", outs, values)
 
 
-def _locals(site: Site, values: Sequence[ir.Value], name: str, what: str, axes: Axes) -> list[TensorType]:
-    """The types of the values' blocks inside the body."""
+def _locals(site: Site, values: Sequence[ir.Value], name: str, axes: Axes) -> list[TensorType]:
+    """The types, inside the body, of the blocks of a tuple of values."""
+    types = element_types(values[0].type) if len(values) else []
+    if types is None:
+        raise Illegal(f"takes and gives tuples of values (torch.prim.TupleConstruct), not {values[0].type}")
     attributes = list(site.attribute(name, ir.ArrayAttr))
-    if len(attributes) != len(values):
-        raise Illegal(f"must have {len(values)} {name}, one for each {what}, not {len(attributes)}")
-    types = []
-    for i, (value, attribute) in enumerate(zip(values, attributes, strict=True)):
-        type_ = tensor_type(value.type, f"{what} {i}")
+    if len(attributes) != len(types):
+        raise Illegal(f"must have {len(types)} {name}, one for each value, not {len(attributes)}")
+    blocks = []
+    for i, (value, attribute) in enumerate(zip(types, attributes, strict=True)):
+        type_ = tensor_type(value, f"value {i} of {name}")
         sharding = site.sharding_of(attribute, f"{name}[{i}]", len(type_.shape))
-        types.append(local_type(type_, sharding, axes, f"{name}[{i}]"))
-    return types
+        blocks.append(local_type(type_, sharding, axes, f"{name}[{i}]"))
+    return blocks
 
 
 def local_type(type_: TensorType, sharding: Sharding, manual: Axes, name: str) -> TensorType:
@@ -107,8 +115,8 @@ def manual(
     *,
     loc: ir.Location,
     ip: ir.InsertionPoint,
-) -> ManualOp:
-    """A manual op whose body is an empty block with its arguments; the caller fills it and ends it with a yield.
+) -> tuple[ir.Block, list[ir.Value]]:
+    """The body, an empty block that the caller fills and ends with ``yield_values``; the results.
 
     ``out_types`` are the results' global types.
     """
@@ -122,7 +130,8 @@ def manual(
         "in_shardings": codec.array([s.closed() for s in in_shardings]),
         "out_shardings": codec.array([s.closed() for s in out_shardings]),
     }
-    results = [write_type(t, context) for t in out_types]
-    op = ir.Operation.create(ManualOp.OPERATION_NAME, results, list(ins), attributes, regions=1, loc=loc, ip=ip)
-    op.regions[0].blocks.append(*blocks, arg_locs=[loc] * len(blocks))
-    return ManualOp(op) if not isinstance(op, ManualOp) else op
+    results = [tuple_type([write_type(t, context) for t in out_types], context)] if out_types else []
+    operands = pack(ins, loc=loc, ip=ip)
+    op = ir.Operation.create(ManualOp.OPERATION_NAME, results, operands, attributes, regions=1, loc=loc, ip=ip)
+    body = op.regions[0].blocks.append(*blocks, arg_locs=[loc] * len(blocks))
+    return body, unpack(op.results[0] if results else None, loc=loc, ip=ip)

@@ -136,14 +136,17 @@ def read_mesh_op(op: ir.Operation) -> Mesh:
 
 
 def find_mesh(op: ir.Operation) -> ir.Operation | None:
-    """The ``dist.mesh`` of the module that ``op`` stands in or is, None if that has none."""
-    root = op
-    while root.parent is not None:
-        root = root.parent
-    if root.name != "builtin.module":
-        return None
-    found = (inner.operation for inner in root.regions[0].blocks[0].operations)
-    return next((inner for inner in found if inner.name == "dist.mesh"), None)
+    """The ``dist.mesh`` of the module that ``op`` stands in or is, None if there is none."""
+    scope: ir.Operation | None = op
+    while scope is not None:
+        if scope.name == "builtin.module":
+            inside = (inner.operation for inner in scope.regions[0].blocks[0].operations)
+            found = next((inner for inner in inside if inner.name == "dist.mesh"), None)
+            if found is not None:
+                return found
+        # A module parsed from text stands for a moment inside another one, and is verified there.
+        scope = scope.parent
+    return None
 
 
 def write_mesh(module: ir.Module, mesh: Mesh) -> None:

@@ -6,7 +6,7 @@ from torch_mlir import ir
 from torch_mlir.dialects import ext
 from torch_mlir.dialects.ext import Operand, Result
 
-from shardc.dialects.dist.build import i64, unsegmented
+from shardc.dialects.dist.build import i64, only_operand
 from shardc.dialects.dist.dialect import Dist
 from shardc.dialects.dist.sharding import Axes, ShardingCodec
 from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site, verify
@@ -15,7 +15,7 @@ from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site, verify
 class OffsetOp(Dist.Operation, name="offset", traits=[ext.Pure]):
     """``start + base + scale * extent * (index over axes)``, an integer; ``start`` is 0 where there is no operand.
 
-    ``extent`` is the size of a block in elements. Time axes are legal inside a ``dist.loop`` over them.
+    ``extent`` is the size of a block in elements. Time axes stand for the loops around it.
 
     ``%1 = "dist.offset"() {axes = ["data"], base = 0 : i64, extent = 128 : i64, scale = 1 : i64} : () -> !torch.int``
     """
@@ -32,7 +32,7 @@ class OffsetOp(Dist.Operation, name="offset", traits=[ext.Pure]):
         return verify(self, _check)
 
 
-OffsetOp.start = unsegmented(0)
+OffsetOp.start = only_operand()
 
 
 def _check(site: Site) -> None:

@@ -14,7 +14,7 @@ from shardc.dialects.dist.verifier import Site, verify
 class PartialOp(Dist.Operation, name="partial", traits=[ext.Pure]):
     """The operand where this device's index over ``axes`` is 0, zeros elsewhere.
 
-    The sum over ``axes`` of the results is the operand. Time axes are legal inside a ``dist.loop`` over them.
+    The sum over ``axes`` of the results is the operand. Time axes stand for the loops around it.
 
     ``%1 = "dist.partial"(%0) {axes = ["data"]}
     : (!torch.vtensor<[4,8],f32>) -> !torch.vtensor<[4,8],f32>``

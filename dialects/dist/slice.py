@@ -15,7 +15,7 @@ from shardc.dialects.dist.verifier import Site, divided, tensor_type, verify
 
 
 class SliceOp(Dist.Operation, name="slice", traits=[ext.Pure]):
-    """Block number *index over* ``axes`` of dim ``dim``. Time axes are legal inside a ``dist.loop`` over them.
+    """Block number *index over* ``axes`` of dim ``dim``. Time axes stand for the loops around it.
 
     ``%1 = "dist.slice"(%0) {axes = ["tensor"], dim = 1 : i64}
     : (!torch.vtensor<[4,8],f32>) -> !torch.vtensor<[4,4],f32>``

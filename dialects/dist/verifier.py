@@ -103,15 +103,12 @@ class Site:
             raise Illegal(f"must give {expected}, not {found}: {because}")
 
     def axes(self, *, space: bool = True) -> Axes:
-        """The op's ``axes``: over devices, or (``space`` false) also over the loops around the op."""
+        """The op's ``axes``: over devices, or (``space`` false) over loops too, which may yet have to be formed."""
         axes = self.axis_list(self.attribute("axes", ir.ArrayAttr))
         self._stop_at(check_axes(axes, self.mesh))
-        for axis in axes:
-            if not self.mesh.is_time(axis):
-                continue
-            if space:
+        for axis in axes if space else ():
+            if self.mesh.is_time(axis):
                 raise Illegal(f"works over devices, but {axis.name!r} is a time axis: use a dist.loop")
-            self._check_inside_loop(axis)
         return axes
 
     def sharding(self, name: str, rank: int, *, allow_open: bool = False, allow_time: bool = True) -> Sharding:
@@ -156,11 +153,6 @@ class Site:
         if not isinstance(attribute, AxisAttr):
             raise Illegal(f'an axis is "name" or #dist.axis<"name", pre, size>, not {attribute}')
         return self._codec.read_axes(ir.ArrayAttr.get([attribute], self.op.context))[0]
-
-    def _check_inside_loop(self, axis: Axis) -> None:
-        whole = Axis(axis.name, 1, self.mesh.size(axis.name))
-        if not any(axis == whole or axis.overlaps(loop) for loop in self.loops() if loop.name == axis.name):
-            raise Illegal(f"{axis.name!r} is a time axis, but no dist.loop over it stands around the op")
 
     def _check_form(self, attribute: ShardingAttr, name: str) -> None:
         """MLIR checks that a sharding has a symbol and two arrays; what is in them is checked here."""

@@ -81,11 +81,9 @@ def _fewer_groups(local: Local) -> Sequence[Any]:
 
 
 @rule_for("aten.convolution")
-def convolution(call: OpCall) -> Rule | None:
+def convolution(call: OpCall) -> Rule:
     """``(input, weight, bias) -> output``. With a bias, ``i`` stays whole: every term would add it."""
     image, weight, bias = call["input"], call["weight"], call["bias"]
-    if len(image.shape) != len(weight.shape):
-        return None
     factors = _Factors.of(call, image, weight, call.results[0])
     operands = (factors.image, factors.weight(call["transposed"]))
     return Rule(
@@ -110,14 +108,12 @@ def _smaller_backward(local: Local) -> Sequence[Any]:
 
 
 @rule_for("aten.convolution_backward")
-def convolution_backward(call: OpCall) -> Rule | None:
+def convolution_backward(call: OpCall) -> Rule:
     """``(grad_output, input, weight) -> (grad_input, grad_weight, grad_bias)``, each as ``output_mask`` asks.
 
     The gradient of the bias is no sum over ``i``, so ``i`` stays whole where it is asked for.
     """
     image, weight = call["input"], call["weight"]
-    if len(image.shape) != len(weight.shape):
-        return None
     factors = _Factors.of(call, image, weight, call["grad_output"])
     kernel, channels = factors.weight(call["transposed"]), (factors.dim("g", "o"),)
     asked = zip((factors.image, kernel, channels), call.results, strict=True)

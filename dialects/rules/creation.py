@@ -62,11 +62,7 @@ def whole(call: OpCall) -> Rule:
 
 
 @rule_for("aten.arange", "aten.arange.start", "aten.arange.start_step")
-def arange(call: OpCall) -> Rule | None:
-    """No rule for integers at fractional steps."""
-    start, step = _start_and_step(call)
-    if not call.results[0].dtype.is_floating_point and (start != int(start) or step != int(step)):
-        return None
+def arange(call: OpCall) -> Rule:
     factors = Factors()
     (dim,) = factors.shape(call.results[0].shape)
     return factors.rule((), ((dim,),), (), partial(_arange_local, dim[0]) if dim else None)
@@ -78,7 +74,10 @@ def _start_and_step(call: OpCall) -> tuple[Any, Any]:
 
 
 def _arange_local(factor: str, local: Local) -> Sequence[Any]:
-    """start + step * (offset + 0, 1, ...); floats through float64, in which every index is exact."""
+    """start + step * (offset + 0, 1, ...); floats through float64, in which every index is exact.
+
+    For an integer dtype PyTorch cuts fractions off start and step before it counts.
+    """
     made = local.results[0]
     if local.ways(factor) == 1:
         return [local.emit(local.spec.target, *local.args)]

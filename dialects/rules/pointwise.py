@@ -91,11 +91,17 @@ def aligned(
     rank = len(call.results[0].shape)
     shapes = [t.shape for t in (*call.tensors, *call.results)]
     agreed = {d for d in range(rank) if len({s[d] for s in shapes if len(s) == rank}) == 1} - {d % rank for d in whole}
-    common = {d: factors.new(call.results[0].shape[d]) for d in sorted(agreed)}
+    common: dict[int, Dim] = {}
+
+    def dim(d: int, size: int) -> Dim:
+        if d in agreed and d not in common:
+            common[d] = factors.new(size)
+        return common[d] if d in agreed else factors.whole(size)
 
     def dims(shape: tuple[int, ...]) -> tuple[Dim, ...]:
-        shared = common if len(shape) == rank else {}
-        return tuple(shared[d] if d in shared else factors.whole(size) for d, size in enumerate(shape))
+        if len(shape) != rank:
+            return tuple(factors.whole(size) for size in shape)
+        return tuple(dim(d, size) for d, size in enumerate(shape))
 
     operands = [dims(t.shape) for t in call.tensors]
     return factors.rule(operands, [dims(r.shape) for r in call.results], linear_sets(call, sets), lower)
@@ -107,9 +113,9 @@ def _register(sets: Sets, names: str) -> None:
 
 
 _register((), """
-    abs acos acosh angle asin asinh atan atanh bitwise_not ceil cos cosh deg2rad digamma erf erfc erfinv exp exp2
+    abs acos acosh angle asin asinh atan atanh bitwise_not ceil cos cosh digamma erf erfc erfinv exp exp2
     expm1 floor frac i0 isinf isnan isneginf isposinf lgamma log log10 log1p log2 logical_not logit nan_to_num polygamma
-    rad2deg reciprocal round round.decimals rsqrt sgn sigmoid sign signbit sin sinc sinh special_entr special_erfcx
+    reciprocal round round.decimals rsqrt sgn sigmoid sign signbit sin sinc sinh special_entr special_erfcx
     special_i0e special_i1 special_i1e special_log_ndtr special_ndtri sqrt square tan tanh trunc
     celu elu gelu hardshrink hardsigmoid hardswish hardtanh leaky_relu log_sigmoid_forward mish relu relu6 selu silu
     softplus softshrink threshold _prelu_kernel
@@ -124,17 +130,17 @@ _register((), """
     le.Tensor le.Scalar logaddexp logaddexp2 logical_and logical_or logical_xor lt.Tensor lt.Scalar max.other maximum
     min.other minimum ne.Tensor ne.Scalar nextafter pow.Scalar pow.Tensor_Scalar pow.Tensor_Tensor
     remainder.Tensor remainder.Scalar remainder.Scalar_Tensor special_xlog1py xlogy.Tensor xlogy.Scalar_Other
-    xlogy.Scalar_Self complex polar
+    xlogy.Scalar_Self polar
 """)  # fmt: skip
 # Linear in the one operand, or in the first of several: the gradient of an activation's backward.
 _register(((0,),), """
-    neg positive real conj_physical mul.Scalar div.Scalar div.Tensor
+    neg positive real conj_physical deg2rad rad2deg mul.Scalar div.Scalar div.Tensor
     elu_backward gelu_backward hardsigmoid_backward hardswish_backward hardtanh_backward leaky_relu_backward
     log_sigmoid_backward logit_backward mish_backward native_dropout_backward sigmoid_backward silu_backward
     softplus_backward tanh_backward threshold_backward hardshrink_backward softshrink_backward _prelu_kernel_backward
     alias clone contiguous detach lift_fresh_copy lift_fresh _to_copy to.dtype
 """)  # fmt: skip
-_register(((0, 1),), "add.Tensor sub.Tensor rsub.Tensor lerp.Scalar lerp.Tensor addcdiv")
+_register(((0, 1),), "add.Tensor sub.Tensor rsub.Tensor complex lerp.Scalar lerp.Tensor addcdiv")
 _register(((0,), (1,)), "mul.Tensor")
 _register(((0, 1), (0, 2)), "addcmul")
 _register(((1, 2),), "where.self")

@@ -145,11 +145,13 @@ def prove(
 
 
 def sample(*shape: int, dtype: torch.dtype = torch.float64, below: int = 5, seed: int = 0) -> Tensor:
-    """A deterministic tensor for proofs: normal floats, integers in [0, below), or fair coins."""
+    """A deterministic tensor for proofs: normal floats, integers in [0, below), or both truth values by turns at random."""
     generator = torch.Generator().manual_seed(seed + 1000 * len(shape) + sum(shape))
     if dtype.is_floating_point or dtype.is_complex:
         return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
-    return torch.randint(0, 2 if dtype == torch.bool else below, shape, generator=generator).to(dtype)
+    if dtype == torch.bool:
+        return (torch.randperm(prod(shape), generator=generator) % 2).view(shape).to(dtype)
+    return torch.randint(0, below, shape, generator=generator).to(dtype)
 
 
 @dataclass(frozen=True)

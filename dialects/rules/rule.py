@@ -33,7 +33,7 @@ class Local(Protocol):
     """The call on global shapes."""
     args: tuple[Any, ...]
     """Its arguments with this rank's tensors in place of the global ones."""
-    results: tuple[TensorType, ...]
+    results: tuple[TensorType | None, ...]
     """The types of this rank's results."""
 
     def size(self, factor: str) -> int:
@@ -210,9 +210,9 @@ def replicated_rule(call: OpCall) -> Rule:
     """The rule of a call about which nothing is known: everything whole."""
     sizes: dict[str, int] = {}
 
-    def name(tensor: TensorType) -> tuple[Dim, ...]:
+    def name(tensor: TensorType | None) -> tuple[Dim, ...]:
         dims = []
-        for size in tensor.shape:
+        for size in tensor.shape if tensor else ():
             sizes[f"r{len(sizes)}"] = size
             dims.append((f"r{len(sizes) - 1}",))
         return tuple(dims)

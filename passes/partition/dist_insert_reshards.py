@@ -23,8 +23,8 @@ class DistInsertReshards(Pass):
     """Decides how every call is cut and makes each change of layout a ``dist.reshard``.
 
     Afterwards every operand's sharding is what its user's rule needs (the level-2 contract). Reshards of one value to
-    one layout are shared. Parameters that are stored in pieces (ZeRO-3) are gathered again in each phase; everything
-    else is kept from forward for backward.
+    one layout are shared. Parameters that are stored in pieces (ZeRO-3) are gathered again in each phase, and in each
+    iteration of a time loop; everything else is kept from forward for backward.
     """
 
     name: ClassVar[str] = "dist-insert-reshards"
@@ -46,6 +46,8 @@ class _Inserter:
         self._mesh = mesh
         self._demands = demands
         self._stored = _stored_parameters(program)
+        self._loops = any(a.kind == "time" for a in mesh.axes)
+        self._refined = {v for node in program.nodes if "dist.refine" in node.op.attributes for v in node.results}
 
     def run(self) -> None:
         program, codec = self._program, self._codec
@@ -90,6 +92,11 @@ class _Inserter:
             phase = program.nodes[program.producer[value]].op.attributes
         if "dist.phase" in phase:
             op.attributes["dist.phase"] = phase["dist.phase"]
+        unit = ir.UnitAttr.get(program.module.context)
+        if self._loops and value in self._stored and _grows(made, need) and first < len(program.nodes):
+            op.attributes["dist.in_loop"] = unit
+        if value in self._refined:
+            op.attributes["dist.reduce_first"] = unit
         for node, position in uses:
             if node == RETURN:
                 assert program.terminator is not None

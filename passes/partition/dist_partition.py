@@ -14,6 +14,7 @@ from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.passes.base import Pass
 from shardc.passes.partition.assign import assignment_of
+from shardc.passes.partition.form_loops import form_loops
 from shardc.passes.partition.local_call import MlirLocal
 from shardc.passes.partition.reshard_lower import ReshardLowering, plan_steps
 from shardc.passes.program import Node, Program, read_program
@@ -26,8 +27,7 @@ KEPT = ("dist.phase", "dist.name")
 class DistPartition(Pass):
     """Rebuilds the step on local shapes: each call as its rule says, each reshard as the cheapest chain of collectives.
 
-    Time axes leave ``dist.slice``, ``dist.loop_reduce`` and ``dist.loop_stack`` ops behind, of which
-    ``dist-form-loops`` makes loops.
+    What is cut over a time axis runs in a ``dist.loop``; sums over iterations are its carried values.
     """
 
     name: ClassVar[str] = "dist-partition"
@@ -37,7 +37,8 @@ class DistPartition(Pass):
         program = read_program(module)
         if mesh is None or program is None:
             return
-        _Partitioner(program, ShardingCodec(module.context, mesh), mesh).run()
+        with module.context, ir.Location.unknown():
+            _Partitioner(program, ShardingCodec(module.context, mesh), mesh).run()
 
 
 class _Partitioner:
@@ -69,6 +70,7 @@ class _Partitioner:
             "func.return", [], [self._values[v] for v in self._program.returns], loc=terminator.location, ip=end
         )
         self._program.function.erase()
+        form_loops(block, self._codec, self._mesh)
 
     def _read_shardings(self) -> None:
         program, codec = self._program, self._codec
@@ -89,8 +91,8 @@ class _Partitioner:
         old = program.function
         inputs = [ir.Type.parse(str(self._local(v)), self._context) for v in program.arguments]
         outputs = [ir.Type.parse(str(self._local(v)), self._context) for v in program.returns]
-        attributes = {n.name: n.attr for n in old.attributes}
-        attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, outputs, self._context))
+        attributes = {name: old.attributes[name] for name in old.attributes}
+        attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, outputs))
         function = ir.Operation.create(
             "func.func", [], [], attributes, regions=1, loc=old.location, ip=ir.InsertionPoint(old)
         )
@@ -102,7 +104,9 @@ class _Partitioner:
         shardings = [self._shardings[v] for v in (*node.operands, *node.results)]
         assignment = assignment_of(node.rule, shardings)
         operands = [self._values[v] for v in node.operands]
-        results = tuple(self._local(v) for v in node.results)
+        results = tuple(
+            self._local(v) if made else None for v, made in zip(node.results, node.spec.results, strict=True)
+        )
         args = fill(node.spec.args, operands)
         location = node.op.location
         if node.rule.lower is None or not assignment:

@@ -28,7 +28,7 @@ class MlirLocal:
         place: tuple[ir.Location, ir.InsertionPoint],
         call: tuple[OpCall, Rule, dict[str, Axes]],
         args: tuple[Any, ...],
-        results: tuple[TensorType, ...],
+        results: tuple[TensorType | None, ...],
     ) -> None:
         self._builder = builder
         self._codec = codec
@@ -82,7 +82,7 @@ def with_defaults(target: str, args: Sequence[Any]) -> tuple[Any, ...]:
 
 
 @lru_cache(maxsize=65536)
-def infer_types(target: str, args: tuple[Any, ...]) -> tuple[TensorType, ...]:
+def infer_types(target: str, args: tuple[Any, ...]) -> tuple[TensorType | None, ...]:
     """The result types of a call, by running its meta kernel. ``args`` hold types where tensors go."""
 
     def meta(leaf: Any) -> Any:
@@ -97,4 +97,4 @@ def infer_types(target: str, args: tuple[Any, ...]) -> tuple[TensorType, ...]:
     named = {name: a for a, (name, _, keyword) in zip(filled, parameters(target), strict=True) if keyword}
     made = overload(target)(*positional, **named)
     tensors = made if isinstance(made, tuple | list) else (made,)
-    return tuple(TensorType(tuple(t.shape), t.dtype) for t in tensors)
+    return tuple(None if t is None else TensorType(tuple(t.shape), t.dtype) for t in tensors)

@@ -25,6 +25,12 @@ from shardc.passes.partition.reshard_plan import (
 )
 
 
+EDGE = "builtin.unrealized_conversion_cast"
+"""What stands for a value's way out of a time loop until the loop is formed (within ``dist-partition``)."""
+EDGE_KIND = "dist.edge"
+"""On an edge: ``stack``, or the reduction over iterations."""
+
+
 @dataclass(frozen=True)
 class EnterLoop:
     """Take the current iteration's block of ``dim``."""
@@ -156,6 +162,8 @@ class ReshardLowering:
         here = source
         for step in steps:
             here = step.apply(here)
+            if isinstance(step, ToPartial) and step.reduction != "sum":
+                continue  # equal terms of a maximum are the maximum
             local = type_.with_shape(here.local_shape(type_.shape))
             name, attributes = self._op(step)
             op = ir.Operation.create(name, [self._builder.type(local)], [value], attributes, loc=loc, ip=ip)
@@ -186,12 +194,12 @@ class ReshardLowering:
                 return "dist.permute", {"source": self._codec.write(source), "target": self._codec.write(target)}
             case Slice(dim, axes) | EnterLoop(dim, axes):
                 return "dist.slice", {"dim": self._int(dim), "axes": self._axes(axes)}
-            case ToPartial(axes):
+            case ToPartial(axes, _):
                 return "dist.partial", {"axes": self._axes(axes)}
             case StackLoop(dim, axes):
-                return "dist.loop_stack", {"dim": self._int(dim), "axes": self._axes(axes)}
+                return EDGE, {EDGE_KIND: self._text("stack"), "dim": self._int(dim), "axes": self._axes(axes)}
             case ReduceLoop(axes, reduction):
-                return "dist.loop_reduce", {"axes": self._axes(axes), "reduction": self._text(reduction)}
+                return EDGE, {EDGE_KIND: self._text(reduction), "axes": self._axes(axes)}
 
     def _axes(self, axes: tuple[Axis, ...]) -> ir.ArrayAttr:
         return self._codec.axes(axes)

@@ -75,3 +75,10 @@ class BadShardingEntry(ShardcError):
 
     template: ClassVar[str] = "the sharding of {name!r} has entry {entry!r}"
     hint: ClassVar[str] = 'each entry is None, an axis such as "tensor", or a list of axes such as ["data", "tensor"]'
+
+
+class OneTimeAxis(ShardcError):
+    """A mesh with two time axes in use: nested loops are not built yet."""
+
+    template: ClassVar[str] = "the mesh has several time axes ({axes}); a step can loop over one of them only"
+    hint: ClassVar[str] = "use one time axis with the product of their sizes"

@@ -27,7 +27,11 @@ from shardc.driver.pipeline_text import Element, parse_options, parse_pipeline
 from shardc.passes.base import Pass
 from shardc.passes.registry import PASSES, pass_class
 
-PIPELINES: dict[str, str] = {}
+PIPELINES: dict[str, str] = {
+    "shard": "torch-share,dist-propagate,dist-insert-reshards,verify-level{level=2}",
+    "partition": "dist-partition,verify-level{level=3}",
+    "rank": "shard,partition",
+}
 """Named pipelines; the text may name passes and other pipelines."""
 
 FAMILIAR_MLIR_PASSES = (

@@ -92,7 +92,7 @@ def _is_effect_only(node: Node) -> bool:
 def _simplify(node: Node) -> None:
     if node.target in _FACTORIES:
         _make_full(node, _FACTORIES[node.target])
-    elif node.target in (aten.full.default, aten.full_like.default):
+    elif node.target in (aten.full.default, aten.full_like.default, aten.fill.Scalar):
         _make_full(node, node.args[1])
     elif node.target is aten.new_full.default:
         _make_full(node, node.args[2])
@@ -179,6 +179,14 @@ def _slice(node: Node) -> None:
     node.args, node.kwargs = (source, dim, start, max(start, end), step), {}
 
 
+def _strided_slice_backward(node: Node) -> None:
+    """Of slices with a step; the gradients of others are pads."""
+    grad, sizes, dim, start, end, step = node.args
+    dim %= len(sizes)  # type: ignore[operator, arg-type]
+    start, end, step = slice(start, end, step).indices(sizes[dim])  # type: ignore[index]
+    node.args = (grad, sizes, dim, start, max(start, end), step)
+
+
 def _arange(node: Node) -> None:
     args = node.args
     start, end, step = {1: (0, *args, 1), 2: (*args, 1), 3: args}[len(args)]
@@ -222,6 +230,7 @@ _SIMPLIFICATIONS: dict[object, Callable[[Node], None]] = {
     aten.t.default: _transpose_twice,
     aten.copy.default: _copy,
     aten.slice.Tensor: _slice,
+    aten.slice_backward.default: _strided_slice_backward,
     aten.arange.default: _arange,
     aten.arange.start: _arange,
     aten.arange.start_step: _arange,

@@ -157,6 +157,41 @@ def _select_backward(grad: Tensor, input_sizes: Sequence[int], dim: int, index: 
     return _padded(grad.unsqueeze(dim), dim, index, input_sizes[dim] - index - 1)
 
 
+def _slice_scatter(
+    x: Tensor, source: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Tensor:
+    if step != 1:
+        return NotImplemented
+    start, end, _ = slice(start, end).indices(x.shape[dim])
+    return _spliced(x, source, dim, start, max(start, end))
+
+
+def _select_scatter(x: Tensor, source: Tensor, dim: int, index: int) -> Tensor:
+    index %= x.shape[dim]
+    return _spliced(x, source.unsqueeze(dim % x.dim()), dim, index, index + 1)
+
+
+def _spliced(x: Tensor, source: Tensor, dim: int, start: int, end: int) -> Tensor:
+    """``x`` with [start, end) of ``dim`` taken from ``source``."""
+    before, after = aten.slice(x, dim, 0, start), aten.slice(x, dim, end, x.shape[dim])
+    parts = [part for part in (before, source.to(x.dtype), after) if part.shape[dim]]
+    return torch.cat(parts, dim) if len(parts) > 1 else parts[0].clone()
+
+
+def _histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+    """Counts as a sum of comparisons, so that each shard can count its part."""
+    if min == max:
+        return NotImplemented  # the bounds are those of the data
+    x = x.flatten()
+    place = ((x - min) * (bins / (max - min))).floor().clamp(max=bins - 1)
+    place = torch.where((x >= min) & (x <= max), place, -1.0)
+    return (place.unsqueeze(1) == torch.arange(bins, dtype=place.dtype, device=x.device)).sum(0).to(x.dtype)
+
+
+def _fill(x: Tensor, value: Tensor) -> Tensor:
+    return value.to(x.dtype).expand(x.shape).clone()
+
+
 def _padded(x: Tensor, dim: int, before: int, after: int) -> Tensor:
     if before == after == 0:
         return x.clone()
@@ -191,12 +226,16 @@ def _count(x: Tensor, dims: Sequence[int]) -> int:
 
 _OURS: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
     aten.addbmm.default: _addbmm,
+    aten.fill.Tensor: _fill,
+    aten.histc.default: _histc,
     aten.linalg_vector_norm.default: _vector_norm,
     aten.mean.default: _mean,
     aten.mean.dim: _mean_dim,
     aten.rsub.Tensor: _rsub,
     aten.select_backward.default: _select_backward,
+    aten.select_scatter.default: _select_scatter,
     aten.slice_backward.default: _slice_backward,
+    aten.slice_scatter.default: _slice_scatter,
     aten.split.Tensor: _split,
     aten.split_with_sizes.default: _split_with_sizes,
     aten.squeeze.default: _squeeze,

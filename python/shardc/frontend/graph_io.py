@@ -37,7 +37,7 @@ def finish(trace: Trace) -> StepGraph:
     arguments = dict(zip(placeholders, trace.arguments, strict=True))
     results, gradients = _split_outputs(trace)
     _drop_state_without_gradient(arguments, results, gradients)
-    constants = _lift_constants(module, arguments)
+    constants = _lift_constants(trace, arguments)
     marked = _mark_gradients(gradients)
     _mark_parameters(results)
     _set_results(module, [node for _, node in results])
@@ -72,15 +72,15 @@ def _drop_state_without_gradient(
             del arguments[node]
 
 
-def _lift_constants(module: GraphModule, arguments: dict[Node, TensorSpec]) -> dict[str, torch.Tensor]:
+def _lift_constants(trace: Trace, arguments: dict[Node, TensorSpec]) -> dict[str, torch.Tensor]:
     """Tensors that the model held outside its parameters and buffers: numbers stay, the rest become arguments."""
     lifted: dict[int, Node] = {}
     constants: dict[str, torch.Tensor] = {}
-    graph, last = module.graph, next(reversed(arguments))
+    module, last = trace.graph, next(reversed(arguments))
+    graph = module.graph
     for node in [n for n in graph.nodes if n.op == "get_attr"]:
         value = getattr(module, str(node.target))
-        if isinstance(value, FakeTensor) or value.is_meta:
-            raise TraceFailed(reason=f"tensor attribute {node.target} has no values", where=where_of(node))
+        _check_constant(node, value, trace)
         if value.dim() == 0:
             node.op, node.target = "call_function", torch.ops.aten.full.default
             node.args, node.kwargs = ([], value.item()), {"dtype": value.dtype}
@@ -95,6 +95,16 @@ def _lift_constants(module: GraphModule, arguments: dict[Node, TensorSpec]) -> d
         node.replace_all_uses_with(lifted[id(value)])
         graph.erase_node(node)
     return constants
+
+
+def _check_constant(node: Node, value: torch.Tensor, trace: Trace) -> None:
+    if isinstance(value, FakeTensor) or value.is_meta:
+        reason = f"it uses a tensor of shape {list(value.shape)} that has no values and is no parameter or buffer"
+        raise TraceFailed(reason=reason, where=where_of(node))
+    if value.untyped_storage().data_ptr() in trace.storages:
+        name = trace.storages[value.untyped_storage().data_ptr()]
+        reason = f"{name} is read through a reference other than the module's own attribute"
+        raise TraceFailed(reason=reason, where=where_of(node))
 
 
 def _mark_gradients(gradients: dict[str, Node | None]) -> dict[str, str]:

@@ -6,25 +6,25 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
-from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.frontend import DataDependent, TraceFailed
 from shardc.frontend.constant_value import ask
+from shardc.frontend.trace import Trace
 
-Result = TypeVar("Result")
 
-
-def prepared(model: torch.nn.Module, trace: Callable[[], Result]) -> Result:
+def prepared(model: torch.nn.Module, trace: Callable[[], Trace]) -> Trace:
     """Runs ``trace`` with the settings of transformers' models that a training step wants, restored after.
 
-    If the trace fails on data-dependent code and the model has experts, it is tried again with batched experts.
+    Experts that loop over token counts cannot be traced, and grouped ones may take ops that transformers itself
+    registers, which an artefact would not find: both are traced once more with batched experts.
     """
     if "transformers" not in sys.modules:
         return trace()
     configs = _configs(model)
+    experts = [c for c in configs if getattr(c, "_experts_implementation", None) not in (None, "batched_mm")]
     with ExitStack() as stack:
         stack.enter_context(_environment("TRANSFORMERS_SDPA_FORCE_GQA", "1"))
         stack.enter_context(_unpacked_sequences())
@@ -32,14 +32,19 @@ def prepared(model: torch.nn.Module, trace: Callable[[], Result]) -> Result:
             if hasattr(config, "use_cache"):
                 stack.enter_context(_attribute(config, "use_cache", False))
         try:
-            return trace()
-        except ShardcError as error:
-            experts = [c for c in configs if getattr(c, "_experts_implementation", None) not in (None, "batched_mm")]
-            if not isinstance(error, (DataDependent, TraceFailed)) or not experts:
+            traced = trace()
+            if not (experts and _has_library_ops(traced)):
+                return traced
+        except (DataDependent, TraceFailed):
+            if not experts:
                 raise
         for config in experts:
             stack.enter_context(_attribute(config, "_experts_implementation", "batched_mm"))
         return trace()
+
+
+def _has_library_ops(trace: Trace) -> bool:
+    return any(getattr(node.target, "namespace", None) == "transformers" for node in trace.graph.graph.nodes)
 
 
 def _configs(model: torch.nn.Module) -> list[Any]:

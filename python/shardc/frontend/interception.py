@@ -47,7 +47,8 @@ class Interception(TorchFunctionMode):
         if func in _READS:
             answer = ask(args[0], func)
             return func(*args, **kwargs) if answer is None else answer
-        if isinstance(func, types.FunctionType) and func.__module__ == "torch.nn.functional":
+        # By file: the functions that dispatch on a flag (max_pool2d) only claim to be from there.
+        if isinstance(func, types.FunctionType) and func.__code__.co_filename == F.__file__:
             with self:
                 return _without_override_check(func)(*args, **kwargs)
         return func(*args, **kwargs)

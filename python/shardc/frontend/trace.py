@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ from shardc.frontend.clip import clip_by_global_norm
 from shardc.frontend.compiling import compiling
 from shardc.frontend.decompositions import decomposition_table
 from shardc.frontend.interception import Interception
-from shardc.frontend.model_state import ModelState, unchanged
+from shardc.frontend.model_state import ModelState, has_storage, unchanged
 from shardc.frontend.optimizer import TracedOptimizer
 from shardc.frontend.random import RandomStream
 from shardc.frontend.recorder import (
@@ -46,7 +46,8 @@ Tensors = dict[str, torch.Tensor]
 class Trace:
     """The raw graph: placeholders as ``arguments``; outputs are loss, params, state, buffers, then ``gradients``.
 
-    A parameter without a gradient has None among the outputs.
+    A parameter without a gradient has None among the outputs. ``storages`` names the model's tensors by the address
+    of their data: none of them may be a constant of the graph.
     """
 
     graph: torch.fx.GraphModule
@@ -54,6 +55,7 @@ class Trace:
     gradients: list[str]
     output_tree: pytree.TreeSpec
     where: Frames
+    storages: dict[int, str]
 
 
 class StepTracer:
@@ -89,7 +91,7 @@ class StepTracer:
             except Exception as error:
                 raise _explained(error) from error
         assert self._output_tree is not None
-        return Trace(graph, arguments, self._trained, self._output_tree, self._where)
+        return Trace(graph, arguments, self._trained, self._output_tree, self._where, self._storages())
 
     def _arguments(self) -> tuple[list[TensorSpec], list[torch.Tensor]]:
         """Specs and contiguous fake tensors of all arguments but lifted constants, in their order."""
@@ -105,6 +107,11 @@ class StepTracer:
         named += [("seed", "seed", _blank((), torch.int64))]
         specs = [TensorSpec(name, role, tuple(t.shape), t.dtype) for role, name, t in named]
         return specs, [tensor for _, _, tensor in named]
+
+    def _storages(self) -> dict[int, str]:
+        tensors = {**self._state.params, **self._state.buffers}
+        real = {name: tensor for name, tensor in tensors.items() if has_storage(tensor) and tensor.numel()}
+        return {tensor.untyped_storage().data_ptr(): name for name, tensor in real.items()}
 
     def _record(self, tensors: list[torch.Tensor]) -> list[torch.Tensor | None]:
         proxy_mode = get_proxy_mode()
@@ -122,31 +129,39 @@ class StepTracer:
         stream = RandomStream(next(remaining))
 
         with Interception(stream):
-            leaves, loss, buffers = self._forward(params, buffers, inputs)
-            self._recorder.phase, stream.open = BACKWARD, False
-            grads = torch.autograd.grad(loss, [leaves[n] for n in self._trained], allow_unused=True)
+            loss, grads, buffers = self._differentiate(params, buffers, inputs, stream)
         self._recorder.phase = OPTIMIZER
-        updated, state = self._update(params, dict(zip(self._trained, grads, strict=True)), state, hyper)
-        results = [loss.detach(), *({**params, **updated}).values(), *state.values(), *buffers.values()]
-        return [*results, *grads]
+        updated, state = self._update(params, grads, state, hyper)
+        results = [loss, *({**params, **updated}).values(), *state.values(), *buffers.values()]
+        return [*results, *grads.values()]
 
-    def _forward(
-        self, params: Tensors, buffers: Tensors, inputs: list[torch.Tensor]
-    ) -> tuple[Tensors, torch.Tensor, Tensors]:
-        self._recorder.phase = FORWARD
+    def _differentiate(
+        self, params: Tensors, buffers: Tensors, inputs: list[torch.Tensor], stream: RandomStream
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor | None], Tensors]:
+        """Loss, gradients by parameter, and the buffers as the forward leaves them."""
         leaves = {
             name: tensor.detach().requires_grad_(self._state.params[name].requires_grad)
             for name, tensor in params.items()
         }
+
+        def run(model: torch.nn.Module) -> tuple[torch.Tensor, dict[str, torch.Tensor | None]]:
+            self._recorder.phase = FORWARD
+            loss = self._forward(model, unflatten_batch(self._batch_tree, inputs))
+            self._recorder.phase, stream.open = BACKWARD, False
+            grads = torch.autograd.grad(loss, [leaves[n] for n in self._trained], allow_unused=True)
+            return loss.detach(), dict(zip(self._trained, grads, strict=True))
+
         # The forward writes running statistics into these, and functional_call notes buffers that it replaces.
         held = {**leaves, **{name: tensor.clone() for name, tensor in buffers.items()}}
-        batch = unflatten_batch(self._batch_tree, inputs)
-        with self._casting():
-            args, kwargs = ((), batch) if isinstance(batch, Mapping) else (tuple(batch), {})
-            output = torch.func.functional_call(self._model, held, args, kwargs)
-            loss = find_loss(output, batch, self._loss)
-        self._output_tree = pytree.tree_structure(output)
-        return leaves, loss, {name: held[name].detach() for name in buffers}
+        held = {f"model.{name}": tensor for name, tensor in held.items()}
+        loss, grads = torch.func.functional_call(_Borrowed(self._model, run), held, ())
+        return loss, grads, {name: held[f"model.{name}"].detach() for name in buffers}
+
+    def _forward(self, model: torch.nn.Module, batch: Any) -> torch.Tensor:
+        with nullcontext() if self._autocast is None else torch.autocast("cpu", self._autocast):
+            output = model(**batch) if isinstance(batch, Mapping) else model(*batch)
+            self._output_tree = pytree.tree_structure(output)
+            return find_loss(output, batch, self._loss)
 
     def _update(
         self, params: Tensors, grads: Mapping[str, torch.Tensor | None], state: Tensors, hyper: Tensors
@@ -158,8 +173,19 @@ class StepTracer:
         every = {name: grads.get(name) for name in self._optimizer.names}
         return self._optimizer.step(params, every, state, hyper)
 
-    def _casting(self) -> AbstractContextManager:
-        return nullcontext() if self._autocast is None else torch.autocast("cpu", self._autocast)
+
+class _Borrowed(torch.nn.Module):
+    """Runs a whole forward and backward while ``functional_call`` lends the model other tensors.
+
+    Activation checkpointing runs parts of the forward during the backward, which must see those tensors too.
+    """
+
+    def __init__(self, model: torch.nn.Module, run: Callable[[torch.nn.Module], Any]) -> None:
+        super().__init__()
+        self.model, self.run = model, run
+
+    def forward(self) -> Any:
+        return self.run(self.model)
 
 
 def _blank(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:

@@ -142,10 +142,13 @@ class Rank:
 
 
 def _plain(x: Tensor) -> Tensor:
-    """``x`` with a dtype that every backend communicates: bool as bytes, complex as pairs."""
+    """``x`` with a dtype that every backend communicates: bool as bytes, complex as pairs.
+
+    Never ``x`` itself: a state tensor may get other memory (``Rank.store``) while a collective still reads this.
+    """
     if x.dtype == torch.bool:
         return x.contiguous().view(torch.uint8)
-    return torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
+    return torch.view_as_real(x.resolve_conj()) if x.is_complex() else x.detach()
 
 
 def _retype(out: Tensor, x: Tensor) -> Tensor:

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils import _pytree as pytree
-
 from shardc.frontend.batch import flatten_batch
 from shardc.frontend.capture import capture_step
 from shardc.frontend.spec import Capture
+from torch.utils import _pytree as pytree
 
 
 @dataclass

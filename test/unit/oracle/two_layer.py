@@ -105,6 +105,9 @@ LEVEL_3 = """
 !hi  = !torch.vtensor<[2,3],f32>   // [data micro, tensor]
 !yi  = !torch.vtensor<[2,5],f32>   // [data micro, -]
 !bi  = !torch.vtensor<[3],f32>     // [tensor]
+// The loss and the gradients of w1, b1, w2; and x, y, w1, b1, w2.
+!sums = !torch.tuple<vtensor<[],f32>, vtensor<[3,3],f32>, vtensor<[3],f32>, vtensor<[3,5],f32>>
+!same = !torch.tuple<vtensor<[4,3],f32>, vtensor<[4,5],f32>, vtensor<[3,3],f32>, vtensor<[3],f32>, vtensor<[3,5],f32>>
 
 #whole = #dist.sharding<@mesh, [], []>
 #rows  = #dist.sharding<@mesh, [["data"], []], []>
@@ -158,7 +161,9 @@ func.func @step(
   %b1_mine = "dist.slice"(%b1) {dim = 0, axes = ["tensor"]} : (!b1) -> !bi
 
   // Carried: the loss and gradients so far. Captured: what is the same in every iteration.
-  %sums:4 = "dist.loop"(%z_s, %z_w1, %z_b1, %z_w2, %x, %y, %w1, %b1_mine, %w2) ({
+  %zeros = torch.prim.TupleConstruct %z_s, %z_w1, %z_b1, %z_w2 : !s, !w1, !bi, !w2 -> !sums
+  %same = torch.prim.TupleConstruct %x, %y, %w1, %b1_mine, %w2 : !x, !y, !w1, !bi, !w2 -> !same
+  %sums = "dist.loop"(%zeros, %same) ({
   ^bb0(%s_loss: !s, %s_w1: !w1, %s_b1: !bi, %s_w2: !w2, %xs: !x, %ys: !y, %cw1: !w1, %cb1: !bi, %cw2: !w2):
     %cnone = torch.constant.none
     %false = torch.constant.bool false
@@ -198,15 +203,17 @@ func.func @step(
     %a_w1 = torch.aten.add.Tensor %s_w1, %g_w1, %c1 : !w1, !w1, !torch.int -> !w1
     %a_b1 = torch.aten.add.Tensor %s_b1, %g_b1, %c1 : !bi, !bi, !torch.int -> !bi
     %a_w2 = torch.aten.add.Tensor %s_w2, %g_w2, %c1 : !w2, !w2, !torch.int -> !w2
-    "dist.yield"(%n_loss, %a_w1, %a_b1, %a_w2) : (!s, !w1, !bi, !w2) -> ()
-  }) {axis = "micro", stack_dims = [], operandSegmentSizes = array<i32: 4, 5>}
-      : (!s, !w1, !bi, !w2, !x, !y, !w1, !bi, !w2) -> (!s, !w1, !bi, !w2)
+    %next = torch.prim.TupleConstruct %n_loss, %a_w1, %a_b1, %a_w2 : !s, !w1, !bi, !w2 -> !sums
+    "dist.yield"(%next) {operandSegmentSizes = array<i32: 1, 0>} : (!sums) -> ()
+  }) {axis = "micro", stack_dims = [], operandSegmentSizes = array<i32: 1, 1>, resultSegmentSizes = array<i32: 1, 0>}
+      : (!sums, !same) -> !sums
+  %sum:4 = torch.prim.TupleUnpack %sums : !sums -> !s, !w1, !bi, !w2
 
   // The sums are over this device's rows; those of the other devices on "data" are still missing.
-  %loss = "dist.all_reduce"(%sums#0) {axes = ["data"], reduction = "sum"} : (!s) -> !s
-  %g_w1 = "dist.all_reduce"(%sums#1) {axes = ["data"], reduction = "sum", dist.name = "grad:w1", dist.shardings = [#w1]} : (!w1) -> !w1
-  %g_b1_mine = "dist.all_reduce"(%sums#2) {axes = ["data"], reduction = "sum"} : (!bi) -> !bi
-  %g_w2 = "dist.all_reduce"(%sums#3) {axes = ["data"], reduction = "sum", dist.name = "grad:w2", dist.shardings = [#w2]} : (!w2) -> !w2
+  %loss = "dist.all_reduce"(%sum#0) {axes = ["data"], reduction = "sum"} : (!s) -> !s
+  %g_w1 = "dist.all_reduce"(%sum#1) {axes = ["data"], reduction = "sum", dist.name = "grad:w1", dist.shardings = [#w1]} : (!w1) -> !w1
+  %g_b1_mine = "dist.all_reduce"(%sum#2) {axes = ["data"], reduction = "sum"} : (!bi) -> !bi
+  %g_w2 = "dist.all_reduce"(%sum#3) {axes = ["data"], reduction = "sum", dist.name = "grad:w2", dist.shardings = [#w2]} : (!w2) -> !w2
   %g_b1 = "dist.all_gather"(%g_b1_mine) {dim = 0, axes = ["tensor"], dist.name = "grad:b1", dist.shardings = [#b1]} : (!bi) -> !b1
 
   // optimizer

@@ -51,7 +51,9 @@ def test_attention_backward(args: Arguments, mask: str, reached: set[str]) -> No
     out, lse = torch.ops.shardc.attention(q, k, v, mask_tensor, causal, SCALE, q_offset)
     grad = sample(*out.shape, seed=7)
     proof = prove(
-        "shardc.attention_backward", (grad, q, k, v, mask_tensor, out, lse, causal, SCALE, q_offset), ways=(2, 3)
+        "shardc.attention_backward",
+        (grad, q, k, v, mask_tensor, out, lse, causal, SCALE, q_offset),
+        ways=(2, 3),
     )
     assert str(proof.rule) == BACKWARD.format(mask=mask)
     assert {f for cut in proof.cuts for f in cut} == reached

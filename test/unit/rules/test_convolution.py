@@ -26,11 +26,24 @@ def conv(
     """The arguments of one ``aten.convolution``."""
     channels = weight.shape[1] * groups if transposed else weight.shape[0]
     extra = tuple(int(transposed and s > 1) for s in stride)
-    return (image, weight, sample(channels) if bias else None, stride, padding, dilation, transposed, extra, groups)
+    return (
+        image,
+        weight,
+        sample(channels) if bias else None,
+        stride,
+        padding,
+        dilation,
+        transposed,
+        extra,
+        groups,
+    )
 
 
 CONVOLUTIONS = {
-    "3x3": (conv(sample(8, 6, 3, 3)), "([n,i,x0,x1],[o,i,z0,z1])->([n,o,y0,y1]) reduce={i}" + WHOLE.format(i="")),
+    "3x3": (
+        conv(sample(8, 6, 3, 3)),
+        "([n,i,x0,x1],[o,i,z0,z1])->([n,o,y0,y1]) reduce={i}" + WHOLE.format(i=""),
+    ),
     "3x3 with bias": (
         conv(sample(8, 6, 3, 3), bias=True, stride=(2, 2)),
         "([n,i,x0,x1],[o,i,z0,z1],[o])->([n,o,y0,y1])" + WHOLE.format(i="i,"),
@@ -45,7 +58,13 @@ CONVOLUTIONS = {
     ),
     "depthwise 1d": (
         conv(
-            sample(6, 1, 4), bias=True, stride=(1,), padding=(3,), dilation=(1,), groups=6, image=sample(4, 6, 8)
+            sample(6, 1, 4),
+            bias=True,
+            stride=(1,),
+            padding=(3,),
+            dilation=(1,),
+            groups=6,
+            image=sample(4, 6, 8),
         ),
         "([n,g,x0],[g,1,z0],[g])->([n,g,y0]) replicate={y0,z0,x0}",
     ),
@@ -95,9 +114,17 @@ def test_convolution(args: tuple[Any, ...], einsum: str) -> None:
     assert list(proof.rule.linear) == linear
 
 
-GRADIENTS = {"3x3": ("n,o", True), "grouped": ("n,o", True), "depthwise 1d": ("n", False), "patches": ("n,o,y0,y1", True),
-             "1x1": ("n,o,y0,y1", True), "transposed": ("n,o", True), "transposed, grouped, with bias": ("n,o", True),
-             "3d": ("n,o,y0,y1,y2", True)}  # fmt: skip
+# id: factors over which gradients are summed, whether there is a factor ``i``
+GRADIENTS = {
+    "3x3": ("n,o", True),
+    "grouped": ("n,o", True),
+    "depthwise 1d": ("n", False),
+    "patches": ("n,o,y0,y1", True),
+    "1x1": ("n,o,y0,y1", True),
+    "transposed": ("n,o", True),
+    "transposed, grouped, with bias": ("n,o", True),
+    "3d": ("n,o,y0,y1,y2", True),
+}
 MASKS = {"all": (True, True, True), "no input": (False, True, True), "no bias": (True, True, False)}
 
 
@@ -114,10 +141,3 @@ def test_convolution_backward(case: str, mask: tuple[bool, bool, bool]) -> None:
     assert [bool(dims) for dims in proof.rule.results] == list(mask)
     assert proof.unreached == ()
     assert list(proof.rule.linear) == [{0}]
-
-
-def test_unbatched_convolution_has_no_rule() -> None:
-    from shardc.diagnostics.rules import NoRuleToProve
-
-    with pytest.raises(NoRuleToProve, match=r"aten\.convolution has no sharding rule"):
-        prove("aten.convolution", conv(sample(8, 6, 3, 3), image=sample(6, 8, 8)))

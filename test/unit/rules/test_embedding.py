@@ -30,9 +30,24 @@ LOOKUPS = {
 }
 
 
-@pytest.mark.parametrize(("args", "einsum"), list(LOOKUPS.values())[:-1], ids=list(LOOKUPS)[:-1])
+@pytest.mark.parametrize(("args", "einsum"), LOOKUPS.values(), ids=LOOKUPS)
 def test_embedding(args: tuple[Any, ...], einsum: str) -> None:
     proof = prove("aten.embedding", args, ways=(2, 4))
     assert str(proof.rule) == einsum
+    assert proof.unreached == ()
+    assert list(proof.rule.linear) == [{0}]
+
+
+@pytest.mark.parametrize("by_frequency", [False, True], ids=["sum", "mean"])
+@pytest.mark.parametrize("padding_idx", [-1, 3, 7])
+@pytest.mark.parametrize("shape", [(6,), (2, 6)], ids=str)
+def test_embedding_dense_backward(shape: tuple[int, ...], padding_idx: int, by_frequency: bool) -> None:
+    where = indices(*shape)
+    assert (where == padding_idx).any() or padding_idx < 0, "the padding row must be among the indices"
+    args = (sample(*shape, 4), where, 8, padding_idx, by_frequency)
+    proof = prove("aten.embedding_dense_backward", args, ways=(2, 4))
+    names = ",".join(f"n{i}" for i in range(len(shape)))
+    kind = "replicate" if by_frequency else "reduce"
+    assert str(proof.rule) == f"([{names},e],[{names}])->([v,e]) {kind}={{{names}}}"
     assert proof.unreached == ()
     assert list(proof.rule.linear) == [{0}]

@@ -1,0 +1,230 @@
+"""Collectives on the blocks of all ranks at once: what the oracle runs, and what reshards are proved with.
+
+``values`` holds one tensor for each rank of the space axes, in the order of ranks. Results that several ranks have
+in common are one tensor object: nothing here changes a tensor in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache, reduce
+from math import prod
+
+import torch
+
+from shardc.diagnostics.sharding import ReplicasDiffer
+from shardc.dialects.dist.mesh import Mesh
+from shardc.dialects.dist.permute import senders
+from shardc.dialects.dist.sharding import Axes, Sharding
+from shardc.passes.partition.reshard_plan import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    Permute,
+    ReduceScatter,
+    Slice,
+    Step,
+    ToPartial,
+)
+
+Values = Sequence[torch.Tensor]
+
+_COMBINE: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "sum": torch.add,
+    "max": torch.maximum,
+    "min": torch.minimum,
+}
+
+
+def all_reduce(values: Values, mesh: Mesh, axes: Axes, reduction: str) -> list[torch.Tensor]:
+    """The reduction over the ranks that differ on ``axes`` alone, in the order of their index."""
+    return _by_group(values, mesh, axes, lambda terms: [combine(terms, reduction)] * len(terms))
+
+
+def all_gather(values: Values, mesh: Mesh, dim: int, axes: Axes) -> list[torch.Tensor]:
+    """The blocks of a group, one after the other along ``dim``."""
+    return _by_group(values, mesh, axes, lambda blocks: [torch.cat(blocks, dim)] * len(blocks))
+
+
+def reduce_scatter(values: Values, mesh: Mesh, dim: int, axes: Axes, reduction: str) -> list[torch.Tensor]:
+    """To each rank its block along ``dim`` of the reduction over its group."""
+    return _by_group(values, mesh, axes, lambda terms: _cut(combine(terms, reduction), dim, len(terms)))
+
+
+def all_to_all(values: Values, mesh: Mesh, split_dim: int, concat_dim: int, axes: Axes) -> list[torch.Tensor]:
+    """Each rank cuts its tensor along ``split_dim`` and joins the pieces that it gets along ``concat_dim``."""
+
+    def exchange(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        pieces = [_cut(tensor, split_dim, len(tensors)) for tensor in tensors]
+        return [torch.cat(row, concat_dim) for row in zip(*pieces, strict=True)]
+
+    return _by_group(values, mesh, axes, exchange)
+
+
+def permute(values: Values, mesh: Mesh, source: Sharding, target: Sharding) -> list[torch.Tensor]:
+    """To each rank the block that ``target`` gives it, from a rank that has it in ``source``."""
+    return [values[sender] for sender in _senders(source, target, mesh)]
+
+
+def broadcast(values: Values, mesh: Mesh, axes: Axes, root: int) -> list[torch.Tensor]:
+    """The tensor of the rank with index ``root``, to its whole group."""
+    return _by_group(values, mesh, axes, lambda tensors: [tensors[root]] * len(tensors))
+
+
+def slice_block(values: Values, mesh: Mesh, dim: int, axes: Axes) -> list[torch.Tensor]:
+    """Each rank's block along ``dim``, by its index over ``axes``."""
+    ways = prod(a.size for a in axes)
+    return [_cut(value, dim, ways)[mesh.index(rank, axes)] for rank, value in enumerate(values)]
+
+
+def to_partial(values: Values, mesh: Mesh, axes: Axes, reduction: str = "sum") -> list[torch.Tensor]:
+    """Terms that combine to ``values``: for a sum, zeros on all ranks but the first over ``axes``."""
+    if reduction != "sum":
+        return list(values)
+    return [torch.zeros_like(value) if mesh.index(rank, axes) else value for rank, value in enumerate(values)]
+
+
+def combine(terms: Iterable[torch.Tensor], reduction: str) -> torch.Tensor:
+    """The reduction of ``terms``, one after the other, in their own dtype."""
+    return reduce(_COMBINE[reduction], terms)
+
+
+def apply_steps(values: Values, steps: Iterable[Step], mesh: Mesh) -> list[torch.Tensor]:
+    """The blocks after a chain of reshard steps."""
+    for step in steps:
+        values = _apply(values, step, mesh)
+    return list(values)
+
+
+def _apply(values: Values, step: Step, mesh: Mesh) -> list[torch.Tensor]:
+    match step:
+        case AllReduce(axes, reduction):
+            return all_reduce(values, mesh, axes, reduction)
+        case AllGather(dim, axes):
+            return all_gather(values, mesh, dim, axes)
+        case ReduceScatter(dim, axes, reduction):
+            return reduce_scatter(values, mesh, dim, axes, reduction)
+        case AllToAll(split_dim, concat_dim, axes):
+            return all_to_all(values, mesh, split_dim, concat_dim, axes)
+        case Permute(source, target):
+            return permute(values, mesh, source, target)
+        case Slice(dim, axes):
+            return slice_block(values, mesh, dim, axes)
+        case ToPartial(axes, reduction):
+            return to_partial(values, mesh, axes, reduction)
+
+
+def scatter(tensor: torch.Tensor, sharding: Sharding, mesh: Mesh) -> list[torch.Tensor]:
+    """The block of each rank of a global tensor. Dims that do not divide are padded with zeros at their end.
+
+    Of partial terms the first has the values; the others are zeros for a sum, and the same for "max" and "min".
+    """
+    for dim in range(tensor.ndim):
+        missing = -tensor.shape[dim] % sharding.ways(dim)
+        if missing:
+            pad = tensor.new_zeros([*tensor.shape[:dim], missing, *tensor.shape[dim + 1 :]])
+            tensor = torch.cat([tensor, pad], dim)
+    blocks: dict[tuple[int, ...], torch.Tensor] = {}
+    made = [blocks.setdefault(place, _block(tensor, sharding, place)) for place in _places(sharding, mesh)]
+    summed = tuple(axis for reduction, axis in sharding.partial if reduction == "sum")
+    return to_partial(made, mesh, summed) if summed else made
+
+
+def gather(blocks: Values, sharding: Sharding, mesh: Mesh, shape: tuple[int, ...]) -> torch.Tensor:
+    """The global tensor of ``shape`` that ``blocks`` make up: terms combined, padding cut off.
+
+    Raises ReplicasDiffer if ranks that must hold the same do not, to the last bit.
+    """
+    distinct = _distinct(blocks, sharding, mesh)
+    reduction = sharding.partial[0][0] if sharding.partial else "sum"
+    terms: dict[tuple[int, ...], list[torch.Tensor]] = {}
+    for (*place, _), block in sorted(distinct.items(), key=lambda item: item[0]):
+        terms.setdefault(tuple(place), []).append(block)
+    whole = _join({place: combine(of_place, reduction) for place, of_place in terms.items()}, len(shape))
+    for dim, size in enumerate(shape):
+        whole = whole.narrow(dim, 0, size)
+    return whole
+
+
+def _join(blocks: dict[tuple[int, ...], torch.Tensor], rank: int) -> torch.Tensor:
+    """The tensor of which ``blocks`` gives the block at each place, in the order of places."""
+    for dim in reversed(range(rank)):
+        rows: dict[tuple[int, ...], list[torch.Tensor]] = {}
+        for place, block in blocks.items():
+            rows.setdefault(place[:dim], []).append(block)
+        blocks = {place: row[0] if len(row) == 1 else torch.cat(row, dim) for place, row in rows.items()}
+    return blocks[()]
+
+
+def _distinct(blocks: Values, sharding: Sharding, mesh: Mesh) -> dict[tuple[int, ...], torch.Tensor]:
+    """One block for each place and term; the index of the term is the last of the key."""
+    terms = tuple(axis for _, axis in sharding.partial)
+    holder: dict[tuple[int, ...], int] = {}
+    for rank, place in enumerate(_places(sharding, mesh)):
+        first = holder.setdefault((*place, mesh.index(rank, terms)), rank)
+        _check_replica(blocks, first, rank, sharding)
+    return {key: blocks[rank] for key, rank in holder.items()}
+
+
+def _check_replica(blocks: Values, first: int, second: int, sharding: Sharding) -> None:
+    one, other = blocks[first], blocks[second]
+    if one is other:
+        return
+    differ = (one != other) & ~((one != one) & (other != other))
+    if differ.any():
+        wide = torch.complex128 if one.is_complex() else torch.float64
+        gap = (one.to(wide) - other.to(wide)).abs()[differ].max().item()
+        raise ReplicasDiffer(
+            first=first,
+            second=second,
+            sharding=sharding,
+            count=int(differ.sum()),
+            size=one.numel(),
+            difference=f"{gap:.3g}",
+        )
+
+
+@lru_cache(maxsize=4096)
+def _places(sharding: Sharding, mesh: Mesh) -> tuple[tuple[int, ...], ...]:
+    """For each rank, the index of its block in every dim."""
+    return tuple(tuple(mesh.index(r, axes) for axes in sharding.dims) for r in range(mesh.world_size))
+
+
+def _block(tensor: torch.Tensor, sharding: Sharding, place: tuple[int, ...]) -> torch.Tensor:
+    for dim, index in enumerate(place):
+        size = tensor.shape[dim] // sharding.ways(dim)
+        tensor = tensor.narrow(dim, index * size, size)
+    return tensor
+
+
+def _cut(tensor: torch.Tensor, dim: int, ways: int) -> list[torch.Tensor]:
+    """``ways`` equal blocks. ValueError if the dim does not divide."""
+    if tensor.shape[dim] % ways:
+        raise ValueError(f"dim {dim} of shape {list(tensor.shape)} does not divide into {ways} equal blocks")
+    size = tensor.shape[dim] // ways
+    return [tensor.narrow(dim, i * size, size) for i in range(ways)]
+
+
+def _by_group(
+    values: Values, mesh: Mesh, axes: Axes, work: Callable[[list[torch.Tensor]], list[torch.Tensor]]
+) -> list[torch.Tensor]:
+    results = list(values)
+    for group in _groups(mesh, axes):
+        for rank, result in zip(group, work([values[r] for r in group]), strict=True):
+            results[rank] = result
+    return results
+
+
+@lru_cache(maxsize=4096)
+def _groups(mesh: Mesh, axes: Axes) -> tuple[tuple[int, ...], ...]:
+    """The ranks of each group over ``axes``, in the order of their index."""
+    groups: list[tuple[int, ...]] = []
+    seen: set[int] = set()
+    for rank in range(mesh.world_size):
+        if rank not in seen:
+            groups.append(mesh.group(rank, axes))
+            seen.update(groups[-1])
+    return tuple(groups)
+
+
+_senders = lru_cache(maxsize=4096)(senders)

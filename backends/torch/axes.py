@@ -1,0 +1,113 @@
+"""Mesh axes in a program: constants at its head, and the indices of ranks and iterations over them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from shardc.backends.torch.names import Names, identifier
+from shardc.dialects.dist.axis import Axis, merge
+from shardc.dialects.dist.mesh import Mesh
+from shardc.dialects.dist.sharding import Axes
+
+
+class AxesTable:
+    """The lists of axes that a program names. ``grouped`` are those that its collectives span."""
+
+    def __init__(self, mesh: Mesh, names: Names) -> None:
+        self.mesh = mesh
+        self._names = names
+        self._named: dict[Axes, str] = {}
+        self._indices: dict[Axes, str] = {}
+        self._variables: dict[str, str] = {}
+        self.grouped: dict[Axes, None] = {}
+
+    def name(self, axes: Axes) -> str:
+        """The constant that holds ``axes``."""
+        if not axes:
+            return "()"
+        if axes not in self._named:
+            self._named[axes] = self._names.exact("_".join(self._word(a) for a in axes).upper())
+        return self._named[axes]
+
+    def group(self, axes: Axes) -> str:
+        """The constant that holds the ``axes`` of a collective."""
+        self.grouped[axes] = None
+        return self.name(axes)
+
+    def enter_loop(self, axis: Axis) -> str:
+        """The variable of a loop over a time axis."""
+        variable = self._variables[axis.name] = self._names.exact(axis.name)
+        return variable
+
+    def index(self, axes: Axes) -> str:
+        """Python for this rank's and this iteration's place over ``axes``, the first the most major."""
+        terms: list[tuple[str, int]] = []
+        for run in _runs(axes, self.mesh):
+            size = _ways(run)
+            text = self._iteration(run[0]) if self.mesh.is_time(run[0]) else self._place(run)
+            terms = [(t, s * size) for t, s in terms] + [(text, 1)]
+        return " + ".join(t if s == 1 else f"{t} * {s}" for t, s in terms) or "0"
+
+    def head(self) -> list[str]:
+        """The constants, and the list of groups."""
+        lines = [f"{name} = {_literal(axes)}" for axes, name in self._named.items()]
+        return [*lines, f"GROUPS = [{', '.join(self.name(a) for a in self.grouped)}]"]
+
+    def indices(self) -> list[str]:
+        """The lines that compute this rank's places, once for the whole step."""
+        return [f"{name} = rank.index({self.name(axes)})" for axes, name in self._indices.items()]
+
+    def _place(self, axes: Axes) -> str:
+        if axes not in self._indices:
+            word = "_".join(self._word(a) for a in axes)
+            self._indices[axes] = self._names.exact(f"{word}_index")
+            self.name(axes)
+        return self._indices[axes]
+
+    def _iteration(self, axis: Axis) -> str:
+        variable, total = self._variables[axis.name], self.mesh.size(axis.name)
+        if axis.size == total:
+            return variable
+        after = total // (axis.pre * axis.size)
+        text = variable if after == 1 else f"{variable} // {after}"
+        return f"({text})" if axis.pre == 1 else f"({text} % {axis.size})"
+
+    def _word(self, axis: Axis) -> str:
+        whole = axis.pre == 1 and axis.size == self.mesh.size(axis.name)
+        return identifier(axis.name if whole else f"{axis.name}_{axis.pre}_{axis.size}")
+
+
+def union(axes: Axes) -> Axes:
+    """What several lists of axes span together, each way once, in order of name and place."""
+    cuts: dict[str, set[int]] = {}
+    for a in axes:
+        cuts.setdefault(a.name, set()).update((a.pre, a.pre * a.size))
+    parts = []
+    for name in dict.fromkeys(a.name for a in axes):
+        bounds = sorted(cuts[name])
+        pieces = [Axis(name, low, high // low) for low, high in pairwise(bounds)]
+        parts.extend(p for p in pieces if any(p.overlaps(a) for a in axes))
+    return merge(tuple(parts))
+
+
+def _runs(axes: Axes, mesh: Mesh) -> list[Axes]:
+    """Neighbouring axes of space together, each axis of time alone."""
+    runs: list[Axes] = []
+    for axis in axes:
+        if runs and not mesh.is_time(axis) and not mesh.is_time(runs[-1][-1]):
+            runs[-1] = (*runs[-1], axis)
+        else:
+            runs.append((axis,))
+    return runs
+
+
+def _ways(axes: Axes) -> int:
+    size = 1
+    for axis in axes:
+        size *= axis.size
+    return size
+
+
+def _literal(axes: Axes) -> str:
+    parts = [f'("{a.name}", {a.pre}, {a.size})' for a in axes]
+    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"

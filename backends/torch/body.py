@@ -1,0 +1,210 @@
+"""The lines of one block: of the step itself, or of a loop's body."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+
+from torch_mlir import ir
+
+from shardc.backends.torch.aliases import Aliases
+from shardc.backends.torch.collectives import DistText
+from shardc.backends.torch.functions import Functions
+from shardc.backends.torch.names import Names
+from shardc.backends.torch.schedule import Schedule, Step
+from shardc.backends.torch.source import SourceLines
+from shardc.dialects.aten.call import CallReader
+from shardc.dialects.aten.types import read_type
+from shardc.dialects.dist.sharding import ShardingCodec
+
+FREED_BYTES = 1024
+"""Values smaller than this are left to the end of the function: a `del` for each would drown the program."""
+
+PENDING_STORES = 8
+"""How many new state tensors may be on their way at once; each holds its old and its new memory."""
+
+
+@dataclass
+class Program:
+    """What all blocks of one program share."""
+
+    names: Names
+    functions: Functions
+    dist: DistText
+    codec: ShardingCodec
+    reader: CallReader = field(default_factory=CallReader)
+    sources: SourceLines = field(default_factory=SourceLines)
+    lines: list[str] = field(default_factory=list)
+    values: dict[ir.Value, str] = field(default_factory=dict)
+    place: tuple[str | None, str | None] = (None, None)
+
+
+class Body:
+    """Writes the steps of one block; ``stores`` are (state argument, its new value) pairs to put in place."""
+
+    def __init__(
+        self,
+        program: Program,
+        schedule: Schedule,
+        aliases: Aliases,
+        indent: str,
+        stores: list[tuple[ir.Value, ir.Value]] = (),  # type: ignore[assignment]
+    ) -> None:
+        self.program, self.schedule, self.aliases, self.indent = program, schedule, aliases, indent
+        self._stored: set[int] = set()
+        self._started: ir.Value | None = None
+        self._stores = _place_stores(schedule, list(stores))
+        self._waits = schedule.waits()
+        self.dying = schedule.dying()
+
+    def write(self) -> None:
+        """Every step with its waits, stores and frees."""
+        for position, step in enumerate(self.schedule.steps):
+            self._write_waits(position)
+            self._write_place(step.op)
+            if step.name == "dist.loop":
+                self._write_loop(step, position)
+            else:
+                self._write_step(step, position)
+            self._write_stores(position)
+            self._write_frees(position)
+        self._write_waits(self.schedule.end)
+        self._write_stores(self.schedule.end)
+
+    def line(self, text: str) -> None:
+        self.program.lines.append(f"{self.indent}{text}")
+        self._started = None
+
+    def name(self, value: ir.Value) -> str:
+        return self.program.values[value]
+
+    def free(self, values: list[ir.Value]) -> None:
+        """A `del` for those of ``values`` that are worth one."""
+        names = [self.name(v) for v in values if self._is_worth_freeing(v)]
+        if names:
+            self.line(f"del {', '.join(names)}")
+
+    def _write_step(self, step: Step, position: int) -> None:
+        program = self.program
+        operands = [program.values[v] for v in step.operands]
+        if step.call is not None:
+            text = program.functions.call(step.call.spec, operands)
+            self.aliases.add(step)
+        else:
+            reuse = step.name == "dist.all_reduce" and self._may_reuse(step.operands[0], position)
+            text = program.dist.write(step.op, operands, reuse)
+            self.aliases.add(step, reused=reuse, alone=step.starts and self._is_alone(step))
+        self._name_results(step)
+        unused = [v for v in step.results if v not in self.schedule.first]
+        names = ", ".join(["_" if v in unused else program.values[v] for v in step.results])
+        self.line(f"{names} = {text}")
+        if any(map(self._is_worth_freeing, unused)):
+            self.line("del _")
+        if step.starts:
+            self._started = step.results[0]
+
+    def _write_waits(self, position: int) -> None:
+        for value in self._waits.get(position, ()):
+            name = self.name(value)
+            if self._started is not None and self._started == value:
+                self.program.lines[-1] += ".wait()"
+                self._started = None
+            else:
+                self.line(f"{name} = {name}.wait()")
+
+    def _write_stores(self, position: int) -> None:
+        for old, new in self._stores.get(position, ()):
+            group = id(self.aliases.members(new))
+            shared = self.aliases.is_foreign(new) or group in self._stored
+            self._stored.add(group)
+            self.line(f"rank.store({self.name(old)}, {self.name(new)}{'.clone()' if shared else ''})")
+
+    def _write_frees(self, position: int) -> None:
+        dying = self.dying.get(position)
+        if dying:
+            self.free(dying)
+
+    def _write_loop(self, step: Step, position: int) -> None:
+        from shardc.backends.torch.loop import write_loop
+
+        write_loop(self, step, position)
+
+    def _write_place(self, op: ir.Operation) -> None:
+        """Comments where the phase or the user's source line changes."""
+        phase = op.attributes["dist.phase"].value if "dist.phase" in op.attributes else self.program.place[0]
+        source = self.program.sources.of(op) or self.program.place[1]
+        if (phase, source) == self.program.place:
+            return
+        if phase != self.program.place[0]:
+            self.line(f"# -- {phase}")
+        if source != self.program.place[1]:
+            self.line(f"# {source}")
+        self.program.place = (phase, source)
+
+    def _name_results(self, step: Step) -> None:
+        values, names = self.program.values, self.program.names
+        given = _given_names(step.op)
+        for number, value in enumerate(step.results):
+            if value in values or value not in self.schedule.first:
+                continue
+            wanted = given.get(number)
+            values[value] = names.exact(wanted) if wanted else names.numbered(_base_name(step))
+
+    def _may_reuse(self, value: ir.Value, position: int) -> bool:
+        """Whether nothing after ``position`` needs the memory of ``value``, and it is the program's own."""
+        if self.aliases.is_foreign(value):
+            return False
+        return all(self.schedule.last.get(v, -1) <= position for v in self.aliases.members(value))
+
+    def _is_alone(self, step: Step) -> bool:
+        return prod(a.size for a in self.program.dist.spanned(step.op)) == 1
+
+    def _is_worth_freeing(self, value: ir.Value) -> bool:
+        type_ = read_type(value.type)
+        if type_ is None:
+            return False
+        return type_.size_bytes >= FREED_BYTES or len(self.aliases.members(value)) > 1
+
+
+def _place_stores(
+    schedule: Schedule, stores: list[tuple[ir.Value, ir.Value]]
+) -> dict[int, list[tuple[ir.Value, ir.Value]]]:
+    """Each store right after its new value is made and its old value is last read, and noted as a use of both.
+
+    New values that are still on their way wait until so many others are, too: communication goes on meanwhile.
+    """
+    placed: dict[int, list[tuple[ir.Value, ir.Value]]] = {}
+    starts = sorted(schedule.made[new] for _, new in stores if _is_started(schedule, new))
+    for old, new in stores:
+        made = schedule.made.get(new, 0)
+        if _is_started(schedule, new):
+            later = starts[starts.index(made) + PENDING_STORES :]
+            made = later[0] if later else schedule.end
+        position = max(made, schedule.last.get(old, 0))
+        placed.setdefault(min(position, schedule.end), []).append((old, new))
+    for position, pairs in placed.items():
+        for _, new in pairs:
+            schedule.need(new, position)
+    return placed
+
+
+def _is_started(schedule: Schedule, value: ir.Value) -> bool:
+    made = schedule.made.get(value)
+    return made is not None and schedule.steps[made].starts
+
+
+def _given_names(op: ir.Operation) -> dict[int, str]:
+    """Names that the frontend gave to results: ``grad:layers.0.weight`` or ``grad:layers.0.weight#1``, comma-separated."""
+    if "dist.name" not in op.attributes:
+        return {}
+    found: dict[int, str] = {}
+    for part in op.attributes["dist.name"].value.split(","):
+        name, _, number = part.partition("#")
+        found.setdefault(int(number or 0), name.replace(":", "_"))
+    return found
+
+
+def _base_name(step: Step) -> str:
+    """``mm`` for ``torch.aten.mm``, ``add`` for ``torch.aten.add.Tensor``."""
+    name = step.call.spec.target if step.call is not None else step.name
+    return name.split(".")[1].strip("_")

@@ -1,0 +1,143 @@
+"""From a level-3 module to the program that every rank runs: one readable Python function.
+
+One line for each ATen call and collective. A collective's line only starts it; its ``wait()`` stands where the result is
+first needed. Values are freed after their last use. Parameters, optimizer state and buffers are replaced in place
+(``rank.store``) as soon as their new value is there and the old one has been read for the last time, so that no
+step holds two copies of them; the other results (the loss) are returned.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch_mlir import ir
+
+from shardc.backends.torch.aliases import Aliases
+from shardc.backends.torch.axes import AxesTable
+from shardc.backends.torch.body import Body, Program
+from shardc.backends.torch.collectives import DistText
+from shardc.backends.torch.functions import Functions
+from shardc.backends.torch.names import Names
+from shardc.backends.torch.schedule import schedule_block
+from shardc.dialects.dist.mesh import Mesh, read_mesh
+from shardc.dialects.dist.sharding import ShardingCodec
+
+STATE_ROLES = ("param", "opt_state", "buffer")
+
+HEAD = '''"""The step that every rank runs, written by shardc. Shapes are local; `rank` does the communication."""
+
+import torch
+from math import inf, nan
+'''
+
+
+@dataclass(frozen=True)
+class Edge:
+    """An argument or result of the step: its name and role, and its value in the function."""
+
+    name: str
+    role: str
+    value: ir.Value
+
+
+def emit_program(module: ir.Module) -> str:
+    """The Python text of the module's ``@step``: ``GROUPS``, and ``step(rank, *arguments)`` returning a tuple.
+
+    Raises ValueError if the module has no mesh or no step: it is no level-3 module.
+    """
+    mesh = read_mesh(module)
+    if mesh is None:
+        raise ValueError("the module has no dist.mesh: it is not at level 3")
+    function = step_function(module)
+    block = function.regions[0].blocks[0]
+    arguments = _edges(function, "arg_attrs", list(block.arguments))
+    returned = list(list(block.operations)[-1].operation.operands)
+    results = _edges(function, "res_attrs", returned)
+    program = _new_program(module, mesh)
+    for edge in arguments:
+        program.values[edge.value] = program.names.exact(edge.name)
+    stores, outputs = _split_results(arguments, results)
+    _write_function(program, block, arguments, stores, outputs)
+    return _assemble(program, arguments)
+
+
+def step_function(module: ir.Module) -> ir.Operation:
+    """The module's ``func.func @step``. Raises ValueError if there is none."""
+    for view in module.body.operations:
+        op = view.operation
+        if op.name == "func.func" and op.attributes["sym_name"].value == "step":
+            return op
+    raise ValueError("the module has no function @step")
+
+
+def _edges(function: ir.Operation, attribute: str, values: list[ir.Value]) -> list[Edge]:
+    found = function.attributes[attribute] if attribute in function.attributes else [{}] * len(values)
+    edges = []
+    for number, (attributes, value) in enumerate(zip(found, values, strict=True)):
+        read = {key: attributes[key].value for key in ("dist.name", "dist.role") if key in attributes}
+        edges.append(Edge(read.get("dist.name", f"value_{number}"), read.get("dist.role", ""), value))
+    return edges
+
+
+def _new_program(module: ir.Module, mesh: Mesh) -> Program:
+    names = Names()
+    codec = ShardingCodec(module.context, mesh)
+    return Program(names, Functions(names), DistText(AxesTable(mesh, names), codec), codec)
+
+
+def _split_results(
+    arguments: list[Edge], results: list[Edge]
+) -> tuple[list[tuple[ir.Value, ir.Value]], list[ir.Value]]:
+    """(argument, new value) for state that changes, and the values to return."""
+    state = {(a.role, a.name): a.value for a in arguments if a.role in STATE_ROLES}
+    stores = [(state[r.role, r.name], r.value) for r in results if (r.role, r.name) in state]
+    outputs = [r.value for r in results if (r.role, r.name) not in state]
+    return [(old, new) for old, new in stores if old != new], outputs
+
+
+def _write_function(
+    program: Program,
+    block: ir.Block,
+    arguments: list[Edge],
+    stores: list[tuple[ir.Value, ir.Value]],
+    outputs: list[ir.Value],
+) -> None:
+    values = [a.value for a in arguments]
+    schedule = schedule_block(block, program.reader, [*outputs, *(new for _, new in stores)])
+    for value in outputs:
+        schedule.need(value, schedule.end)
+    _name_new_values(program, arguments, stores, schedule.made)
+    body = Body(program, schedule, Aliases(values), "    ", _copied(program, values, stores))
+    body.write()
+    body.line(f"return ({', '.join(map(body.name, outputs))}{',' if len(outputs) == 1 else ''})")
+
+
+def _name_new_values(
+    program: Program,
+    arguments: list[Edge],
+    stores: list[tuple[ir.Value, ir.Value]],
+    made: dict[ir.Value, int],
+) -> None:
+    names = {a.value: a.name for a in arguments}
+    for old, new in stores:
+        if new in made and new not in program.values:
+            program.values[new] = program.names.exact(f"new_{names[old]}")
+
+
+def _copied(
+    program: Program, arguments: list[ir.Value], stores: list[tuple[ir.Value, ir.Value]]
+) -> list[tuple[ir.Value, ir.Value]]:
+    """The stores; refuses one state argument as the new value of another, which no traced step has."""
+    for old, new in stores:
+        if new in arguments:
+            names = program.values[new], program.values[old]
+            raise ValueError("argument {} is the new value of {}: copy it in the program".format(*names))
+    return stores
+
+
+def _assemble(program: Program, arguments: list[Edge]) -> str:
+    axes = program.dist.axes
+    indices = [f"    {line}" for line in axes.indices()]
+    parameters = "".join(f"    {program.values[a.value]},\n" for a in arguments)
+    head = [*axes.head(), "", *program.functions.head(), "", "", f"def step(\n    rank,\n{parameters}):", *indices]
+    return "\n".join([HEAD, *head, *program.lines, ""])

@@ -1,0 +1,103 @@
+"""When the values of a block are made, waited for and freed. Positions count the block's steps from 0."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from torch_mlir import ir
+
+from shardc.dialects.aten.call import Call, CallReader, is_constant
+
+COLLECTIVES = frozenset(
+    f"dist.{name}" for name in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute", "broadcast")
+)
+
+
+@dataclass(slots=True)
+class Step:
+    """One op that becomes lines of the program, with the values that it reads and makes."""
+
+    op: ir.Operation
+    name: str
+    call: Call | None
+    operands: list[ir.Value]
+    results: list[ir.Value]
+
+    @property
+    def starts(self) -> bool:
+        """Whether it only starts: its result is a handle to be waited for."""
+        return self.name in COLLECTIVES
+
+
+@dataclass
+class Schedule:
+    """The steps of a block that matter to its end, and where their values are first and last needed.
+
+    ``first`` and ``last`` hold the positions of a value's first and last user; ``end`` is one past the last step.
+    """
+
+    steps: list[Step]
+    made: dict[ir.Value, int] = field(default_factory=dict)
+    first: dict[ir.Value, int] = field(default_factory=dict)
+    last: dict[ir.Value, int] = field(default_factory=dict)
+
+    @property
+    def end(self) -> int:
+        return len(self.steps)
+
+    def need(self, value: ir.Value, position: int) -> None:
+        """Note one more use."""
+        self.first[value] = min(self.first.get(value, position), position)
+        self.last[value] = max(self.last.get(value, position), position)
+
+    def waits(self) -> dict[int, list[ir.Value]]:
+        """Position -> results of collectives that are waited for just before it: where they are first needed."""
+        found: dict[int, list[ir.Value]] = {}
+        for step in self.steps:
+            if step.starts:
+                found.setdefault(self.first[step.results[0]], []).append(step.results[0])
+        return found
+
+    def dying(self) -> dict[int, list[ir.Value]]:
+        """Position -> values made in this block that nobody needs after it."""
+        found: dict[int, list[ir.Value]] = {}
+        for value in self.made:
+            if value in self.last:
+                found.setdefault(self.last[value], []).append(value)
+        return found
+
+
+def schedule_block(block: ir.Block, reader: CallReader, wanted: Iterable[ir.Value]) -> Schedule:
+    """The schedule of a block that makes the ``wanted`` values; steps that these do not need are left out.
+
+    The caller notes where it needs them.
+    """
+    needed = set(wanted)
+    steps: list[Step] = []
+    for step in reversed(_read(block, reader)):
+        if needed.intersection(step.results):
+            needed.update(step.operands)
+            steps.append(step)
+    schedule = Schedule(steps[::-1])
+    for position, step in enumerate(schedule.steps):
+        for value in step.operands:
+            schedule.need(value, position)
+        for value in step.results:
+            schedule.made[value] = position
+    return schedule
+
+
+def _read(block: ir.Block, reader: CallReader) -> list[Step]:
+    """Every op of a block but constants and the terminator."""
+    steps = []
+    for view in block.operations:
+        op = view.operation
+        name = op.name
+        if name.startswith("torch."):
+            if not is_constant(op):
+                call = reader.read(op)
+                steps.append(Step(op, name, call, call.operands, call.results))
+        elif name.startswith("dist.") and name != "dist.yield":
+            steps.append(Step(op, name, None, list(op.operands), list(op.results)))
+    return steps

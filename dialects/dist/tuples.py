@@ -1,0 +1,58 @@
+"""Packing many values into one ``!torch.tuple``, and back.
+
+A group of operands of a Python-defined op has one type for all (IRDL binds a constraint once), so ops that take values
+of several types, as loops do, take a tuple. An empty group is no operand: an empty tuple does not parse back.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from torch_mlir import ir
+
+_PREFIX = "!torch.tuple<"
+
+
+def tuple_type(types: Sequence[ir.Type], context: ir.Context) -> ir.Type:
+    """The tuple of ``types``, which are all of the torch dialect."""
+    inner = ", ".join(str(t).removeprefix("!torch.") for t in types)
+    return ir.Type.parse(f"{_PREFIX}{inner}>", context)
+
+
+def element_types(type_: ir.Type) -> list[ir.Type] | None:
+    """What a tuple is made of, None if ``type_`` is no tuple."""
+    texts = _elements(str(type_))
+    return None if texts is None else [ir.Type.parse(text, type_.context) for text in texts]
+
+
+def pack(values: Sequence[ir.Value], *, loc: ir.Location, ip: ir.InsertionPoint) -> list[ir.Value]:
+    """One tuple of ``values``, as a list of one; no value at all if there are none."""
+    if not values:
+        return []
+    type_ = tuple_type([v.type for v in values], loc.context)
+    return [ir.Operation.create("torch.prim.TupleConstruct", [type_], list(values), loc=loc, ip=ip).result]
+
+
+def unpack(value: ir.Value | None, *, loc: ir.Location, ip: ir.InsertionPoint) -> list[ir.Value]:
+    """The elements of a tuple; none of no tuple."""
+    if value is None:
+        return []
+    types = element_types(value.type)
+    if types is None:
+        raise TypeError(f"{value.type} is not a tuple")
+    return list(ir.Operation.create("torch.prim.TupleUnpack", types, [value], loc=loc, ip=ip).results)
+
+
+@lru_cache(maxsize=4096)
+def _elements(text: str) -> tuple[str, ...] | None:
+    """The bindings have no accessors for tuples, hence the text: cut at the commas that stand in no bracket."""
+    if not text.startswith(_PREFIX):
+        return None
+    inner, depth, start = text[len(_PREFIX) : -1], 0, 0
+    parts: list[str] = []
+    for i, char in enumerate(inner):
+        depth += (char in "<[(") - (char in ">])")
+        if char == "," and depth == 0:
+            parts.append(inner[start:i])
+            start = i + 1
+    parts.append(inner[start:])
+    return tuple(f"!torch.{part.strip()}" for part in parts)

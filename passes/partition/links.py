@@ -1,0 +1,38 @@
+"""How fast the links along each mesh axis are: what makes one chain of collectives cheaper than another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from shardc.dialects.dist.axis import Axis
+
+
+@dataclass(frozen=True)
+class LinkModel:
+    """Bandwidth (bytes/s a device) and latency (s a collective) of mesh axes, by name; others take the defaults.
+
+    The defaults make the cost of a chain the bytes that it moves. A collective over several axes goes at the pace of
+    the slowest.
+    """
+
+    bandwidths: tuple[tuple[str, float], ...] = ()
+    latencies_s: tuple[tuple[str, float], ...] = ()
+    default_bandwidth: float = 1.0
+    default_latency_s: float = 0.0
+
+    @staticmethod
+    def of(bandwidths: Mapping[str, float], latencies_s: Mapping[str, float] | None = None) -> LinkModel:
+        return LinkModel(tuple(sorted(bandwidths.items())), tuple(sorted((latencies_s or {}).items())))
+
+    def seconds(self, axes: Iterable[Axis], size_bytes: float) -> float:
+        """Time to move ``size_bytes`` in and out of each device, along ``axes``."""
+        names = {axis.name for axis in axes}
+        if not names:
+            return 0.0
+        bandwidths, latencies = dict(self.bandwidths), dict(self.latencies_s)
+        slowest = min(bandwidths.get(name, self.default_bandwidth) for name in names)
+        return max(latencies.get(name, self.default_latency_s) for name in names) + size_bytes / slowest
+
+
+UNIFORM = LinkModel()

@@ -1,0 +1,106 @@
+"""Which ops of a flat rank program run inside a time loop, and in which one."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from torch_mlir import ir
+
+from shardc.dialects.aten.call import is_constant
+from shardc.dialects.dist.mesh import Mesh
+from shardc.dialects.dist.sharding import ShardingCodec
+from shardc.passes.partition.reshard_lower import EDGE_KIND
+
+
+@dataclass
+class LoopPlan:
+    """``outside[s]`` are the ops that run after ``s`` loops, ``inside[k]`` those of loop ``k``; both in program order.
+
+    ``loop_of`` gives the loop of each op that is inside one.
+    """
+
+    outside: dict[int, list[ir.Operation]] = field(default_factory=lambda: defaultdict(list))
+    inside: dict[int, list[ir.Operation]] = field(default_factory=lambda: defaultdict(list))
+    loop_of: dict[ir.Operation, int] = field(default_factory=dict)
+    loops: int = 0
+
+
+def plan_loops(block: ir.Block, codec: ShardingCodec, mesh: Mesh) -> LoopPlan:
+    """Deal the ops of a function's body to loops.
+
+    An op is inside if it takes an iteration's part of something, or reads what is inside; edges lead
+    out. Where something outside stands between two inside ops, two loops are needed. Every op
+    runs in the last loop that can have it, so a forward pass stays with its backward.
+    """
+    ops = [o.operation for o in block.operations]
+    body = [o for o in ops[:-1] if not is_constant(o)]
+    number = {o: i for i, o in enumerate(body)}
+    readers = [_readers(o, number) for o in body]
+    sources: list[list[int]] = [[] for _ in body]
+    for i, users in enumerate(readers):
+        for u in users:
+            sources[u].append(i)
+    inside = _inside(body, sources, codec, mesh)
+    latest = _latest(body, readers, inside, _count(sources, inside))
+    plan = LoopPlan()
+    for i, op in enumerate(body):
+        if inside[i]:
+            plan.inside[latest[i]].append(op)
+            plan.loop_of[op] = latest[i]
+        else:
+            plan.outside[latest[i]].append(op)
+    plan.loops = 1 + max(plan.inside, default=-1)
+    return plan
+
+
+def _readers(op: ir.Operation, number: dict[ir.Operation, int]) -> list[int]:
+    """The numbers of the ops that read ``op``'s results, through lists too."""
+    found: list[int] = []
+    for result in op.results:
+        for use in result.uses:
+            owner = use.owner.operation
+            if is_constant(owner):
+                found.extend(_readers(owner, number))
+            elif owner in number:
+                found.append(number[owner])
+    return found
+
+
+def _inside(body: list[ir.Operation], sources: list[list[int]], codec: ShardingCodec, mesh: Mesh) -> list[bool]:
+    inside: list[bool] = []
+    for i, op in enumerate(body):
+        if EDGE_KIND in op.attributes:
+            inside.append(False)
+        else:
+            reads = any(inside[s] for s in sources[i])
+            inside.append(reads or "dist.in_loop" in op.attributes or takes_iteration(op, codec, mesh))
+    return inside
+
+
+def takes_iteration(op: ir.Operation, codec: ShardingCodec, mesh: Mesh) -> bool:
+    """Whether an op depends on which iteration of a time loop runs."""
+    if op.name not in ("dist.slice", "dist.offset"):
+        return False
+    return any(mesh.is_time(a) for a in codec.read_axes(op.attributes["axes"]))
+
+
+def _count(sources: list[list[int]], inside: list[bool]) -> int:
+    """How many loops it takes, one after the other: 0 if nothing is inside."""
+    stage: list[int] = []
+    for i, reads in enumerate(sources):
+        bounds = [stage[s] + (1 if inside[s] and not inside[i] else 0) for s in reads]
+        stage.append(max(bounds, default=0))
+    return 1 + max((stage[i] for i in range(len(stage)) if inside[i]), default=-1)
+
+
+def _latest(body: list[ir.Operation], readers: list[list[int]], inside: list[bool], loops: int) -> list[int]:
+    """The last loop, or number of finished loops, at which each op may run for its readers' sake.
+
+    Outside ops that feed nothing inside, directly or not, run after all loops.
+    """
+    stage = [0] * len(body)
+    for i in reversed(range(len(body))):
+        bounds = [stage[u] - (1 if inside[i] and not inside[u] else 0) for u in readers[i]]
+        stage[i] = min(bounds, default=loops - 1 if inside[i] else loops)
+    return stage

@@ -1,0 +1,87 @@
+"""Plans as JSON: written by one compile, checked and read by another."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from shardc.diagnostics.plan import BadPlanFile
+from shardc.dialects.dist.mesh import Mesh, MeshAxis
+from shardc.passes.plan.plan import Argument, Entry, Plan
+
+SCHEMA = "shardc-plan"
+VERSION = 1
+
+
+def fingerprint(arguments: Sequence[Argument]) -> str:
+    """What tells one step from another: the roles, names and shapes of its arguments."""
+    text = json.dumps([[a.role, a.name, list(a.shape)] for a in arguments])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def plan_to_json(plan: Plan, mesh: Mesh, arguments: Sequence[Argument]) -> dict[str, Any]:
+    """The plan as plain data."""
+    return {
+        "schema": SCHEMA,
+        "version": VERSION,
+        "model": fingerprint(arguments),
+        "mesh": [[a.name, a.size, a.kind] for a in mesh.axes],
+        "text": plan.text,
+        "entries": [
+            {
+                "role": role,
+                "name": name,
+                "dims": None if entry.dims is None else [list(d) for d in entry.dims],
+                "closed": entry.closed,
+                "refine": [list(r) for r in entry.refine],
+                "why": entry.why,
+            }
+            for (role, name), entry in plan.entries.items()
+        ],
+    }
+
+
+def write_plan(path: Path, plan: Plan, mesh: Mesh, arguments: Sequence[Argument]) -> None:
+    path.write_text(json.dumps(plan_to_json(plan, mesh, arguments), indent=1) + "\n")
+
+
+def read_plan(path: Path, mesh: Mesh, arguments: Sequence[Argument]) -> Plan:
+    """A saved plan for this step on this mesh. Raises BadPlanFile saying what does not fit."""
+    try:
+        data = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise BadPlanFile(path=path, problem="there is no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadPlanFile(path=path, problem=f"it can't be read ({error})") from None
+    except json.JSONDecodeError as error:
+        problem = f"it is not whole JSON (line {error.lineno}, column {error.colno}: {error.msg})"
+        raise BadPlanFile(path=path, problem=problem) from None
+    return plan_from_json(data, mesh, arguments, path)
+
+
+def plan_from_json(data: Any, mesh: Mesh, arguments: Sequence[Argument], path: Path) -> Plan:
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        raise BadPlanFile(path=path, problem=f'it has no "schema": "{SCHEMA}"')
+    if data.get("version") != VERSION:
+        raise BadPlanFile(path=path, problem=f"it is of version {data.get('version')}; this shardc reads version {VERSION}")
+    if data.get("model") != fingerprint(arguments):
+        raise BadPlanFile(path=path, problem="it was made for another model, optimizer or batch")
+    try:
+        saved = Mesh(tuple(MeshAxis(*axis) for axis in data["mesh"]))
+        entries = {(e["role"], e["name"]): _entry(e) for e in data["entries"]}
+        text = str(data["text"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadPlanFile(path=path, problem=f"a field is missing or of the wrong kind ({error!r})") from None
+    if saved != mesh:
+        shown = ", ".join(f"{a.name}={a.size}" for a in saved.axes)
+        raise BadPlanFile(path=path, problem=f"it was made for the mesh {shown}")
+    return Plan(text, entries)
+
+
+def _entry(e: dict[str, Any]) -> Entry:
+    dims = None if e["dims"] is None else tuple(tuple(map(str, d)) for d in e["dims"])
+    refine = tuple((int(p), str(a), int(d)) for p, a, d in e["refine"])
+    return Entry(dims, bool(e["closed"]), refine, str(e["why"]))

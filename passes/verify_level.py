@@ -1,0 +1,121 @@
+"""``verify-level``: the contract between passes, which MLIR's own verifier can't see into."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch_mlir import ir
+
+from shardc.diagnostics.levels import LevelBroken
+from shardc.dialects.dist.check import check_sharding
+from shardc.dialects.dist.mesh import Mesh, read_mesh
+from shardc.dialects.dist.sharding import Sharding, ShardingAttr, ShardingCodec
+from shardc.dialects.rules.rule import dims_under
+from shardc.passes.base import Pass
+from shardc.passes.partition.assign import assignment_of
+from shardc.passes.program import Node, Program, find_function, read_program, source_line
+
+
+@dataclass(frozen=True)
+class VerifyLevel(Pass):
+    """Checks that a module keeps the contract of a level.
+
+    1: one function, every op of the torch dialect (or ``dist.constraint``), every argument with a role and a name.
+    2: besides, a mesh; a sharding on every op, argument and result; every operand is cut as its user's rule needs.
+    3: a mesh; no ``dist.reshard`` or ``dist.constraint`` left; a sharding on every argument and result.
+    """
+
+    name: ClassVar[str] = "verify-level"
+    level: int = 1
+
+    def run(self, module: ir.Module) -> None:
+        function = find_function(module)
+        if function is None:
+            raise LevelBroken(level=self.level, problem="the module has no function")
+        if self.level == 1:
+            _check_global(function)
+            return
+        mesh = read_mesh(module)
+        if mesh is None:
+            raise LevelBroken(level=self.level, problem="the module has no dist.mesh")
+        if self.level == 3:
+            _check_rank(function)
+            return
+        program = read_program(module)
+        assert program is not None
+        _check_annotated(program, mesh)
+
+
+def _check_global(function: ir.Operation) -> None:
+    for position in range(len(function.regions[0].blocks[0].arguments)):
+        attributes = _edge(function, "arg_attrs", position)
+        if "dist.role" not in attributes or "dist.name" not in attributes:
+            raise LevelBroken(level=1, problem=f"argument {position} has no dist.role and dist.name")
+    for op in function.regions[0].blocks[0].operations:
+        name = op.operation.name
+        if not name.startswith("torch.") and name not in ("func.return", "dist.constraint"):
+            raise LevelBroken(level=1, problem=f"{name} is not an op of level 1", where=source_line(op.location))
+
+
+def _check_rank(function: ir.Operation) -> None:
+    for which, values in (("arg_attrs", function.regions[0].blocks[0].arguments),):
+        for position in range(len(values)):
+            if "dist.sharding" not in _edge(function, which, position):
+                raise LevelBroken(level=3, problem=f"argument {position} has no dist.sharding")
+    for op in function.regions[0].blocks[0].operations:
+        if op.operation.name in ("dist.reshard", "dist.constraint", "builtin.unrealized_conversion_cast"):
+            raise LevelBroken(level=3, problem=f"{op.operation.name} is left over", where=source_line(op.location))
+
+
+def _check_annotated(program: Program, mesh: Mesh) -> None:
+    codec = ShardingCodec(program.module.context, mesh)
+    shardings: list[Sharding] = []
+    for position, value in enumerate(program.arguments):
+        attribute = program.attribute(position, "dist.sharding")
+        rank = len(program.types[value].shape)
+        shardings.append(_checked(attribute, rank, codec, mesh, f"argument {program.argument_key(position)[1] or position}", None))
+    for node in program.nodes:
+        where = source_line(node.op.location)
+        array = node.op.attributes["dist.shardings"] if "dist.shardings" in node.op.attributes else None
+        given = list(array) if isinstance(array, ir.ArrayAttr) else []
+        if len(given) != len(node.results):
+            raise LevelBroken(
+                level=2, problem=f"{node.spec.target} has {len(given)} shardings for {len(node.results)} results", where=where
+            )
+        for value, attribute in zip(node.results, given, strict=True):
+            rank = len(program.types[value].shape)
+            shardings.append(_checked(attribute, rank, codec, mesh, node.spec.target, where))
+        if node.op.name not in ("dist.reshard", "dist.constraint"):
+            _check_call(node, [shardings[v] for v in (*node.operands, *node.results)], where)
+
+
+def _checked(
+    attribute: ir.Attribute | None, rank: int, codec: ShardingCodec, mesh: Mesh, what: str, where: str | None
+) -> Sharding:
+    if not isinstance(attribute, ShardingAttr):
+        raise LevelBroken(level=2, problem=f"{what} has no #dist.sharding", where=where)
+    sharding = codec.read(attribute)
+    problem = check_sharding(sharding, rank, mesh)
+    if problem:
+        raise LevelBroken(level=2, problem=f"the sharding of {what}: {problem}", where=where)
+    return sharding
+
+
+def _check_call(node: Node, shardings: list[Sharding], where: str | None) -> None:
+    """Operands and results must be one assignment of the call's factors."""
+    assignment = assignment_of(node.rule, shardings)
+    tensors = node.rule.operands + node.rule.results
+    for i, (dims, sharding) in enumerate(zip(tensors, shardings, strict=True)):
+        if Sharding(dims_under(dims, assignment)).normal().dims != sharding.normal().dims:
+            kind = "operand" if i < len(node.operands) else "result"
+            number = i if i < len(node.operands) else i - len(node.operands)
+            problem = f"{kind} {number} of {node.spec.target} is {sharding}, which does not fit its rule {node.rule}"
+            raise LevelBroken(level=2, problem=problem, where=where)
+
+
+def _edge(function: ir.Operation, which: str, position: int) -> dict[str, ir.Attribute]:
+    if which not in function.attributes:
+        return {}
+    return {n.name: n.attr for n in ir.DictAttr(function.attributes[which][position])}
+

@@ -1,0 +1,23 @@
+"""Errors about how values lie on the mesh."""
+
+from __future__ import annotations
+
+from shardc.diagnostics.base import ShardcError
+
+
+class IndivisibleDim(ShardcError):
+    """A dim is to be cut into more equal blocks than its size divides into.
+
+    ``x: [6, 8]`` with dim 0 on an axis of 4 ways fails; on one of 2 or 3 ways, or with dim 1 on it, it works.
+    """
+
+    template = "dim {dim} of size {size} (shape {shape}) does not divide into the {ways} equal blocks of {sharding}"
+    hint = "shard a dim whose size is a multiple of {ways}, or use mesh axes whose sizes divide {size}"
+
+
+class ReplicasDiffer(ShardcError):
+    """Two ranks that must hold the same block do not: the program they ran is wrong, or not deterministic."""
+
+    template = "ranks {first} and {second} must hold the same block of a value laid out as {sharding}, but differ in {count} of {size} elements, by up to {difference}"
+    hint = "look for an op that depends on the rank, or for a collective that is missing before this value"
+    exit_code = 1

@@ -1,0 +1,109 @@
+"""From a captured step to a rank program: the passes in order, what they took, what they said."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch_mlir import ir
+
+from shardc.diagnostics.base import Remarks, collect_remarks
+from shardc.diagnostics.plan import BadMeshSpec
+from shardc.dialects.dist.mesh import Mesh, MeshAxis, write_mesh
+from shardc.driver.pipelines import build, run
+from shardc.frontend.spec import Capture
+from shardc.passes.plan.dist_apply_plan import apply_plan, arguments_of, preset_plan
+from shardc.passes.plan.patterns import read_patterns
+from shardc.passes.plan.plan import Plan
+from shardc.passes.plan.plan_file import plan_to_json, read_plan
+from shardc.passes.program import Program, read_program
+
+PlanLike = str | Path | Mapping[str, Sequence[Any]]
+
+
+@dataclass
+class Compiled:
+    """A step after all passes.
+
+    ``global_module`` is level 1 (what the user wrote), ``rank_module`` level 3; ``annotated`` is level 2, there if it was
+    asked for. ``seconds`` says what each pass took.
+    """
+
+    capture: Capture
+    mesh: Mesh
+    plan: Plan
+    plan_json: dict[str, Any]
+    global_module: ir.Module
+    rank_module: ir.Module
+    annotated: ir.Module | None
+    remarks: Remarks
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def make_mesh(spec: Mapping[str, int], micro_batches: int = 1) -> Mesh:
+    """The mesh of ``{"data": 2, "tensor": 2}``; ``micro_batches`` above 1 adds the time axis ``micro``."""
+    if not spec:
+        raise BadMeshSpec(mesh=dict(spec), problem="it has no axes")
+    for name, size in spec.items():
+        if not isinstance(name, str) or not name.isidentifier():
+            raise BadMeshSpec(mesh=dict(spec), problem=f"axis name {name!r} is not an identifier")
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise BadMeshSpec(mesh=dict(spec), problem=f"axis {name!r} has size {size!r}; a whole number from 1 is needed")
+    axes = [MeshAxis(name, size) for name, size in spec.items()]
+    if micro_batches != 1:
+        if micro_batches < 1:
+            raise BadMeshSpec(mesh=dict(spec), problem=f"{micro_batches} micro-batches; at least 1 is needed")
+        axes.append(MeshAxis("micro", micro_batches, "time"))
+    return Mesh(tuple(axes))
+
+
+def make_plan(plan: PlanLike, program: Program, mesh: Mesh, model_plan: Mapping[str, str] | None) -> Plan:
+    """A plan from a preset's name, a saved plan's path, or a mapping of name patterns to shardings."""
+    if isinstance(plan, Mapping):
+        return read_patterns(plan, arguments_of(program), mesh)
+    if isinstance(plan, Path) or plan.endswith(".json"):
+        return read_plan(Path(plan), mesh, arguments_of(program))
+    return preset_plan(plan, program, mesh, model_plan)
+
+
+def compile_capture(
+    capture: Capture,
+    mesh: Mesh,
+    plan: PlanLike,
+    *,
+    model_plan: Mapping[str, str] | None = None,
+    keep_levels: bool = True,
+) -> Compiled:
+    """Run every pass on a captured step."""
+    seconds: dict[str, float] = {"trace": capture.trace_s, "import": capture.import_s}
+    with collect_remarks() as remarks:
+        module = capture.module
+        _timed(seconds, "torch-share", lambda: run(module, build("torch-share")))
+        kept = _copy(module) if keep_levels else module
+        started = time.perf_counter()
+        write_mesh(module, mesh)
+        program = read_program(module)
+        assert program is not None
+        chosen = make_plan(plan, program, mesh, model_plan)
+        saved = plan_to_json(chosen, mesh, arguments_of(program))
+        apply_plan(program, mesh, chosen)
+        seconds["dist-apply-plan"] = time.perf_counter() - started
+        for name in ("dist-propagate", "dist-insert-reshards"):
+            _timed(seconds, name, lambda name=name: run(module, build(name), verify_each=False))
+        annotated = _copy(module) if keep_levels else None
+        _timed(seconds, "dist-partition", lambda: run(module, build("dist-partition"), verify_each=False))
+    return Compiled(capture, mesh, chosen, saved, kept, module, annotated, remarks, seconds)
+
+
+def _timed(seconds: dict[str, float], name: str, work: Any) -> None:
+    started = time.perf_counter()
+    work()
+    seconds[name] = time.perf_counter() - started
+
+
+def _copy(module: ir.Module) -> ir.Module:
+    with module.context, ir.Location.unknown():
+        return ir.Module.parse(str(module.operation.get_asm(enable_debug_info=True, print_generic_op_form=False)))

@@ -1,0 +1,98 @@
+"""Rules of pooling and resampling, one call of every operator in the tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from shardc.dialects.rules.pooling import LINEAR, MAXIMA
+from shardc.dialects.rules.proof import prove, sample
+
+aten = torch.ops.aten
+IMAGES = {1: sample(4, 6, 8), 2: sample(4, 6, 8, 4), 3: sample(2, 4, 4, 4, 2)}
+RESAMPLED = {n: (*image.shape[:2], *(2 * size for size in image.shape[2:])) for n, image in IMAGES.items()}
+
+
+def halves(spatial: int) -> tuple[int, ...]:
+    return tuple(size // 2 for size in IMAGES[spatial].shape[2:])
+
+
+def pooled(spatial: int) -> torch.Tensor:
+    """A gradient of something pooled to half the size."""
+    return sample(*IMAGES[spatial].shape[:2], *halves(spatial), seed=5)
+
+
+def windows(spatial: int, *more: int) -> tuple[tuple[int, ...], ...]:
+    """Kernel and stride 2, and ``more`` settings, for each spatial dim."""
+    return tuple((setting,) * spatial for setting in (2, 2, *more))
+
+
+def pooling_calls(spatial: int) -> dict[str, tuple[Any, ...]]:
+    """Arguments of average and maximum pooling and their gradients over images of ``spatial`` dims."""
+    image, size = IMAGES[spatial], halves(spatial)
+    calls: dict[str, tuple[Any, ...]] = {f"avg_pool{spatial}d": (image, *windows(spatial, 1))}
+    if spatial == 1:
+        return calls
+    best = getattr(aten, f"max_pool{spatial}d_with_indices")(image, *windows(spatial))[1]
+    fitted = getattr(aten, f"adaptive_max_pool{spatial}d")(image, size)[1]
+    gradient = pooled(spatial)
+    return calls | {
+        f"avg_pool{spatial}d_backward": (gradient, image, *windows(spatial, 0), False, True, None),
+        f"_adaptive_avg_pool{spatial}d": (image, size),
+        f"_adaptive_avg_pool{spatial}d_backward": (gradient, image),
+        f"max_pool{spatial}d_with_indices": (image, *windows(spatial, 1)),
+        f"max_pool{spatial}d_with_indices_backward": (gradient, image, *windows(spatial, 0, 1), False, best),
+        f"adaptive_max_pool{spatial}d": (image, size),
+        f"adaptive_max_pool{spatial}d_backward": (gradient, image, fitted),
+    }
+
+
+def resampling_calls(spatial: int, name: str, *settings: bool) -> dict[str, tuple[Any, ...]]:
+    """Arguments of an upsampling to twice the size, told as a size or as factors, and its gradient."""
+    image, whole = IMAGES[spatial], RESAMPLED[spatial]
+    calls = {
+        name: (image, whole[2:], *settings),
+        f"{name}_backward": (sample(*whole, seed=6), whole[2:], tuple(image.shape), *settings),
+    }
+    if "exact" not in name:
+        calls[f"{name}.vec"] = (image, None, *settings, (2.0,) * spatial)
+    return calls
+
+
+CALLS = {
+    1: pooling_calls(1)
+    | resampling_calls(1, "upsample_nearest1d")
+    | resampling_calls(1, "_upsample_nearest_exact1d")
+    | resampling_calls(1, "upsample_linear1d", False),
+    2: pooling_calls(2)
+    | resampling_calls(2, "upsample_nearest2d")
+    | resampling_calls(2, "_upsample_nearest_exact2d")
+    | resampling_calls(2, "upsample_bilinear2d", True)
+    | resampling_calls(2, "upsample_bicubic2d", False),
+    3: pooling_calls(3)
+    | resampling_calls(3, "upsample_nearest3d")
+    | resampling_calls(3, "upsample_trilinear3d", False),
+}
+EVERY = [(name, spatial) for table in (LINEAR, MAXIMA) for spatial, names in table.items() for name in names]
+
+
+@pytest.mark.parametrize(("name", "spatial"), EVERY, ids=[name for name, _ in EVERY])
+def test_every_operator(name: str, spatial: int) -> None:
+    proof = prove(f"aten.{name}", CALLS[spatial][name])
+    assert proof.rule.factors == ("n0", "n1")
+    assert proof.unreached == ()
+    assert list(proof.rule.linear) == ([{0}] if name in LINEAR[spatial] else [])
+
+
+def test_rule_prints_each_size_of_image_as_a_letter() -> None:
+    calls = CALLS[2]
+    forward = prove("aten.max_pool2d_with_indices", calls["max_pool2d_with_indices"]).rule
+    assert str(forward) == "([n0,n1,a0,a1])->([n0,n1,b0,b1],[n0,n1,b0,b1]) replicate={a0,a1,b0,b1}"
+    backward = prove("aten.avg_pool2d_backward", calls["avg_pool2d_backward"]).rule
+    assert str(backward) == "([n0,n1,a0,a1],[n0,n1,b0,b1])->([n0,n1,b0,b1]) replicate={a0,a1,b0,b1}"
+
+
+def test_image_without_batch() -> None:
+    rule = prove("aten.avg_pool2d", (IMAGES[2][0], (2, 2))).rule
+    assert str(rule) == "([n0,a0,a1])->([n0,b0,b1]) replicate={a0,a1,b0,b1}"

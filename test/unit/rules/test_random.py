@@ -1,0 +1,26 @@
+"""Rule of ``shardc::uniform``: any block of it is the same numbers."""
+
+from __future__ import annotations
+
+import pytest
+import shardc.runtime.random  # noqa: F401  (defines the operator)
+import torch
+from shardc.dialects.rules.proof import prove
+
+SEED = torch.tensor(11)
+# id: (size, offsets, global_size), the rule
+CASES = {
+    "scalar": (((), (), ()), "([])->([])"),
+    "1d": (((10,), (0,), (10,)), "([])->([n0])"),
+    "2d": (((4, 6), (0, 0), (4, 6)), "([])->([n0,n1])"),
+    "3d": (((2, 3, 4), (0, 0, 0), (2, 3, 4)), "([])->([n0,n1,n2])"),
+    "a block of a larger tensor": (((4, 6), (4, 3), (16, 9)), "([])->([n0,n1])"),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("block", "einsum"), CASES.values(), ids=CASES)
+def test_uniform(block: tuple[tuple[int, ...], ...], einsum: str, dtype: torch.dtype) -> None:
+    proof = prove("shardc.uniform", (SEED, 3, *block, dtype), ways=(2, 3), tolerance=0.0)
+    assert str(proof.rule) == einsum
+    assert proof.unreached == ()
