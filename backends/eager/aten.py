@@ -27,20 +27,20 @@ class AtenCall:
     """An operator with its constant arguments in place.
 
     ``positional`` and ``keyword`` still hold types where tensors and runtime integers go, in the order of the call's
-    operands. ``results`` are the types that the results must have.
+    operands. ``results`` are the types that the results must have, None for one that is not made.
     """
 
     function: Any
     positional: tuple[Any, ...]
     keyword: tuple[Any, ...]
     keyword_names: tuple[str, ...]
-    results: tuple[TensorType, ...]
+    results: tuple[TensorType | None, ...]
 
-    def __call__(self, operands: Sequence[Any]) -> list[torch.Tensor]:
+    def __call__(self, operands: Sequence[Any]) -> list[torch.Tensor | None]:
         """Run it. Raises what the operator raises, and ValueError if a result is not as its type says."""
         args = fill((self.positional, self.keyword), list(operands))
         made = self.function(*args[0], **dict(zip(self.keyword_names, args[1], strict=True)))
-        results = [made] if isinstance(made, torch.Tensor) else list(made)
+        results: list[torch.Tensor | None] = [made] if isinstance(made, torch.Tensor) else list(made)
         check_types(results, self.results)
         return results
 
@@ -62,7 +62,7 @@ def prepare(call: Call, widen: bool) -> AtenCall:
         tuple(arg for arg, (_, _, keyword) in zip(args, schema, strict=True) if not keyword),
         tuple(arg for _, arg in named),
         tuple(name for name, _ in named),
-        tuple(executed_type(type_, widen) for type_ in call.spec.results),
+        tuple(type_ and executed_type(type_, widen) for type_ in call.spec.results),
     )
 
 
@@ -71,11 +71,15 @@ def executed_type(type_: TensorType, widen: bool) -> TensorType:
     return TensorType(type_.shape, WIDE.get(type_.dtype, type_.dtype)) if widen else type_
 
 
-def check_types(tensors: Sequence[torch.Tensor], types: Sequence[TensorType]) -> None:
-    """ValueError if the tensors are not what the types say."""
+def check_types(tensors: Sequence[torch.Tensor | None], types: Sequence[TensorType | None]) -> None:
+    """ValueError if the tensors are not what the types say. Where there is no type, no tensor is looked for."""
     if len(tensors) != len(types):
         raise ValueError(f"it made {len(tensors)} results where the program has {len(types)}")
     for tensor, type_ in zip(tensors, types, strict=True):
+        if type_ is None:
+            continue
+        if tensor is None:
+            raise ValueError(f"it made nothing where the program has a {type_}")
         if tuple(tensor.shape) != type_.shape or tensor.dtype != type_.dtype:
             found = TensorType(tuple(tensor.shape), tensor.dtype)
             raise ValueError(f"it made a {found} where the program has a {type_}")

@@ -121,7 +121,7 @@ class _Program:
         return made
 
     def _blocks(self, port: Port, tensor: torch.Tensor) -> list[torch.Tensor]:
-        return cut(tensor, port.sharding, self.mesh) if port.is_local else [tensor]
+        return cut(tensor, port.sharding, self.mesh) if port.is_local and port.sharding else [tensor]
 
     def _observed(self, name: str, values: list[torch.Tensor], op: ir.Operation) -> _Value:
         if not any(port.is_local for port in self.arguments):

@@ -20,8 +20,8 @@ from shardc.backends.eager.location import blamed_on
 from shardc.backends.eager.program import STEP, Instruction, find_step, is_flat, read_block
 from shardc.backends.eager.ranks import Ranks, once_per, real_ranks, unrolled
 from shardc.backends.eager.signature import Port, read_arguments
-from shardc.diagnostics.oracle import BadArguments, NoStep
-from shardc.dialects.aten.call import CallReader
+from shardc.diagnostics.oracle import BadArguments, ExecutionFailed, NoStep
+from shardc.dialects.aten.call import Call, CallReader
 from shardc.dialects.aten.types import read_type
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
@@ -82,7 +82,7 @@ def run(
     finally:
         torch.set_default_dtype(default)
     if is_flat(step):
-        results = [[values[real_ranks(mesh).index(rank)] for rank in range(count)] for values in results]
+        results = [_after_loops(values, real_ranks(mesh), index) for index, values in enumerate(results)]
     return _detached(results, arguments)
 
 
@@ -114,14 +114,14 @@ class _Machine:
     def _run(self, instruction: Instruction, values: Environment) -> list[Values]:
         with blamed_on(instruction.op):
             if instruction.call is not None:
-                return self._run_call(instruction, values)
+                return self._run_call(instruction, instruction.call, values)
             operands = [self._value(v, values) for v in instruction.op.operands]
             return self._run_other(instruction, operands)
 
-    def _run_call(self, instruction: Instruction, values: Environment) -> list[Values]:
+    def _run_call(self, instruction: Instruction, spec: Call, values: Environment) -> list[Values]:
         call = self._calls.get(instruction.op)
         if call is None:
-            call = self._calls[instruction.op] = prepare(instruction.call, self._widen)
+            call = self._calls[instruction.op] = prepare(spec, self._widen)
         operands = [values[v] for v in instruction.operands]
         keys = [tuple(v[r] if type(v[r]) is int else id(v[r]) for v in operands) for r in range(self._ranks.count)]
         made = once_per(keys, lambda rank: call([v[rank] for v in operands]))
@@ -171,8 +171,8 @@ class _Machine:
         self._ranks = replace(ranks, count=ranks.mesh.world_size)
         made, _ = self._run_body(body, blocks)
         self._ranks = ranks
-        shapes = [read_type(t).shape for t in element_types(op.results[0].type)]
-        return [[[collectives.gather(b, s, ranks.mesh, n)] for b, s, n in zip(made, joins, shapes, strict=True)]]
+        types = [read_type(t) for t in element_types(op.results[0].type) or []]
+        return [[[collectives.gather(b, s, ranks.mesh, t.shape)] for b, s, t in zip(made, joins, types, strict=True) if t]]
 
     def _run_body(self, body: ir.Block, inputs: Sequence[Values]) -> tuple[list[Values], list[Values]]:
         """The values and the stacked values that a region yields."""
@@ -232,6 +232,17 @@ def _check_arguments(
                 check_types([tensor], [executed_type(port.type, widen)])
             except ValueError as error:
                 raise BadArguments(argument=str(port), problem=f"on rank {rank} {error}") from None
+
+
+def _after_loops(values: Values, ranks: list[int], index: int) -> Values:
+    """The tensor of each rank, from those of its iterations, which must be the same."""
+    found: dict[int, torch.Tensor] = {}
+    for rank, tensor in zip(ranks, values, strict=True):
+        first = found.setdefault(rank, tensor)
+        if first is not tensor and not torch.equal(first, tensor):
+            reason = f"result {index} differs between the iterations of a loop that it should have left"
+            raise ExecutionFailed(op="return", reason=reason)
+    return [found[rank] for rank in sorted(found)]
 
 
 def _detached(results: list[Values], arguments: Sequence[Sequence[torch.Tensor]]) -> list[list[torch.Tensor]]:

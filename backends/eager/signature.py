@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch_mlir import ir
 
+from shardc.diagnostics.oracle import BadArguments
 from shardc.dialects.aten.types import TensorType, read_type
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 
@@ -34,6 +35,7 @@ class Port:
 
 
 def read_arguments(step: ir.Operation, codec: ShardingCodec) -> list[Port]:
+    """Raises BadArguments for one that is not a tensor."""
     types = [a.type for a in step.regions[0].blocks[0].arguments]
     return _ports("argument", types, _dicts(step, "arg_attrs", len(types)), codec)
 
@@ -53,8 +55,13 @@ def _ports(kind: str, types: list[ir.Type], dicts: list[ir.DictAttr | dict], cod
 
 def _port(kind: str, index: int, type_: ir.Type, attributes: ir.DictAttr | dict, codec: ShardingCodec) -> Port:
     text = lambda key, default: ir.StringAttr(attributes[key]).value if key in attributes else default  # noqa: E731
+    role, name = text("dist.role", kind), text("dist.name", str(index))
     own = read_type(type_)
     is_local = "dist.global_type" in attributes
     whole = read_type(ir.TypeAttr(attributes["dist.global_type"]).value) if is_local else own
+    if own is None or whole is None:
+        raise BadArguments(argument=f"{role} {name!r}", problem=f"{type_} is not a tensor of static shape")
     sharding = codec.read(attributes["dist.sharding"]) if "dist.sharding" in attributes else None
-    return Port(text("dist.role", kind), text("dist.name", str(index)), own, whole, sharding, is_local)
+    if is_local and sharding is None:
+        raise BadArguments(argument=f"{role} {name!r}", problem="it has a dist.global_type but no dist.sharding")
+    return Port(role, name, own, whole, sharding, is_local)

@@ -14,7 +14,6 @@ from shardc.backends.torch.names import Names
 from shardc.backends.torch.schedule import Schedule, Step
 from shardc.backends.torch.source import SourceLines
 from shardc.dialects.aten.call import CallReader
-from shardc.dialects.aten.types import read_type
 from shardc.dialects.dist.sharding import ShardingCodec
 
 FREED_BYTES = 1024
@@ -52,7 +51,6 @@ class Body:
     ) -> None:
         self.program, self.schedule, self.aliases, self.indent = program, schedule, aliases, indent
         self._stored: set[int] = set()
-        self._started: ir.Value | None = None
         self._stores = _place_stores(schedule, list(stores))
         self._waits = schedule.waits()
         self.dying = schedule.dying()
@@ -73,7 +71,6 @@ class Body:
 
     def line(self, text: str) -> None:
         self.program.lines.append(f"{self.indent}{text}")
-        self._started = None
 
     def name(self, value: ir.Value) -> str:
         return self.program.values[value]
@@ -97,20 +94,16 @@ class Body:
         self._name_results(step)
         unused = [v for v in step.results if v not in self.schedule.first]
         names = ", ".join(["_" if v in unused else program.values[v] for v in step.results])
+        if step.starts and self.schedule.first[step.results[0]] == position + 1:
+            text += ".wait()"
+            self._waits[position + 1].remove(step.results[0])
         self.line(f"{names} = {text}")
         if any(map(self._is_worth_freeing, unused)):
             self.line("del _")
-        if step.starts:
-            self._started = step.results[0]
 
     def _write_waits(self, position: int) -> None:
         for value in self._waits.get(position, ()):
-            name = self.name(value)
-            if self._started is not None and self._started == value:
-                self.program.lines[-1] += ".wait()"
-                self._started = None
-            else:
-                self.line(f"{name} = {name}.wait()")
+            self.line(f"{self.name(value)} = {self.name(value)}.wait()")
 
     def _write_stores(self, position: int) -> None:
         for old, new in self._stores.get(position, ()):
@@ -131,7 +124,8 @@ class Body:
 
     def _write_place(self, op: ir.Operation) -> None:
         """Comments where the phase or the user's source line changes."""
-        phase = op.attributes["dist.phase"].value if "dist.phase" in op.attributes else self.program.place[0]
+        attributes = op.attributes
+        phase = attributes["dist.phase"].value if "dist.phase" in attributes else self.program.place[0]
         source = self.program.sources.of(op) or self.program.place[1]
         if (phase, source) == self.program.place:
             return
@@ -160,10 +154,8 @@ class Body:
         return prod(a.size for a in self.program.dist.spanned(step.op)) == 1
 
     def _is_worth_freeing(self, value: ir.Value) -> bool:
-        type_ = read_type(value.type)
-        if type_ is None:
-            return False
-        return type_.size_bytes >= FREED_BYTES or len(self.aliases.members(value)) > 1
+        size_bytes = self.schedule.size_bytes(value)
+        return size_bytes >= FREED_BYTES or (size_bytes > 0 and len(self.aliases.members(value)) > 1)
 
 
 def _place_stores(
@@ -195,10 +187,11 @@ def _is_started(schedule: Schedule, value: ir.Value) -> bool:
 
 def _given_names(op: ir.Operation) -> dict[int, str]:
     """Names that the frontend gave to results: ``grad:layers.0.weight`` or ``grad:layers.0.weight#1``, comma-separated."""
-    if "dist.name" not in op.attributes:
+    attributes = op.attributes
+    if "dist.name" not in attributes:
         return {}
     found: dict[int, str] = {}
-    for part in op.attributes["dist.name"].value.split(","):
+    for part in attributes["dist.name"].value.split(","):
         name, _, number = part.partition("#")
         found.setdefault(int(number or 0), name.replace(":", "_"))
     return found

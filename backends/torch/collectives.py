@@ -17,6 +17,7 @@ class DistText:
 
     def __init__(self, axes: AxesTable, codec: ShardingCodec) -> None:
         self.axes, self._codec = axes, codec
+        self._read: dict[ir.Attribute, Axes] = {}
 
     def write(self, op: ir.Operation, operands: list[str], reuse: bool = False) -> str:
         """The expression for ``op``. ``reuse``: an all-reduce may put its result where its operand is."""
@@ -25,7 +26,10 @@ class DistText:
         return f"{text[:-1]}, reuse=True)" if reuse else text
 
     def axes_of(self, op: ir.Operation) -> Axes:
-        return self._codec.read_axes(op.attributes["axes"])
+        attribute = op.attributes["axes"]
+        if attribute not in self._read:
+            self._read[attribute] = self._codec.read_axes(attribute)
+        return self._read[attribute]
 
     def spanned(self, op: ir.Operation) -> Axes:
         """The axes that a collective spans."""

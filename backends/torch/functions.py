@@ -35,9 +35,9 @@ class Functions:
         found = self._bound.get(target)
         if found is None:
             _, base, *variant = target.split(".")
-            found = self._names.exact(base)
-            if found != base and variant:
-                found = self._names.exact(f"{base}_{variant[0].lower()}")
+            choices = [base, f"{base}_{variant[0].lower()}"] if variant else [base]
+            free = [name for name in choices if self._names.is_free(name)]
+            found = self._names.exact(free[0] if free else f"aten_{base}")
             self._bound[target] = found
         return found
 

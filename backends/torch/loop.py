@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from torch_mlir import ir
 
 from shardc.backends.torch.aliases import Aliases
+from shardc.backends.torch.loop_values import LoopValues
 from shardc.backends.torch.schedule import Schedule, Step, schedule_block
 
 if TYPE_CHECKING:
@@ -15,65 +16,62 @@ if TYPE_CHECKING:
 
 def write_loop(outer: Body, step: Step, position: int) -> None:
     """Carried values keep one name through all iterations; stacked ones are collected in lists and concatenated."""
-    program, op = outer.program, step.op
-    block = op.regions[0].blocks[0]
-    count = op.attributes["operandSegmentSizes"][0]
-    inits, captures = step.operands[:count], step.operands[count:]
-    carried = _name_arguments(outer, step, block, count)
-    parts = [program.names.numbered("parts") for _ in step.results[count:]]
+    program, loop = outer.program, step.loop
+    assert loop is not None
+    block = step.op.regions[0].blocks[0]
+    carried = _name_values(outer, loop, block)
+    parts = [program.names.numbered("parts") for _ in loop.rows]
     if carried:
-        outer.line(f"{', '.join(carried)} = {', '.join(map(outer.name, inits))}")
-    _free_inits(outer, position, inits, captures)
+        outer.line(f"{', '.join(carried)} = {', '.join(map(outer.name, loop.inits))}")
+    _free_inits(outer, position, loop)
     for name in parts:
         outer.line(f"{name} = []")
-    (axis,) = program.codec.read_axes(ir.ArrayAttr.get([op.attributes["axis"]], op.context))
+    (axis,) = program.codec.read_axes(ir.ArrayAttr.get([step.op.attributes["axis"]], step.op.context))
     variable = program.dist.axes.enter_loop(axis)
     outer.line(f"for {variable} in range({axis.size}):")
-    _write_body(outer, step, block, carried, parts)
-    for name, value, dim in zip(parts, step.results[count:], op.attributes["stack_dims"], strict=True):
-        program.values[value] = name
+    _write_body(outer, loop, block, carried, parts)
+    for name, dim in zip(parts, step.op.attributes["stack_dims"], strict=True):
         outer.line(f"{name} = torch.cat({name}, {dim.value})")
+    program.values.update(zip(loop.stacked, parts, strict=False))
 
 
-def _name_arguments(outer: Body, step: Step, block: ir.Block, count: int) -> list[str]:
-    """Name results, then the body's arguments: a carried one as its result, a capture as what it captures."""
+def _name_values(outer: Body, loop: LoopValues, block: ir.Block) -> list[str]:
+    """Name the carried results, and the body's arguments: a carried one as its result, a capture as what it captures."""
     values, names = outer.program.values, outer.program.names
-    carried = [names.numbered("carried") for _ in range(count)]
-    values.update(zip(step.results[:count], carried, strict=True))
+    carried = [names.numbered("carried") for _ in loop.inits]
     arguments = list(block.arguments)
-    values.update(zip(arguments[:count], carried, strict=True))
-    for argument, capture in zip(arguments[count:], step.operands[count:], strict=True):
+    values.update(zip(loop.carried, carried, strict=False))
+    values.update(zip(arguments[: len(carried)], carried, strict=True))
+    for argument, capture in zip(arguments[len(carried) :], loop.captures, strict=True):
         values[argument] = values[capture]
     return carried
 
 
-def _free_inits(outer: Body, position: int, inits: list[ir.Value], captures: list[ir.Value]) -> None:
+def _free_inits(outer: Body, position: int, loop: LoopValues) -> None:
     """Drop the first values' own names before the loop, or they would live as long as it runs."""
     dying = outer.dying.get(position, [])
-    outer.free([v for v in dying if v in inits and v not in captures])
-    outer.dying[position] = [v for v in dying if v not in inits or v in captures]
+    early = [v for v in dying if v in loop.inits and v not in loop.captures]
+    outer.free(early)
+    outer.dying[position] = [v for v in dying if v not in early]
 
 
-def _write_body(outer: Body, step: Step, block: ir.Block, carried: list[str], parts: list[str]) -> None:
+def _write_body(outer: Body, loop: LoopValues, block: ir.Block, carried: list[str], parts: list[str]) -> None:
     from shardc.backends.torch.body import Body
 
-    yielded = list(list(block.operations)[-1].operation.operands)
+    yielded = [*loop.following, *loop.rows]
     schedule = schedule_block(block, outer.program.reader, yielded)
     arguments = list(block.arguments)
     for value in yielded:
         schedule.need(value, schedule.end)
-    following = yielded[: len(carried)]
-    for name, argument, value in zip(carried, arguments, following, strict=False):
+    for name, argument, value in zip(carried, arguments, loop.following, strict=False):
         if yielded.count(value) == 1 and _takes_place(schedule, argument, value):
             outer.program.values[value] = name
     body = Body(outer.program, schedule, Aliases(arguments), outer.indent + "    ")
     body.write()
-    for name, value in zip(parts, yielded[len(carried) :], strict=True):
+    for name, value in zip(parts, loop.rows, strict=True):
         body.line(f"{name}.append({body.name(value)})")
-    _hand_on(body, carried, following)
-    if not schedule.steps and not carried and not parts:
-        body.line("pass")
-    for value, result in zip(following, step.results, strict=False):
+    _hand_on(body, carried, loop.following)
+    for value, result in zip(loop.following, loop.carried, strict=False):
         if body.aliases.is_foreign(value):
             outer.aliases.disown(result)
 

@@ -17,6 +17,9 @@ class Names:
         self._taken = set(RESERVED) | set(taken)
         self._counts: dict[str, int] = {}
 
+    def is_free(self, name: str) -> bool:
+        return name not in self._taken
+
     def exact(self, wanted: str) -> str:
         """``wanted`` as an identifier, with a number behind it if that is taken."""
         base = identifier(wanted)

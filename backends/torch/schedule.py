@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 from torch_mlir import ir
 
+from shardc.backends.torch.loop_values import TUPLES, LoopValues, loop_values
 from shardc.dialects.aten.call import Call, CallReader, is_constant
+from shardc.dialects.aten.types import read_type
 
 COLLECTIVES = frozenset(
     f"dist.{name}" for name in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute", "broadcast")
@@ -23,6 +25,7 @@ class Step:
     call: Call | None
     operands: list[ir.Value]
     results: list[ir.Value]
+    loop: LoopValues | None = None
 
     @property
     def starts(self) -> bool:
@@ -50,6 +53,15 @@ class Schedule:
         """Note one more use."""
         self.first[value] = min(self.first.get(value, position), position)
         self.last[value] = max(self.last.get(value, position), position)
+
+    def size_bytes(self, value: ir.Value) -> int:
+        """The size of a value of this block; 0 for an integer."""
+        step = self.steps[self.made[value]]
+        if step.call is not None:  # the call has the types of its results already; reading them anew is slow
+            results = step.call.spec.results
+            return results[step.results.index(value) if len(results) > 1 else 0].size_bytes
+        type_ = read_type(value.type)
+        return type_.size_bytes if type_ is not None else 0
 
     def waits(self) -> dict[int, list[ir.Value]]:
         """Position -> results of collectives that are waited for just before it: where they are first needed."""
@@ -95,9 +107,13 @@ def _read(block: ir.Block, reader: CallReader) -> list[Step]:
         op = view.operation
         name = op.name
         if name.startswith("torch."):
-            if not is_constant(op):
+            if name not in TUPLES and not is_constant(op):
                 call = reader.read(op)
                 steps.append(Step(op, name, call, call.operands, call.results))
+        elif name == "dist.loop":
+            loop = loop_values(op)
+            operands, results = [*loop.inits, *loop.captures], [*loop.carried, *loop.stacked]
+            steps.append(Step(op, name, None, operands, results, loop))
         elif name.startswith("dist.") and name != "dist.yield":
             steps.append(Step(op, name, None, list(op.operands), list(op.results)))
     return steps

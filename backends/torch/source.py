@@ -7,6 +7,10 @@ from pathlib import PurePath
 from torch_mlir import ir
 
 
+UNNAMED = "-"
+"""What MLIR calls a module that was parsed from a string: no file of the user's."""
+
+
 class SourceLines:
     """``model.py:12`` for locations; each distinct one is read once."""
 
@@ -25,6 +29,8 @@ def _line(attribute: ir.Attribute, context: ir.Context) -> str | None:
     match ir.Location.from_attr(attribute, context):
         case ir.FileLineColLoc() as found:
             name = PurePath(found.filename).name
+            if name == UNNAMED:
+                return None
             return f"{name}:{found.start_line}" if found.start_line else name or None
         case ir.NameLoc() as found:
             return _line(found.child_loc.attr, context)

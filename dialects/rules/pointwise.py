@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from shardc.dialects.aten.call import OpCall
+from shardc.dialects.aten.schema import parameters
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.rules.rule import Dim, Lower, Rule, rule_for
 
@@ -58,10 +59,18 @@ def floating(type_: TensorType) -> bool:
 
 
 def linear_sets(call: OpCall, sets: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Those of ``sets`` that hold for the call's dtypes: sums are only kept apart in floating point."""
-    if not all(floating(r) for r in call.results if r is not None):
+    """Those of ``sets`` that hold for the call's dtypes: sums are only kept apart in floating point.
+
+    None where a number stands for a tensor, as then operands are not where ``sets`` says.
+    """
+    if not all(floating(r) for r in call.results if r is not None) or _number_for_tensor(call):
         return []
     return [s for s in sets if all(floating(call.tensors[i]) for i in s)]
+
+
+def _number_for_tensor(call: OpCall) -> bool:
+    kinds = (kind for _, kind, _ in parameters(call.target))
+    return any(k == "Tensor" and not isinstance(a, TensorType) for a, k in zip(call.args, kinds, strict=True))
 
 
 def broadcast(dims: tuple[Dim, ...], whole: tuple[int, ...], shape: tuple[int, ...]) -> tuple[Dim, ...]:

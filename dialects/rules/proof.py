@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import combinations, product
 from math import prod
 from typing import Any
@@ -34,21 +35,20 @@ from shardc.dialects.rules.rule import (
     result_shardings,
 )
 
-Coordinate = Mapping[str, int]
-"""Where a rank stands on each cut factor."""
+Coordinate = Mapping[str, int]  # where a rank stands on each cut factor
 
 TOLERANCES = {torch.float64: 1e-9, torch.complex128: 1e-9, torch.float32: 1e-4, torch.complex64: 1e-4}
-COARSE = 2e-2
-"""For 16-bit floats. All are relative to the largest magnitude of the whole result, or to 1 if that is less."""
-MOST_RANKS = 256
-"""A cut over more ranks than this is left out; single factors and pairs of small samples stay far below."""
+"""Relative to the largest magnitude of the whole result, or to 1 if that is less."""
+COARSE = 5e-2  # the tolerance of 16-bit floats: three random terms of one round at several times its size
+MOST_RANKS = 256  # a cut over more ranks is left out; small samples stay far below
+HUGE = 1e12  # what masks fill with is larger
 COMBINE = {"sum": torch.add, "max": torch.maximum, "min": torch.minimum}
 _MEMORY_FORMATS = (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
 
 
 @dataclass(frozen=True)
 class Proof:
-    """What was proved of one call: its rule, the cuts that were run (ways of each factor), and how often."""
+    """What was proved of one call: its rule, and the cuts that were run (ways of each factor)."""
 
     call: OpCall
     rule: Rule
@@ -108,8 +108,9 @@ def call_of(target: str, args: Sequence[Any]) -> tuple[OpCall, tuple[Any, ...], 
     """
     defaults = [a.default_value for a in overload(target)._schema.arguments]
     full = _tuples((*args, *defaults[len(args) :]))
-    whole = _as_list(run_operator(target, full))
-    spec = replace_leaves(full, lambda leaf: _type(leaf) if isinstance(leaf, Tensor) else _portable(leaf))
+    made = run_operator(target, full)
+    whole = list(made) if isinstance(made, tuple | list) else [made]
+    spec = replace_leaves(full, _as_in_ir)
     return OpCall(target, spec, tuple(_type(r) for r in whole)), full, whole
 
 
@@ -182,9 +183,9 @@ class _Trial:
             for name in names:
                 if name not in known:
                     raise self.fail(f"{place} names the factor {name!r}, which no tensor has")
-        for name, reduction in rule.reduce.items():
-            if reduction not in REDUCTIONS:
-                raise self.fail(f"reduction {reduction!r} of factor {name!r} is not one of {', '.join(REDUCTIONS)}")
+        for name, kind in rule.reduce.items():
+            if kind not in REDUCTIONS:
+                raise self.fail(f"reduction {kind!r} of factor {name!r} is not one of {', '.join(REDUCTIONS)}")
 
     def _check_tensor(self, what: str, dims: tuple[tuple[str, ...], ...], type_: TensorType | None) -> None:
         shape = () if type_ is None else type_.shape
@@ -203,13 +204,13 @@ class _Trial:
 
     def check_cut(self, cut: Mapping[str, int]) -> None:
         assignment = {f: (Axis(f, 1, n),) for f, n in cut.items()}
-        for dims in (*self.rule.operands, *self.rule.results):
-            if not representable(dims, assignment, self.rule.sizes):
-                raise self.fail("blocks of dims can't say the cut", cut)
+        if not all(representable(d, assignment, self.rule.sizes) for d in (*self.rule.operands, *self.rule.results)):
+            raise self.fail("blocks of dims can't say the cut", cut)
         made = self.run(assignment, self.args)
-        for r, (dims, whole, values) in enumerate(zip(result_shardings(self.rule, assignment), self.whole, made, strict=True)):
+        shardings = result_shardings(self.rule, assignment)
+        for r, (sharding, whole, values) in enumerate(zip(shardings, self.whole, made, strict=True)):
             if whole is not None:
-                self._compare(f"result {r}", whole, self._assemble(r, dims, whole, values, cut), cut)
+                self._compare(f"result {r}", whole, self._assemble(r, sharding, whole, values, cut), cut)
 
     def run(self, assignment: Assignment, args: tuple[Any, ...]) -> list[list[tuple[Coordinate, Any]]]:
         """Run the call on every rank. For each result, each rank's coordinate and its value."""
@@ -234,9 +235,10 @@ class _Trial:
 
     def _run_local(self, local: EagerLocal) -> list[Any]:
         try:
-            if self.rule.lower is None:
-                return _as_list(run_operator(self.call.target, local.args))
-            return list(self.rule.lower(local))
+            if self.rule.lower is not None:
+                return list(self.rule.lower(local))
+            made = run_operator(self.call.target, local.args)
+            return list(made) if isinstance(made, tuple | list) else [made]
         except (RuntimeError, IndexError, ValueError, TypeError) as error:
             at = ", ".join(f"{f}={i}" for f, i in local.coordinate.items()) or "the only rank"
             raise self.fail(f"the local call failed at {at}: {str(error)[:400]}", local.cut) from error
@@ -276,13 +278,22 @@ class _Trial:
         if not self.values:
             return
         error = _error(whole, found)
-        limit = self.tolerance if self.tolerance is not None else _tolerance(whole.dtype)
+        limit = self._tolerance(whole.dtype)
         if not error <= limit:
             raise self.fail(f"{what} is off by {error:.3g} of its largest magnitude, more than {limit:.3g}", cut)
 
+    def _tolerance(self, dtype: torch.dtype) -> float:
+        """By the coarsest floating dtype of the result and the operands; integers are exact."""
+        if not (dtype.is_floating_point or dtype.is_complex):
+            return 0.0
+        if self.tolerance is not None:
+            return self.tolerance
+        dtypes = {dtype, *(t.dtype for t in self.call.tensors)}
+        return max(TOLERANCES.get(d, COARSE) for d in dtypes if d.is_floating_point or d.is_complex)
+
     def check_linear(self, operands: frozenset[int]) -> None:
         """Split the operands into three random terms each; the results of the terms must add up to the whole."""
-        names = "{" + ",".join(map(str, sorted(operands))) + "}"
+        names = str(set(sorted(operands)))
         tensors = list(_tensor_leaves(self.args))
         if not all(0 <= i < len(tensors) for i in operands) or not operands:
             raise self.fail(f"the linear set {names} names no operands of the {len(tensors)} there are")
@@ -325,8 +336,7 @@ def _divisors(size: int, ways: Iterable[int]) -> list[int]:
 
 def _with_majors(rule: Rule, cut: Mapping[str, int]) -> dict[str, int] | None:
     """``cut`` with all factors before a cut one cut whole; None if one of those must not be cut."""
-    full = dict(cut)
-    queue = list(cut)
+    full, queue = dict(cut), list(cut)
     while queue:
         f = queue.pop()
         for dim in (dim for dims in (*rule.operands, *rule.results) for dim in dims if f in dim):
@@ -340,24 +350,23 @@ def _with_majors(rule: Rule, cut: Mapping[str, int]) -> dict[str, int] | None:
 
 
 def _index(axes: Sequence[Axis], coordinate: Coordinate) -> int:
-    place = 0
-    for axis in axes:
-        place = place * axis.size + coordinate[axis.name]
-    return place
+    return reduce(lambda place, axis: place * axis.size + coordinate[axis.name], axes, 0)
 
 
 def _block(tensor: Tensor, sharding: Sharding, place: Coordinate | tuple[int, ...]) -> Tensor:
     """A rank's block of a whole tensor; ``place`` is the rank's coordinate or the block's number along each dim."""
     numbers = place if isinstance(place, tuple) else [_index(axes, place) for axes in sharding.dims]
-    block = tensor
-    for d, size in enumerate(sharding.local_shape(tuple(tensor.shape))):
-        block = block.narrow(d, numbers[d] * size, size)
+    sizes = sharding.local_shape(tuple(tensor.shape))
+    block = tensor[tuple(slice(n * size, (n + 1) * size) for n, size in zip(numbers, sizes, strict=True))]
     return block if isinstance(place, tuple) else block.contiguous()
 
 
 def _terms(tensor: Tensor, seed: int) -> list[Tensor]:
-    first = sample(*tensor.shape, dtype=tensor.dtype, seed=seed + 17)
-    second = sample(*tensor.shape, dtype=tensor.dtype, seed=seed + 71)
+    """Three random tensors of ``tensor``'s magnitude that add up to it; masks' huge and infinite elements don't count."""
+    ordinary = tensor.abs()[tensor.abs() < HUGE]
+    size = ordinary.max() if ordinary.numel() else 1
+    first = size * sample(*tensor.shape, dtype=tensor.dtype, seed=seed + 17)
+    second = size * sample(*tensor.shape, dtype=tensor.dtype, seed=seed + 71)
     return [first, second, tensor - first - second]
 
 
@@ -373,12 +382,6 @@ def _error(whole: Tensor, found: Tensor) -> float:
     return float(difference.max()) / max(1.0, float(finite.max()) if finite.numel() else 1.0)
 
 
-def _tolerance(dtype: torch.dtype) -> float:
-    if not (dtype.is_floating_point or dtype.is_complex):
-        return 0.0
-    return TOLERANCES.get(dtype, COARSE)
-
-
 def _tensor_leaves(args: tuple[Any, ...]) -> Iterator[Tensor]:
     return (leaf for leaf in leaves(args) if isinstance(leaf, Tensor))
 
@@ -387,13 +390,11 @@ def _tuples(args: Iterable[Any]) -> tuple[Any, ...]:
     return tuple(_tuples(a) if isinstance(a, list | tuple) and not isinstance(a, TensorType) else a for a in args)
 
 
-def _as_list(results: Any) -> list[Any]:
-    return list(results) if isinstance(results, tuple | list) else [results]
-
-
 def _type(tensor: Tensor | None) -> Any:
     return None if tensor is None else TensorType(tuple(tensor.shape), tensor.dtype)
 
 
-def _portable(leaf: Any) -> Any:
-    return DEVICE if isinstance(leaf, torch.device) else leaf
+def _as_in_ir(leaf: Any) -> Any:
+    if isinstance(leaf, torch.device):
+        return DEVICE
+    return _type(leaf) if isinstance(leaf, Tensor) else leaf

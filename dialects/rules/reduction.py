@@ -88,6 +88,19 @@ def norm(call: OpCall) -> Rule:
     return reduce_dims(call, None if order is None else _NORM_KINDS.get(order))
 
 
+@rule_for("aten._foreach_norm.Scalar")
+def foreach_norm(call: OpCall) -> Rule:
+    """A number for each tensor of the list: ([a],[b,c])->([],[]) replicate={a,b,c}."""
+    factors = Factors()
+    operands = [factors.shape(t.shape) for t in call.tensors]
+    kind = _NORM_KINDS.get(call["ord"])
+    if kind is None:
+        factors.replicate.update(factors.sizes)
+    else:
+        factors.reduce.update({f: kind for f in factors.sizes})
+    return factors.rule(operands, [()] * len(call.results))
+
+
 @rule_for(
     "aten.aminmax", "aten.argmax", "aten.argmin", "aten.logsumexp", "aten.max.dim", "aten.median.dim", "aten.min.dim",
     "aten.mode", "aten.prod", "aten.prod.dim_int", "aten.std.correction", "aten.std_mean.correction",

@@ -56,6 +56,7 @@ class _Former:
         self._bodies = [_Body(plan.inside[k]) for k in range(plan.loops)]
         self._stacks: dict[ir.Value, ir.Value] = {}
         self._edges: list[ir.Operation] = []
+        self._moved: set[ir.Value] = set()
 
     def run(self) -> None:
         plan = self._plan
@@ -65,13 +66,30 @@ class _Former:
             self._find_crossings(k)
         for stage in range(plan.loops + 1):
             for op in plan.outside[stage]:
-                op.move_before(self._end)
+                self._move(op)
                 if EDGE_KIND in op.attributes:
                     self._edges.append(op)
             if stage < plan.loops:
                 self._build(stage)
         for edge in reversed(self._edges):
             edge.erase()
+        self._drop_unread()
+
+    def _drop_unread(self) -> None:
+        """Constants and lists whose readers have copies of their own inside a loop by now."""
+        for op in reversed([o.operation for o in self._block.operations]):
+            if is_constant(op) and not any(True for r in op.results for _ in r.uses):
+                op.erase()
+
+    def _move(self, op: ir.Operation) -> None:
+        """To the end of what is placed so far, the tensor lists it reads with it."""
+        for value in op.operands:
+            owner = value.owner
+            if isinstance(owner, ir.Operation | ir.OpView) and is_constant(owner.operation) and value not in self._moved:
+                if any(_is_tensor(v) for v in owner.operands):
+                    self._moved.add(value)
+                    owner.operation.move_before(self._end)
+        op.move_before(self._end)
 
     def _find_exits(self, k: int) -> None:
         body = self._bodies[k]
@@ -87,26 +105,47 @@ class _Former:
                         body.reduced.append(edge)
 
     def _find_crossings(self, k: int) -> None:
-        """Values of earlier loops that loop ``k`` reads: light ops are cloned into it, others are stacked and cut again."""
-        for op in list(self._bodies[k].ops):
-            for value in op.operands:
-                self._cross(value, k)
+        """What loop ``k`` reads of earlier loops: light ops get a copy in it, results of heavy ones are stacked."""
+        copies: dict[ir.Value, ir.Value] = {}
+        added: list[ir.Operation] = []
+        for op in self._bodies[k].ops:
+            for position, value in enumerate(op.operands):
+                here = self._cross(value, k, copies, added)
+                if here != value:
+                    op.operands[position] = here
+        self._bodies[k].ops[:0] = added
 
-    def _cross(self, value: ir.Value, k: int) -> None:
+    def _cross(
+        self, value: ir.Value, k: int, copies: dict[ir.Value, ir.Value], added: list[ir.Operation]
+    ) -> ir.Value:
         owner = value.owner
-        if not isinstance(owner, ir.Operation | ir.OpView) or self._loop(owner) in (None, k) and not is_constant(owner.operation):
-            return
+        if not isinstance(owner, ir.Operation | ir.OpView):
+            return value
+        if value in copies:
+            return copies[value]
         op = owner.operation
-        if is_constant(op) or not _heavy(op):
-            for operand in op.operands:
-                self._cross(operand, k)
-            return
-        body = self._bodies[self._plan.loop_of[op]]
-        if all(v != value for v, _, outside in body.stacked if outside is None):
-            body.stacked.append((value, self._stack_dim(value), None))
+        constant, loop_ = is_constant(op), self._loop(op)
+        if not constant and loop_ in (None, k):
+            return value
+        if not constant and _heavy(op):
+            body = self._bodies[self._plan.loop_of[op.results[0]]]
+            if all(v != value for v, _, outside in body.stacked if outside is None):
+                body.stacked.append((value, self._stack_dim(value), None))
+            return value
+        operands = [self._cross(v, k, copies, added) for v in op.operands]
+        if constant and operands == list(op.operands):
+            return value
+        copy = op.clone(ir.InsertionPoint(op)).operation
+        for i, operand in enumerate(operands):
+            copy.operands[i] = operand
+        if not constant:
+            self._plan.loop_of[copy.results[0]] = k
+            added.append(copy)
+        copies.update(zip(op.results, copy.results, strict=True))
+        return copies[value]
 
     def _loop(self, owner: ir.Operation | ir.OpView) -> int | None:
-        return self._plan.loop_of.get(owner.operation)
+        return self._plan.loop_of.get(owner.results[0])
 
     def _stack_dim(self, value: ir.Value) -> int:
         shardings = [self._codec.read(a) for a in value.owner.attributes["dist.shardings"]]
@@ -122,8 +161,9 @@ class _Former:
         inits = [self._initial(e, t, before) for e, t in zip(body.reduced, types, strict=True)]
         self._gather_captures(k)
         stacked = [(_type(v), dim) for v, dim, _ in body.stacked]
-        op = loop(inits, body.captures, self._axis, self._codec, stacked=stacked, loc=location, ip=before).operation
-        block = op.regions[0].blocks[0]
+        block, sums, stacks = loop(
+            inits, body.captures, self._axis, self._codec, stacked=stacked, loc=location, ip=before
+        )
         carried = list(block.arguments)[: len(inits)]
         mapping = dict(zip(body.captures, list(block.arguments)[len(inits) :], strict=True))
         _Filler(self, k, block, mapping).fill(body.ops)
@@ -133,18 +173,19 @@ class _Former:
             self._combine(inner, acc, edge, type_, here)
             for acc, edge, type_ in zip(carried, body.reduced, types, strict=True)
         ]
-        yield_values([*nexts, *(v for v, _, _ in body.stacked)], loc=location, ip=here)
-        self._hand_out(body, op, before)
+        yield_values(nexts, [v for v, _, _ in body.stacked], loc=location, ip=here)
+        self._hand_out(body, sums, stacks, before)
 
-    def _hand_out(self, body: _Body, op: ir.Operation, ip: ir.InsertionPoint) -> None:
-        results = list(op.results)
-        for edge, result in zip(body.reduced, results, strict=False):
+    def _hand_out(
+        self, body: _Body, sums: list[ir.Value], stacks: list[ir.Value], ip: ir.InsertionPoint
+    ) -> None:
+        for edge, result in zip(body.reduced, sums, strict=True):
             wanted = _type(edge.results[0])
             final = result
             if _type(result).dtype != wanted.dtype:
                 final = self._cast(self._builder, result, wanted, edge.location, ip)
             edge.results[0].replace_all_uses_with(final)
-        for (value, _, outside), result in zip(body.stacked, results[len(body.reduced) :], strict=True):
+        for (value, _, outside), result in zip(body.stacked, stacks, strict=True):
             if outside is None:
                 self._stacks[value] = result
             else:
@@ -157,21 +198,19 @@ class _Former:
             self._capture(op, k, seen)
 
     def _capture(self, op: ir.Operation, k: int, seen: set[ir.Value]) -> None:
-        body = self._bodies[k]
+        """Note what an op of loop ``k`` reads from outside, through lists too."""
         for value in op.operands:
             if value in seen:
                 continue
             seen.add(value)
             owner = value.owner
-            inside = isinstance(owner, ir.Operation | ir.OpView) and self._loop(owner) is not None
-            if isinstance(owner, ir.Operation | ir.OpView) and is_constant(owner.operation):
+            is_op = isinstance(owner, ir.Operation | ir.OpView)
+            if is_op and is_constant(owner.operation):
                 self._capture(owner.operation, k, seen)
-            elif inside and self._loop(owner) != k and value not in self._stacks:
-                self._capture(owner.operation, k, seen)
-            elif not inside:
-                body.captures.append(value)
-            elif value in self._stacks and self._loop(owner) != k:
-                body.captures.append(self._stacks[value])
+            elif value in self._stacks:
+                self._bodies[k].captures.append(self._stacks[value])
+            elif not is_op or self._loop(owner) != k:
+                self._bodies[k].captures.append(value)
 
     def _initial(self, edge: ir.Operation, type_: TensorType, ip: ir.InsertionPoint) -> ir.Value:
         kind = edge.attributes[EDGE_KIND].value
@@ -228,11 +267,12 @@ class _Filler:
         if value in self._former._stacks:
             made = self._cut_again(value, end)
         else:
-            made = self._clone(value, owner.operation, end)
+            made = self._copy_constant(value, owner.operation, end)
         self._mapping[value] = made
         return made
 
-    def _clone(self, value: ir.Value, op: ir.Operation, end: ir.InsertionPoint) -> ir.Value:
+    def _copy_constant(self, value: ir.Value, op: ir.Operation, end: ir.InsertionPoint) -> ir.Value:
+        assert is_constant(op), f"{op.name} is read by a loop that did not capture it"
         operands = [self._inside(v, end) for v in op.operands]
         copy = op.clone(end)
         for i, operand in enumerate(operands):
@@ -257,6 +297,10 @@ class _Filler:
 def _heavy(op: ir.Operation) -> bool:
     name = op.name if op.name.startswith("dist.") else target_name(op)
     return name.startswith(_HEAVY) and op.name not in ("dist.slice", "dist.offset")
+
+
+def _is_tensor(value: ir.Value) -> bool:
+    return read_type(value.type) is not None
 
 
 def _type(value: ir.Value) -> TensorType:

@@ -25,14 +25,21 @@ class LinkModel:
     def of(bandwidths: Mapping[str, float], latencies_s: Mapping[str, float] | None = None) -> LinkModel:
         return LinkModel(tuple(sorted(bandwidths.items())), tuple(sorted((latencies_s or {}).items())))
 
+    def link(self, axes: Iterable[Axis]) -> tuple[float, float]:
+        """Latency (s) and bandwidth (bytes/s) of a collective over ``axes``: those of the slowest."""
+        names = {axis.name for axis in axes}
+        bandwidths, latencies = dict(self.bandwidths), dict(self.latencies_s)
+        slowest = min((bandwidths.get(name, self.default_bandwidth) for name in names), default=self.default_bandwidth)
+        return max((latencies.get(name, self.default_latency_s) for name in names), default=0.0), slowest
+
+    def fastest(self, axes: Iterable[Axis]) -> float:
+        """The highest bandwidth (bytes/s) among ``axes``."""
+        return max((self.link((axis,))[1] for axis in axes), default=self.default_bandwidth)
+
     def seconds(self, axes: Iterable[Axis], size_bytes: float) -> float:
         """Time to move ``size_bytes`` in and out of each device, along ``axes``."""
-        names = {axis.name for axis in axes}
-        if not names:
-            return 0.0
-        bandwidths, latencies = dict(self.bandwidths), dict(self.latencies_s)
-        slowest = min(bandwidths.get(name, self.default_bandwidth) for name in names)
-        return max(latencies.get(name, self.default_latency_s) for name in names) + size_bytes / slowest
+        latency_s, bandwidth = self.link(axes)
+        return latency_s + size_bytes / bandwidth
 
 
 UNIFORM = LinkModel()

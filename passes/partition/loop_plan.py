@@ -22,7 +22,8 @@ class LoopPlan:
 
     outside: dict[int, list[ir.Operation]] = field(default_factory=lambda: defaultdict(list))
     inside: dict[int, list[ir.Operation]] = field(default_factory=lambda: defaultdict(list))
-    loop_of: dict[ir.Operation, int] = field(default_factory=dict)
+    loop_of: dict[ir.Value, int] = field(default_factory=dict)
+    """By an op's first result: an operation's hash changes with its attributes, a value's does not."""
     loops: int = 0
 
 
@@ -35,7 +36,7 @@ def plan_loops(block: ir.Block, codec: ShardingCodec, mesh: Mesh) -> LoopPlan:
     """
     ops = [o.operation for o in block.operations]
     body = [o for o in ops[:-1] if not is_constant(o)]
-    number = {o: i for i, o in enumerate(body)}
+    number = {o.results[0]: i for i, o in enumerate(body)}
     readers = [_readers(o, number) for o in body]
     sources: list[list[int]] = [[] for _ in body]
     for i, users in enumerate(readers):
@@ -47,14 +48,14 @@ def plan_loops(block: ir.Block, codec: ShardingCodec, mesh: Mesh) -> LoopPlan:
     for i, op in enumerate(body):
         if inside[i]:
             plan.inside[latest[i]].append(op)
-            plan.loop_of[op] = latest[i]
+            plan.loop_of[op.results[0]] = latest[i]
         else:
             plan.outside[latest[i]].append(op)
     plan.loops = 1 + max(plan.inside, default=-1)
     return plan
 
 
-def _readers(op: ir.Operation, number: dict[ir.Operation, int]) -> list[int]:
+def _readers(op: ir.Operation, number: dict[ir.Value, int]) -> list[int]:
     """The numbers of the ops that read ``op``'s results, through lists too."""
     found: list[int] = []
     for result in op.results:
@@ -62,8 +63,8 @@ def _readers(op: ir.Operation, number: dict[ir.Operation, int]) -> list[int]:
             owner = use.owner.operation
             if is_constant(owner):
                 found.extend(_readers(owner, number))
-            elif owner in number:
-                found.append(number[owner])
+            elif owner.results and owner.results[0] in number:
+                found.append(number[owner.results[0]])
     return found
 
 

@@ -1,8 +1,8 @@
 """Replaces, while a model is traced, the torch functions whose meaning must not depend on device or mesh.
 
 Random functions become counter-based ones and attention one op of our own. Python functions of
-``torch.nn.functional`` are entered with the mode still active, so that what they call is seen as well
-(``multi_head_attention_forward`` calls both).
+``torch.nn.functional`` and ``torch.autograd`` are entered with the mode still active, so that what they call is seen
+as well (``multi_head_attention_forward`` calls both).
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ _READS = {
     torch.Tensor.__index__,
 }
 
+# Their functions call others that must be seen; gradients run checkpointed parts of the forward again.
+_REENTERED = {F.__file__, torch.autograd.__file__}
+
 
 class Interception(TorchFunctionMode):
     """Active during forward and backward of a trace; draws all random numbers from ``stream``."""
@@ -48,7 +51,7 @@ class Interception(TorchFunctionMode):
             answer = ask(args[0], func)
             return func(*args, **kwargs) if answer is None else answer
         # By file: the functions that dispatch on a flag (max_pool2d) only claim to be from there.
-        if isinstance(func, types.FunctionType) and func.__code__.co_filename == F.__file__:
+        if isinstance(func, types.FunctionType) and func.__code__.co_filename in _REENTERED:
             with self:
                 return _without_override_check(func)(*args, **kwargs)
         return func(*args, **kwargs)

@@ -14,7 +14,8 @@
       !torch.vtensor<[],f64> {dist.name = "loss", dist.role = "loss", dist.sharding = #dist.sharding<@mesh, [], []>, dist.global_type = !torch.vtensor<[],f64>},
       !torch.vtensor<[6,4],f64> {dist.name = "up.weight", dist.role = "param", dist.sharding = #dist.sharding<@mesh, [[], ["tensor"]], []>, dist.global_type = !torch.vtensor<[6,8],f64>},
       !torch.vtensor<[4,3],f64> {dist.name = "down.weight", dist.role = "param", dist.sharding = #dist.sharding<@mesh, [["tensor"], []], []>, dist.global_type = !torch.vtensor<[8,3],f64>},
-      !torch.vtensor<[],f64> {dist.name = "steps", dist.role = "buffer", dist.sharding = #dist.sharding<@mesh, [], []>, dist.global_type = !torch.vtensor<[],f64>}
+      !torch.vtensor<[],f64> {dist.name = "steps", dist.role = "buffer", dist.sharding = #dist.sharding<@mesh, [], []>, dist.global_type = !torch.vtensor<[],f64>},
+      !torch.vtensor<[8,3],f64> {dist.name = "prediction", dist.role = "output", dist.sharding = #dist.sharding<@mesh, [["data", "micro"], []], []>, dist.global_type = !torch.vtensor<[16,3],f64>}
   ) {
     %none = torch.constant.none
     %int0 = torch.constant.int 0
@@ -27,7 +28,9 @@
     %zero = torch.aten.full %empty, %int0, %int7, %none, %none, %none : !torch.list<int>, !torch.int, !torch.int, !torch.none, !torch.none, !torch.none -> !torch.vtensor<[],f64>
     %z1 = torch.aten.zeros_like %w1, %none, %none, %none, %none, %none : !torch.vtensor<[6,4],f64>, !torch.none, !torch.none, !torch.none, !torch.none, !torch.none -> !torch.vtensor<[6,4],f64>
     %z2 = torch.aten.zeros_like %w2, %none, %none, %none, %none, %none : !torch.vtensor<[4,3],f64>, !torch.none, !torch.none, !torch.none, !torch.none, !torch.none -> !torch.vtensor<[4,3],f64>
-    %acc:4 = "dist.loop"(%zero, %z1, %z2, %x, %w1, %w2) ({
+    %inits = torch.prim.TupleConstruct %zero, %z1, %z2 : !torch.vtensor<[],f64>, !torch.vtensor<[6,4],f64>, !torch.vtensor<[4,3],f64> -> !torch.tuple<vtensor<[],f64>, vtensor<[6,4],f64>, vtensor<[4,3],f64>>
+    %captures = torch.prim.TupleConstruct %x, %w1, %w2 : !torch.vtensor<[8,6],f64>, !torch.vtensor<[6,4],f64>, !torch.vtensor<[4,3],f64> -> !torch.tuple<vtensor<[8,6],f64>, vtensor<[6,4],f64>, vtensor<[4,3],f64>>
+    %carried, %rows_of = "dist.loop"(%inits, %captures) ({
     ^bb0(%sum: !torch.vtensor<[],f64>, %g1: !torch.vtensor<[6,4],f64>, %g2: !torch.vtensor<[4,3],f64>, %all: !torch.vtensor<[8,6],f64>, %a: !torch.vtensor<[6,4],f64>, %b: !torch.vtensor<[4,3],f64>):
       %none_0 = torch.constant.none
       %i0 = torch.constant.int 0
@@ -51,8 +54,14 @@
       %xt = torch.aten.transpose.int %rows, %i0, %i1 {dist.phase = "backward"} : !torch.vtensor<[4,6],f64>, !torch.int, !torch.int -> !torch.vtensor<[6,4],f64> loc("model.py":11:3)
       %d1 = torch.aten.mm %xt, %dpre {dist.phase = "backward"} : !torch.vtensor<[6,4],f64>, !torch.vtensor<[4,4],f64> -> !torch.vtensor<[6,4],f64> loc("model.py":11:3)
       %g1n = torch.aten.add.Tensor %g1, %d1, %i1 : !torch.vtensor<[6,4],f64>, !torch.vtensor<[6,4],f64>, !torch.int -> !torch.vtensor<[6,4],f64> loc("model.py":11:3)
-      "dist.yield"(%sum1, %g1n, %g2n, %y) : (!torch.vtensor<[],f64>, !torch.vtensor<[6,4],f64>, !torch.vtensor<[4,3],f64>, !torch.vtensor<[4,3],f64>) -> ()
-    }) {axis = "micro", operandSegmentSizes = array<i32: 3, 3>, stack_dims = [0]} : (!torch.vtensor<[],f64>, !torch.vtensor<[6,4],f64>, !torch.vtensor<[4,3],f64>, !torch.vtensor<[8,6],f64>, !torch.vtensor<[6,4],f64>, !torch.vtensor<[4,3],f64>) -> (!torch.vtensor<[],f64>, !torch.vtensor<[6,4],f64>, !torch.vtensor<[4,3],f64>, !torch.vtensor<[8,3],f64>)
+      %following = torch.prim.TupleConstruct %sum1, %g1n, %g2n : !torch.vtensor<[],f64>, !torch.vtensor<[6,4],f64>, !torch.vtensor<[4,3],f64> -> !torch.tuple<vtensor<[],f64>, vtensor<[6,4],f64>, vtensor<[4,3],f64>>
+      %row = torch.prim.TupleConstruct %y : !torch.vtensor<[4,3],f64> -> !torch.tuple<vtensor<[4,3],f64>>
+      "dist.yield"(%following, %row) {operandSegmentSizes = array<i32: 1, 1>} : (!torch.tuple<vtensor<[],f64>, vtensor<[6,4],f64>, vtensor<[4,3],f64>>, !torch.tuple<vtensor<[4,3],f64>>) -> ()
+    }) {axis = "micro", operandSegmentSizes = array<i32: 1, 1>, resultSegmentSizes = array<i32: 1, 1>, stack_dims = [0]}
+      : (!torch.tuple<vtensor<[],f64>, vtensor<[6,4],f64>, vtensor<[4,3],f64>>, !torch.tuple<vtensor<[8,6],f64>, vtensor<[6,4],f64>, vtensor<[4,3],f64>>)
+      -> (!torch.tuple<vtensor<[],f64>, vtensor<[6,4],f64>, vtensor<[4,3],f64>>, !torch.tuple<vtensor<[8,3],f64>>)
+    %acc:3 = torch.prim.TupleUnpack %carried : !torch.tuple<vtensor<[],f64>, vtensor<[6,4],f64>, vtensor<[4,3],f64>> -> !torch.vtensor<[],f64>, !torch.vtensor<[6,4],f64>, !torch.vtensor<[4,3],f64>
+    %ys = torch.prim.TupleUnpack %rows_of : !torch.tuple<vtensor<[8,3],f64>> -> !torch.vtensor<[8,3],f64>
     %loss = "dist.all_reduce"(%acc#0) {axes = ["data"], reduction = "sum", dist.phase = "forward"} : (!torch.vtensor<[],f64>) -> !torch.vtensor<[],f64>
     %gw1 = "dist.all_reduce"(%acc#1) {axes = ["data"], reduction = "sum", dist.phase = "backward", dist.name = "grad:up.weight"} : (!torch.vtensor<[6,4],f64>) -> !torch.vtensor<[6,4],f64>
     %gw2 = "dist.all_reduce"(%acc#2) {axes = ["data"], reduction = "sum", dist.phase = "backward", dist.name = "grad:down.weight"} : (!torch.vtensor<[4,3],f64>) -> !torch.vtensor<[4,3],f64>
@@ -61,6 +70,6 @@
     %s2 = torch.aten.mul.Tensor %gw2, %lr {dist.phase = "optimizer"} : !torch.vtensor<[4,3],f64>, !torch.vtensor<[],f64> -> !torch.vtensor<[4,3],f64>
     %n2 = torch.aten.sub.Tensor %w2, %s2, %int1 {dist.phase = "optimizer"} : !torch.vtensor<[4,3],f64>, !torch.vtensor<[4,3],f64>, !torch.int -> !torch.vtensor<[4,3],f64>
     %n3 = torch.aten.add.Tensor %n, %one, %int1 {dist.phase = "optimizer"} : !torch.vtensor<[],f64>, !torch.vtensor<[],f64>, !torch.int -> !torch.vtensor<[],f64>
-    return %loss, %n1, %n2, %n3 : !torch.vtensor<[],f64>, !torch.vtensor<[6,4],f64>, !torch.vtensor<[4,3],f64>, !torch.vtensor<[],f64>
+    return %loss, %n1, %n2, %n3, %ys : !torch.vtensor<[],f64>, !torch.vtensor<[6,4],f64>, !torch.vtensor<[4,3],f64>, !torch.vtensor<[],f64>, !torch.vtensor<[8,3],f64>
   }
 }) : () -> ()

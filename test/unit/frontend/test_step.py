@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
-
 from shardc.frontend.capture import capture_step
 from shardc.frontend.spec import Capture
+from torch import nn
 
 Follow = Callable[..., Capture]
 
@@ -251,8 +250,14 @@ def test_activation_checkpointing_is_traced(follows_eager: Follow) -> None:
             self.one, self.two = nn.Linear(4, 8), nn.Linear(8, 5)
 
         def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-            hidden = checkpoint(lambda t: torch.tanh(self.one(t)), x, use_reentrant=False)
+            hidden = checkpoint(self.attend, x, use_reentrant=False)
             return self.two(hidden)
 
+        def attend(self, x: torch.Tensor) -> torch.Tensor:
+            hidden = torch.tanh(self.one(x))[None, None]
+            return F.scaled_dot_product_attention(hidden, hidden, hidden)[0, 0].tanh()
+
     batches = [(torch.randn(3, 4), torch.randint(0, 5, (3,))) for _ in range(3)]
-    follows_eager(Checkpointed(), sgd, batches, loss=cross_entropy)
+    capture = follows_eager(Checkpointed(), sgd, batches, loss=cross_entropy)
+    attention = [n for n in capture.graph.graph.nodes if "shardc.attention.default" in str(n.target)]
+    assert [n.meta["shardc_phase"] for n in attention] == ["forward", "backward"]

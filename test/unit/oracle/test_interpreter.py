@@ -69,6 +69,30 @@ def test_several_results(parse):
     assert torch.equal(out, X.max(1).values + 3)
 
 
+def test_a_result_that_is_not_asked_for(parse):
+    g, w = "!torch.vtensor<[1,2,4,4],f32>", "!torch.vtensor<[2,2,1,1],f32>"
+    body = f"""
+      %none = torch.constant.none
+      %false = torch.constant.bool false
+      %true = torch.constant.bool true
+      %0 = torch.constant.int 0
+      %1 = torch.constant.int 1
+      %zeros = torch.prim.ListConstruct %0, %0 : (!torch.int, !torch.int) -> !torch.list<int>
+      %ones = torch.prim.ListConstruct %1, %1 : (!torch.int, !torch.int) -> !torch.list<int>
+      %mask = torch.prim.ListConstruct %false, %true, %false : (!torch.bool, !torch.bool, !torch.bool) -> !torch.list<bool>
+      %2 = torch.constant.int 2
+      %f32 = torch.constant.int 6
+      %shape = torch.prim.ListConstruct %2, %2, %1, %1 : (!torch.int, !torch.int, !torch.int, !torch.int) -> !torch.list<int>
+      %k = torch.aten.full %shape, %1, %f32, %none, %none, %none
+        : !torch.list<int>, !torch.int, !torch.int, !torch.none, !torch.none, !torch.none -> {w}
+      %a, %r, %b = torch.aten.convolution_backward %x, %x, %k, %none, %ones, %zeros, %ones, %false, %zeros, %1, %mask
+        : {g}, {g}, {w}, !torch.none, !torch.list<int>, !torch.list<int>, !torch.list<int>, !torch.bool, !torch.list<int>,
+          !torch.int, !torch.list<bool> -> !torch.none, {w}, !torch.none"""
+    x = torch.arange(32.0).view(1, 2, 4, 4)
+    [[out]] = run(parse(step(body, w, g)), [[x]])
+    assert torch.equal(out[:, :, 0, 0], torch.einsum("nohw,nihw->oi", x, x))
+
+
 def test_a_view_works_on_any_layout(parse):
     body = """
       %minus = torch.constant.int -1

@@ -78,7 +78,7 @@ def test_result_independent_of_a_factor_may_lack_it() -> None:
 UNSOUND = {
     "a reduced factor is not declared": (mm_rule(reduce={}), "lacks k, which is not reduced, but ranks disagree"),
     "the wrong reduction": (mm_rule(reduce={"k": "max"}), "result 0 is off by"),
-    "not linear in both at once": (mm_rule(linear=(LEFT | RIGHT,)), r"result 0 of the linear set \{0,1\} is off by"),
+    "not linear in both at once": (mm_rule(linear=(LEFT | RIGHT,)), r"result 0 of the linear set \{0, 1\} is off by"),
     "an operand that does not exist": (mm_rule(linear=(frozenset({2}),)), "names no operands of the 2 there are"),
     "sizes that differ from the shape": (mm_rule(sizes={"i": 2, "k": 6, "j": 2}), "dim 0 of operand 0 has 4 elements, its factors i make 2"),
     "a factor without a size": (mm_rule(sizes={"i": 4, "k": 6}), "factor 'j' of operand 1 has no size"),

@@ -1,0 +1,281 @@
+"""The states and moves among which the cheapest chain of reshard steps is searched.
+
+Axes of both layouts are cut to a common refinement and numbered; a state says which stand on each dim, in order, and
+which hold partial terms. Moves lead towards the target: axes are added only where it has them, and every collective
+takes as many neighbouring axes at once as it can, so one collective over two axes is one move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations, permutations
+from math import prod
+from typing import NamedTuple
+
+from shardc.dialects.dist.axis import Axis, merge, refine
+from shardc.dialects.dist.sharding import Axes, Sharding, normal_partial
+from shardc.passes.partition.reshard_steps import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    Permute,
+    ReduceScatter,
+    Slice,
+    Step,
+    ToPartial,
+)
+
+MAX_REARRANGED = 4
+"""With more axes than this a permute is tried to few arrangements instead of to all."""
+
+Numbers = tuple[int, ...]
+Dims = tuple[Numbers, ...]
+
+
+class State(NamedTuple):
+    """The numbers of the axes on each dim, and of those that hold terms of ``reduction``, sorted."""
+
+    dims: Dims
+    partial: Numbers
+    reduction: str
+
+
+class Move(NamedTuple):
+    """One step: its kind, its dims, the numbers of its axes, and the state that it leads to."""
+
+    kind: type
+    dims: tuple[int, ...]
+    axes: Numbers
+    to: State
+
+
+class Moves:
+    """The moves between ``source`` and ``target`` (both normal) of a tensor whose global ``shape`` both divide."""
+
+    def __init__(self, source: Sharding, target: Sharding, shape: tuple[int, ...]) -> None:
+        everything = frozenset(source.used) | frozenset(target.used)
+        self.axes: Axes = tuple(sorted({a for axis in everything for a in refine((axis,), everything)}))
+        self.shape = shape
+        self.clash = [
+            frozenset(j for j, other in enumerate(self.axes) if i == j or axis.overlaps(other))
+            for i, axis in enumerate(self.axes)
+        ]
+        self._ways: dict[Numbers, int] = {}
+        self._arranged: dict[tuple[Numbers, Numbers], list[Dims]] = {}
+        self.source = self._state(source, everything)
+        self.target = self._state(target, everything)
+
+    def _state(self, sharding: Sharding, everything: frozenset[Axis]) -> State:
+        number = {axis: i for i, axis in enumerate(self.axes)}
+        numbers = lambda axes: tuple(number[a] for a in refine(axes, everything))  # noqa: E731
+        terms = tuple(a for _, a in sharding.partial)
+        reduction = sharding.partial[0][0] if terms else ""
+        return State(tuple(numbers(d) for d in sharding.dims), tuple(sorted(numbers(terms))), reduction)
+
+    def ways(self, axes: Numbers) -> int:
+        found = self._ways.get(axes)
+        if found is None:
+            found = self._ways[axes] = prod(self.axes[x].size for x in axes)
+        return found
+
+    def from_state(self, state: State) -> Iterator[Move]:
+        """Every move that may lead on from ``state``."""
+        yield from self._all_reduces(state)
+        yield from self._to_partials(state)
+        for dim, axes in enumerate(state.dims):
+            yield from self._moves_onto(state, dim)
+            for inner in range(1, len(axes) + 1):
+                yield self._gather(state, dim, inner)
+                yield from self._exchanges(state, dim, inner)
+        yield from self._permutes(state)
+
+    def direct(self) -> Iterator[Move]:
+        """The chain that always works: combine all terms, make whole what lies elsewhere, then cut."""
+        state, target = self.source, self.target
+        for move in self._all_reduces(state):
+            yield move
+            state = move.to
+            break
+        for dim, axes in enumerate(state.dims):
+            kept = common(axes, target.dims[dim])
+            if kept < len(axes):
+                yield (move := self._gather(state, dim, len(axes) - kept))
+                state = move.to
+        for move in self._to_partials(state):
+            yield move
+            state = move.to
+        for dim, axes in enumerate(target.dims):
+            rest = axes[len(state.dims[dim]) :]
+            if rest:
+                yield (move := self._slice(state, dim, rest))
+                state = move.to
+
+    def _pending(self, state: State) -> Numbers:
+        """The terms that the target does not have."""
+        if state.reduction != self.target.reduction:
+            return state.partial
+        return tuple(x for x in state.partial if x not in self.target.partial)
+
+    def _all_reduces(self, state: State) -> Iterator[Move]:
+        """All-reduces of all that is pending, and of the part of it that cuts no dim of the target."""
+        pending = self._pending(state)
+        scattered = {x for axes in self.target.dims for x in axes}
+        plain = tuple(x for x in pending if x not in scattered)
+        for axes in dict.fromkeys((pending, plain)):
+            if axes:
+                yield Move(AllReduce, (), axes, _combined(state, axes))
+
+    def _to_partials(self, state: State) -> Iterator[Move]:
+        target = self.target
+        if not target.partial or state.reduction not in ("", target.reduction):
+            return
+        new = self._unused(state, target.partial)
+        if new:
+            partial = tuple(sorted(state.partial + new))
+            yield Move(ToPartial, (), new, State(state.dims, partial, target.reduction))
+
+    def _moves_onto(self, state: State, dim: int) -> Iterator[Move]:
+        """Slices and reduce-scatters that put axes on ``dim`` which the target has there."""
+        wanted = self.target.dims[dim]
+        if not wanted:
+            return
+        for axes in _subsets(self._unused(state, wanted)):
+            if self._divides(state, dim, axes):
+                yield self._slice(state, dim, axes)
+        pending = self._pending(state)
+        for axes in _subsets(tuple(x for x in wanted if x in pending)):
+            if self._divides(state, dim, axes):
+                to = _put(_combined(state, axes), dim, state.dims[dim] + axes)
+                yield Move(ReduceScatter, (dim,), axes, to)
+
+    def _exchanges(self, state: State, dim: int, inner: int) -> Iterator[Move]:
+        """All-to-alls that move the ``inner`` innermost axes of ``dim`` elsewhere."""
+        axes = state.dims[dim][-inner:]
+        without = _put(state, dim, state.dims[dim][:-inner])
+        for other in range(len(state.dims)):
+            if other != dim and self._divides(state, other, axes):
+                yield Move(AllToAll, (other, dim), axes, _put(without, other, state.dims[other] + axes))
+
+    def _permutes(self, state: State) -> Iterator[Move]:
+        """Permutes to the target, or to layouts from which a cheaper step leads there."""
+        target = self.target
+        for dims in self._arrangements(state):
+            if dims != state.dims:
+                yield self._permute(state, State(dims, state.partial, state.reduction))
+        terms = self.ways(state.partial) == self.ways(target.partial) and state.reduction == target.reduction
+        if state.partial != target.partial and terms and self._same_cut(state.dims, target.dims):
+            yield self._permute(state, target)
+
+    def _arrangements(self, state: State) -> list[Dims]:
+        """Other ways to put axes on the dims that cut each into as many blocks."""
+        lengths = tuple(len(axes) for axes in state.dims)
+        free = tuple(x for x in range(len(self.axes)) if self._is_free(x, state.partial))
+        if len(free) > MAX_REARRANGED:
+            found = {self.target.dims: None, self._aligned(state): None}
+            return [dims for dims in found if self._same_cut(dims, state.dims) and self._is_legal(dims, state)]
+        key = (tuple(self.ways(axes) for axes in state.dims), lengths + state.partial)
+        if key not in self._arranged:
+            dealt = [_dealt(order, lengths) for order in permutations(free, sum(lengths))]
+            dealt.append(self.target.dims)
+            legal = (d for d in dict.fromkeys(dealt) if self._same_cut(d, state.dims) and self._is_legal(d, state))
+            self._arranged[key] = list(legal)
+        return self._arranged[key]
+
+    def _aligned(self, state: State) -> Dims:
+        """The target's axes as far as they fit, the innermost places left to what has to go."""
+        here = [x for axes in state.dims for x in axes]
+        spare = [x for x in here if all(x not in axes for axes in self.target.dims)]
+        dims: list[Numbers] = []
+        for axes, wanted in zip(state.dims, self.target.dims, strict=True):
+            room, chosen = self.ways(axes), []
+            for x in (*wanted, *spare):
+                if room > 1 and room % self.axes[x].size == 0:
+                    chosen.append(x)
+                    room //= self.axes[x].size
+            spare = [x for x in spare if x not in chosen]
+            dims.append(tuple(chosen))
+        return tuple(dims)
+
+    def _same_cut(self, dims: Dims, others: Dims) -> bool:
+        return all(self.ways(a) == self.ways(b) for a, b in zip(dims, others, strict=True))
+
+    def _is_legal(self, dims: Dims, state: State) -> bool:
+        """Whether no two axes of ``dims`` and the state's terms overlap."""
+        used = [x for axes in (*dims, state.partial) for x in axes]
+        return all(y not in self.clash[x] for i, x in enumerate(used) for y in used[:i])
+
+    def _is_free(self, axis: int, used: Numbers) -> bool:
+        return self.clash[axis].isdisjoint(used)
+
+    def _unused(self, state: State, wanted: Numbers) -> Numbers:
+        """Those of ``wanted`` that overlap nothing that the state has."""
+        used = [x for axes in (*state.dims, state.partial) for x in axes]
+        return tuple(x for x in wanted if self._is_free(x, tuple(used)))
+
+    def _divides(self, state: State, dim: int, axes: Numbers) -> bool:
+        return self.shape[dim] % self.ways(state.dims[dim] + axes) == 0
+
+    def _gather(self, state: State, dim: int, inner: int) -> Move:
+        axes = state.dims[dim]
+        return Move(AllGather, (dim,), axes[-inner:], _put(state, dim, axes[:-inner]))
+
+    def _slice(self, state: State, dim: int, axes: Numbers) -> Move:
+        return Move(Slice, (dim,), axes, _put(state, dim, state.dims[dim] + axes))
+
+    def _permute(self, state: State, to: State) -> Move:
+        before, after = (*state.dims, state.partial), (*to.dims, to.partial)
+        moved = {x for old, new in zip(before, after, strict=True) if old != new for x in old + new}
+        return Move(Permute, (), tuple(sorted(moved)), to)
+
+    def step(self, move: Move, state: State) -> Step:
+        """The step that ``move`` stands for, made from ``state``."""
+        if move.kind is Permute:
+            return Permute(self._sharding(state), self._sharding(move.to))
+        axes = merge(tuple(self.axes[x] for x in move.axes))
+        if move.kind in (AllReduce, ReduceScatter):
+            return move.kind(*move.dims, axes, state.reduction)
+        if move.kind is ToPartial:
+            return ToPartial(axes, move.to.reduction)
+        return move.kind(*move.dims, axes)
+
+    def _sharding(self, state: State) -> Sharding:
+        dims = tuple(merge(tuple(self.axes[x] for x in axes)) for axes in state.dims)
+        return Sharding(dims, normal_partial(tuple((state.reduction, self.axes[x]) for x in state.partial)))
+
+
+def common(axes: Numbers, others: Numbers) -> int:
+    """How many axes both begin with."""
+    length = 0
+    for x, y in zip(axes, others, strict=False):
+        if x != y:
+            break
+        length += 1
+    return length
+
+
+def _put(state: State, dim: int, axes: Numbers) -> State:
+    return State((*state.dims[:dim], axes, *state.dims[dim + 1 :]), state.partial, state.reduction)
+
+
+def _combined(state: State, axes: Numbers) -> State:
+    """``state`` with the terms over ``axes`` combined."""
+    partial = tuple(x for x in state.partial if x not in axes)
+    return State(state.dims, partial, state.reduction if partial else "")
+
+
+def _subsets(axes: Numbers) -> Iterator[Numbers]:
+    """All non-empty parts of a short list in its order; of a long one those that it begins with."""
+    for length in range(1, len(axes) + 1):
+        if len(axes) > 3:
+            yield axes[:length]
+        else:
+            yield from combinations(axes, length)
+
+
+def _dealt(order: Numbers, lengths: tuple[int, ...]) -> Dims:
+    groups: list[Numbers] = []
+    start = 0
+    for length in lengths:
+        groups.append(order[start : start + length])
+        start += length
+    return tuple(groups)

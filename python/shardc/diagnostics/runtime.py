@@ -1,0 +1,34 @@
+"""Errors of artefacts: writing them, reading them, and running them."""
+
+from __future__ import annotations
+
+from shardc.diagnostics.base import ShardcError
+
+
+class NotOurFolder(ShardcError):
+    """The output folder exists and holds something that shardc did not write, which would be lost."""
+
+    template = "{folder} exists and {problem}; it is not overwritten"
+    hint = "name a new or empty folder, or remove this one yourself"
+
+
+class BadArtefact(ShardcError):
+    """An artefact is truncated, was changed, is of another version, or was made from another model."""
+
+    template = "{problem}"
+    hint = "{hint}"
+
+
+class MeshSizeMismatch(ShardcError):
+    """The number of processes is not the size of the mesh that the artefact was compiled for."""
+
+    template = "the artefact is for a mesh of {mesh_size} ranks ({mesh}), not for {nproc} processes"
+    hint = "run it with --nproc {mesh_size}, or compile it for a mesh of {nproc}"
+
+
+class RankFailed(ShardcError):
+    """A rank of a run died or ended with an error; the others were stopped."""
+
+    template = "rank {rank} {how}; the other ranks were stopped"
+    hint = "{hint}"
+    exit_code = 1

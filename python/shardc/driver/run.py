@@ -1,0 +1,73 @@
+"""``shardc run``: an artefact on processes of this machine, started by torchrun."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from shardc.diagnostics.runtime import MeshSizeMismatch, RankFailed
+from shardc.driver.artefact import read_manifest
+from shardc.runtime.mesh import Mesh
+
+SEEN = "look at what that rank printed above"
+KILLED = "look at the machine's memory first: a killed process is most often one that took too much of it"
+
+
+def run_artefact(folder: Path, nproc: int, steps: int, options: Mapping[str, Any] | None = None) -> int:
+    """Train ``steps`` steps on ``nproc`` processes, which print to this process's output. Returns 0.
+
+    ``options``: ``load``, ``save`` (checkpoint folders) and ``batches`` (a safetensors file). Raises BadArtefact,
+    MeshSizeMismatch, and RankFailed naming the rank that failed first.
+    """
+    folder = folder.absolute()
+    mesh = Mesh.read(read_manifest(folder)["mesh"])
+    if mesh.world_size != nproc:
+        raise MeshSizeMismatch(mesh_size=mesh.world_size, mesh=mesh.describe(), nproc=nproc, where=str(folder))
+    arguments = ["--standalone", "--nproc-per-node", str(nproc), str(folder / "run.py"), "--steps", str(steps)]
+    for name, value in (options or {}).items():
+        if value is not None:
+            arguments += [f"--{name}", str(Path(value).absolute())]
+    with _rank_environment():
+        _launch(arguments)
+    return 0
+
+
+def _launch(arguments: list[str]) -> None:
+    """torchrun in this process. As a command it would report a failed rank in a traceback only."""
+    from torch.distributed import run as torchrun
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    try:
+        torchrun.run(torchrun.parse_args(arguments))
+    except ChildFailedError as error:
+        rank, failure = error.get_first_failure()
+        raise RankFailed(rank=rank, **_describe(failure.exitcode)) from None
+
+
+def _describe(exit_code: int) -> dict[str, str]:
+    if exit_code >= 0:
+        return {"how": f"ended with exit code {exit_code}", "hint": SEEN}
+    name = signal.Signals(-exit_code).name
+    return {"how": f"was killed by {name}", "hint": KILLED if name == "SIGKILL" else SEEN}
+
+
+@contextmanager
+def _rank_environment() -> Iterator[None]:
+    """The environment of the ranks: nothing of ours on the path, one thread each where they share a CPU."""
+    import torch
+
+    saved = dict(os.environ)
+    os.environ.pop("PYTHONPATH", None)
+    if not torch.cuda.is_available():
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(saved)

@@ -1,0 +1,138 @@
+"""Steps that cannot be traced end in an error of ours that names the op, the user's line and the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from shardc.diagnostics.base import ShardcError
+from shardc.diagnostics.frontend import (
+    BatchUnsupported,
+    DataDependent,
+    LossNotFound,
+    LossNotScalar,
+    OptimizerParameterUnknown,
+    OptimizerStateUnknown,
+    OptimizerUnsupported,
+    TraceFailed,
+)
+from shardc.frontend.capture import capture_step
+from torch import nn
+
+Loss = Callable[[torch.Tensor, Any], Any]
+
+
+def capture(loss: Loss | None, batch: Any = None, optimizer: Any = torch.optim.SGD) -> None:
+    model = nn.Linear(3, 2)
+    batch = (torch.ones(4, 3),) if batch is None else batch
+    before = model.weight.clone()
+    try:
+        capture_step(model, optimizer(model.parameters()), batch, loss=loss)
+    finally:
+        assert torch.equal(model.weight, before) and type(model.weight) is nn.Parameter
+        assert not torch.compiler.is_compiling()
+
+
+def data_dependent(out: torch.Tensor, batch: Any) -> torch.Tensor:
+    return out.sum() if out.sum() > 0 else -out.sum()
+
+
+CASES: dict[str, tuple[type[ShardcError], Loss]] = {
+    "if": (DataDependent, data_dependent),
+    "item": (DataDependent, lambda out, _: out.sum() * out.max().item()),
+    "nonzero": (DataDependent, lambda out, _: out[out > 0].sum()),
+    "numpy": (TraceFailed, lambda out, _: out.sum() * float(np.asarray(out.detach()).sum())),
+    "shapes": (TraceFailed, lambda out, _: (out @ out).sum()),
+}
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_untraceable_code_is_named_with_its_line(name: str) -> None:
+    kind, loss = CASES[name]
+    with pytest.raises(kind) as caught:
+        capture(loss)
+    assert caught.value.where is not None and __file__ in caught.value.where
+    assert "try: " in str(caught.value)
+
+
+def test_condition_on_a_constant_is_no_error() -> None:
+    capture(lambda out, _: out.sum() if torch.arange(3).sum() > 2 else None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "loss"),
+    [
+        (LossNotFound, None),
+        (LossNotFound, lambda out, _: 3.0),
+        (LossNotScalar, lambda out, _: out),
+        (LossNotScalar, lambda out, _: out.detach().sum()),
+        (LossNotScalar, lambda out, _: out.sum().long()),
+    ],
+)
+def test_loss(kind: type[ShardcError], loss: Loss | None) -> None:
+    with pytest.raises(kind):
+        capture(loss)
+
+
+@pytest.mark.parametrize("batch", [{}, (3, "x"), (torch.ones(4, 3), np.ones(3))])
+def test_batch(batch: Any) -> None:
+    with pytest.raises(BatchUnsupported):
+        capture(lambda out, _: out.sum(), batch)
+
+
+def test_optimizer_of_another_model() -> None:
+    other = nn.Linear(3, 2)
+    with pytest.raises(OptimizerParameterUnknown, match="parameter 0 of group 0"):
+        capture(lambda out, _: out.sum(), optimizer=lambda _: torch.optim.SGD(other.parameters(), lr=0.1))
+
+
+def test_optimizer_that_calls_back() -> None:
+    with pytest.raises(OptimizerUnsupported, match="LBFGS"):
+        capture(lambda out, _: out.sum(), optimizer=torch.optim.LBFGS)
+
+
+class Lookahead(torch.optim.Optimizer):
+    """Home-made, with state that shardc can't know the start of."""
+
+    def __init__(self, params: Any) -> None:
+        super().__init__(params, {"lr": 0.1})
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for group in self.param_groups:
+            for param in group["params"]:
+                state = self.state[param]
+                if not state:
+                    state["slow"] = param.clone()
+                param.sub_(param.grad, alpha=group["lr"])
+                state["slow"].lerp_(param, 0.5)
+
+
+def test_home_made_optimizer_needs_state_first() -> None:
+    with pytest.raises(OptimizerStateUnknown, match="'slow'"):
+        capture(lambda out, _: out.sum(), optimizer=Lookahead)
+
+
+def test_home_made_optimizer_with_state_is_traced() -> None:
+    model = nn.Linear(3, 2)
+    optimizer = Lookahead(model.parameters())
+    model(torch.ones(4, 3)).sum().backward()
+    optimizer.step()
+    captured = capture_step(model, optimizer, (torch.ones(4, 3),), loss=lambda out, _: out.sum())
+    assert [s.name for s in captured.with_role("opt_state")] == ["weight/slow", "bias/slow"]
+    assert captured.initial_values()["opt_state", "bias/slow"] is optimizer.state[model.bias]["slow"]
+
+
+def test_parameter_behind_another_reference() -> None:
+    model = nn.Linear(3, 2)
+    weights = [model.weight]
+    with pytest.raises(TraceFailed, match="weight is read through a reference"):
+        capture_step(
+            model,
+            torch.optim.SGD(model.parameters()),
+            (torch.ones(4, 3),),
+            loss=lambda out, _: out.sum() + weights[0].detach().sum(),
+        )

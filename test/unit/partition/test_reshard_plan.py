@@ -1,0 +1,102 @@
+"""Reshard plans: the chains and bytes of the well-known cases."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardc.diagnostics.sharding import IndivisibleDim
+from shardc.dialects.dist.axis import Axis
+from shardc.dialects.dist.mesh import Mesh, MeshAxis
+from shardc.dialects.dist.sharding import Sharding
+from shardc.passes.partition.links import LinkModel
+from shardc.passes.partition.reshard_plan import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    Permute,
+    ReduceScatter,
+    Slice,
+    Step,
+    ToPartial,
+    bytes_of,
+    plan_reshard,
+)
+
+SQUARE = Mesh((MeshAxis("x", 2), MeshAxis("y", 2)))
+OBLONG = Mesh((MeshAxis("x", 4), MeshAxis("y", 2)))
+X, Y = (SQUARE.whole(name) for name in "xy")
+HALVES = (Axis("x", 1, 2), Axis("x", 2, 2))
+
+
+def _on(*dims: tuple[Axis, ...], partial: tuple[Axis, ...] = (), reduction: str = "sum") -> Sharding:
+    return Sharding(dims).with_partial(tuple((reduction, a) for a in partial))
+
+
+WELL_KNOWN = [
+    (_on((), (), partial=(X,)), _on((), ()), (AllReduce((X,), "sum"),), 64),
+    (_on((), (), partial=(X, Y)), _on((), ()), (AllReduce((X, Y), "sum"),), 96),
+    (_on((), (), partial=(X,), reduction="max"), _on((), ()), (AllReduce((X,), "max"),), 64),
+    (_on((), (), partial=(X,)), _on((X,), ()), (ReduceScatter(0, (X,), "sum"),), 32),
+    (_on((), (), partial=(X, Y)), _on((), (X, Y)), (ReduceScatter(1, (X, Y), "sum"),), 48),
+    (_on((), (), partial=(X, Y)), _on((X,), ()), (ReduceScatter(0, (X,), "sum"), AllReduce((Y,), "sum")), 64),
+    (_on((), (), partial=(X,)), _on((Y,), ()), (Slice(0, (Y,)), AllReduce((X,), "sum")), 32),
+    (_on((X,), ()), _on((), ()), (AllGather(0, (X,)),), 32),
+    (_on((X, Y), ()), _on((), ()), (AllGather(0, (X, Y)),), 48),
+    (_on((X, Y), ()), _on((X,), ()), (AllGather(0, (Y,)),), 16),
+    (_on((X,), ()), _on((), (X,)), (AllToAll(1, 0, (X,)),), 16),
+    (_on((X, Y), ()), _on((), (X, Y)), (AllToAll(1, 0, (X, Y)),), 12),
+    (_on((X,), (Y,)), _on((Y,), (X,)), None, 16),
+    (_on((X, Y), ()), _on((Y, X), ()), (Permute(_on((X, Y), ()), _on((Y, X), ())),), 16),
+    (_on((X,), ()), _on((Y,), ()), (Permute(_on((X,), ()), _on((Y,), ())),), 32),
+    (_on((), ()), _on((X,), (Y,)), None, 0),
+    (_on((), ()), _on((), (), partial=(X,)), (ToPartial((X,)),), 0),
+    (_on((X,), ()), _on((X,), ()), (), 0),
+]
+
+
+@pytest.mark.parametrize(("source", "target", "steps", "size_bytes"), WELL_KNOWN, ids=str)
+def test_well_known_chain(
+    source: Sharding, target: Sharding, steps: tuple[Step, ...] | None, size_bytes: int
+) -> None:
+    """The chain, and the bytes that each device sends of an 8 x 8 tensor of one byte an element."""
+    found = plan_reshard(source, target, (8, 8), SQUARE)
+    assert steps is None or found == steps
+    assert bytes_of(found, source, (8, 8), 1) == size_bytes
+
+
+def test_sub_axes_are_joined_in_one_collective() -> None:
+    source = Sharding(((HALVES[0],), (HALVES[1],)))
+    assert plan_reshard(Sharding((HALVES, ())), _on((), ()), (8, 8), OBLONG) == (AllGather(0, (Axis("x", 1, 4),)),)
+    assert plan_reshard(source, Sharding(((Axis("x", 1, 4),), ())), (8, 8), OBLONG) == (AllToAll(0, 1, (HALVES[1],)),)
+
+
+def test_slower_links_are_avoided() -> None:
+    """Swapping axes costs 16 bytes both by one permute, over both axes, and in two steps."""
+    source, target = _on((X, Y), ()), _on((), ())
+    steps = plan_reshard(source, target, (8, 8), SQUARE, links=LinkModel.of({"x": 1.0, "y": 100.0}))
+    assert steps == (AllGather(0, (Y,)), AllGather(0, (X,))) or steps == (AllGather(0, (X, Y)),)
+    uniform = plan_reshard(_on((), (), partial=(X, Y)), target, (8, 8), SQUARE)
+    fast_y = plan_reshard(
+        _on((), (), partial=(X, Y)), target, (8, 8), SQUARE, links=LinkModel.of({"x": 1.0, "y": 100.0})
+    )
+    assert uniform == (AllReduce((X, Y), "sum"),)
+    assert fast_y != uniform
+
+
+def test_latency_makes_the_shorter_chain_cheaper() -> None:
+    """From dim 0 on (x, y) to (y) on dim 0: two small steps, or one bigger one."""
+    source, target = _on((X,), (Y,)), _on((), ())
+    far = LinkModel(default_latency_s=1e3)
+    assert len(plan_reshard(source, target, (8, 8), SQUARE, links=far)) == 2
+
+
+def test_dim_that_does_not_divide_is_named() -> None:
+    with pytest.raises(IndivisibleDim, match="dim 1 of size 3 .* 2 equal blocks") as caught:
+        plan_reshard(_on((), ()), _on((), (X,)), (8, 3), SQUARE, where="model.py:7")
+    assert "model.py:7" in str(caught.value)
+
+
+def test_time_axes_are_refused() -> None:
+    mesh = Mesh((MeshAxis("x", 2), MeshAxis("micro", 4, "time")))
+    with pytest.raises(ValueError, match="time axis"):
+        plan_reshard(_on((), ()), _on((mesh.whole("micro"),), ()), (8, 8), mesh)
