@@ -74,15 +74,15 @@ def executed_type(type_: TensorType, widen: bool) -> TensorType:
 def check_types(tensors: Sequence[torch.Tensor | None], types: Sequence[TensorType | None]) -> None:
     """ValueError if the tensors are not what the types say. Where there is no type, no tensor is looked for."""
     if len(tensors) != len(types):
-        raise ValueError(f"it made {len(tensors)} results where the program has {len(types)}")
+        raise ValueError(f"{len(tensors)} results came where the program has {len(types)}")
     for tensor, type_ in zip(tensors, types, strict=True):
         if type_ is None:
             continue
         if tensor is None:
-            raise ValueError(f"it made nothing where the program has a {type_}")
+            raise ValueError(f"nothing came where the program has a {type_}")
         if tuple(tensor.shape) != type_.shape or tensor.dtype != type_.dtype:
             found = TensorType(tuple(tensor.shape), tensor.dtype)
-            raise ValueError(f"it made a {found} where the program has a {type_}")
+            raise ValueError(f"a {found} came where the program has a {type_}")
 
 
 def _argument(arg: Any, kind: str, widen: bool) -> Any:

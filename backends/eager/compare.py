@@ -13,9 +13,8 @@ from shardc.backends.eager import tolerance as measure
 from shardc.backends.eager.comparison import Comparison, Row
 from shardc.backends.eager.interpreter import observed_names, run
 from shardc.backends.eager.layout import adds_over_time, cut, join
-from shardc.backends.eager.program import STEP, find_step, is_flat
-from shardc.backends.eager.ranks import unrolled
-from shardc.backends.eager.signature import Port, read_arguments, read_results
+from shardc.backends.eager.program import STEP, find_step
+from shardc.backends.eager.signature import Port, holds_blocks, read_arguments, read_results
 from shardc.backends.eager.tolerance import Tolerance, coarsest_dtype, in_f64, own_precision
 from shardc.diagnostics.oracle import MissingInput, NoStep, ProgramsDiffer
 from shardc.dialects.dist.mesh import Mesh, read_mesh
@@ -94,10 +93,10 @@ class _Program:
         self.step = step
         self.module = module
         self.mesh = read_mesh(module) or Mesh(())
-        self.observed_mesh = unrolled(self.mesh) if is_flat(step) else self.mesh
         self.codec = ShardingCodec(module.context, self.mesh)
         self.arguments = read_arguments(step, self.codec)
         self.results = read_results(step, self.codec)
+        self.is_ranked = holds_blocks([*self.arguments, *self.results], self.mesh)
 
     def cut(self, values: Mapping[Key, torch.Tensor]) -> dict[Key, list[torch.Tensor]]:
         return {port.key: self._blocks(port, values[port.key]) for port in self.arguments}
@@ -116,21 +115,21 @@ class _Program:
 
         results = run(self.module, [blocks[p.key] for p in self.arguments], widen=widen, observe=observe)
         for port, values in zip(self.results, results, strict=True):
-            sharding = port.sharding if port.is_local else None
+            sharding = port.sharding if self.is_ranked else None
             made[port.key] = _Value(values, sharding, self.mesh, port.global_type.shape)
         return made
 
     def _blocks(self, port: Port, tensor: torch.Tensor) -> list[torch.Tensor]:
-        return cut(tensor, port.sharding, self.mesh) if port.is_local and port.sharding else [tensor]
+        return cut(tensor, port.sharding, self.mesh) if self.is_ranked and port.sharding else [tensor]
 
     def _observed(self, name: str, values: list[torch.Tensor], op: ir.Operation) -> _Value:
-        if not any(port.is_local for port in self.arguments):
+        if not self.is_ranked:
             return _Value(values, None, self.mesh, tuple(values[0].shape))
         if "dist.shardings" not in op.attributes:
             raise ProgramsDiffer(problem=f"the op that makes {name} does not say how it lies on the mesh")
         index = dict(observed_names(op))[name]
         sharding = self.codec.read(op.attributes["dist.shardings"][index])
-        return _Value(values, sharding, self.observed_mesh, tuple(values[0].shape))
+        return _Value(values, sharding, self.mesh, tuple(values[0].shape))
 
 
 def _rows(

@@ -98,9 +98,6 @@ HANDLERS: dict[str, Handler] = {
     "dist.all_to_all": _all_to_all,
     "dist.broadcast": _broadcast,
     "dist.constraint": _identity,
-    # In a flat program the iterations of a loop are ranks of the unrolled mesh.
-    "dist.loop_reduce": _all_reduce,
-    "dist.loop_stack": _all_gather,
     "dist.offset": _offset,
     "dist.partial": _partial,
     "dist.permute": _permute,

@@ -17,10 +17,10 @@ from shardc.backends.eager import collectives
 from shardc.backends.eager.aten import WIDE, AtenCall, check_types, executed_type, prepare
 from shardc.backends.eager.dist_ops import HANDLERS, Values
 from shardc.backends.eager.location import blamed_on
-from shardc.backends.eager.program import STEP, Instruction, find_step, is_flat, read_block
-from shardc.backends.eager.ranks import Ranks, once_per, real_ranks, unrolled
+from shardc.backends.eager.program import STEP, Instruction, find_step, read_block
+from shardc.backends.eager.ranks import Ranks, once_per
 from shardc.backends.eager.signature import Port, read_arguments
-from shardc.diagnostics.oracle import BadArguments, ExecutionFailed, NoStep
+from shardc.diagnostics.oracle import BadArguments, NoStep
 from shardc.dialects.aten.call import Call, CallReader
 from shardc.dialects.aten.types import read_type
 from shardc.dialects.dist.mesh import Mesh, read_mesh
@@ -56,8 +56,7 @@ def run(
     ``arguments`` has for each argument one tensor at levels 1 and 2 and world_size tensors at level 3; none is
     changed, and no result shares memory with one. ``widen`` runs the program in f64: floating arguments, dtype
     arguments and constants alike, so that programs that are equal in exact arithmetic agree to about 1e-12.
-    A flat program, whose loops are not yet formed, runs all iterations at once, as ranks of an unrolled mesh;
-    ``observe`` is then given the tensors of :func:`~shardc.backends.eager.ranks.unrolled` ranks.
+    ``observe`` is told of an op in a loop once for each iteration.
 
     Raises NoStep, BadArguments, and ExecutionFailed for an op that fails or does not make what its type says.
     """
@@ -69,20 +68,15 @@ def run(
     count = max((len(values) for values in arguments), default=1)
     inputs = [[_widened(t) if widen else t for t in values] for values in arguments]
     _check_arguments(read_arguments(step, codec), inputs, count, mesh.world_size, widen)
-    ranks = Ranks(mesh, codec, count)
-    if is_flat(step):
-        ranks = Ranks(unrolled(mesh), codec, unrolled(mesh).world_size)
-        inputs = [[values[rank] for rank in real_ranks(mesh)] for values in inputs]
+    machine = _Machine(Ranks(mesh, codec, count), widen, observe)
     default = torch.get_default_dtype()
     # Factory ops whose dtype argument is absent follow the default dtype.
     torch.set_default_dtype(torch.float64 if widen else default)
     try:
         with torch.no_grad():
-            results = _Machine(ranks, widen, observe).run_block(step.regions[0].blocks[0], inputs)
+            results = machine.run_block(step.regions[0].blocks[0], inputs)
     finally:
         torch.set_default_dtype(default)
-    if is_flat(step):
-        results = [_after_loops(values, real_ranks(mesh), index) for index, values in enumerate(results)]
     return _detached(results, arguments)
 
 
@@ -145,8 +139,6 @@ class _Machine:
 
     def _run_loop(self, op: ir.Operation, operands: list[Values]) -> list[Values]:
         (axis,) = self._ranks.codec.read_axes(ir.ArrayAttr.get([op.attributes["axis"]], op.context))
-        if not self._ranks.mesh.is_time(axis):
-            raise ValueError(f"{axis.name!r} is no time axis here: a program has either loops or open loop edges")
         dims = [ir.IntegerAttr(d).value for d in op.attributes["stack_dims"]]
         body = op.regions[0].blocks[0]
         carried, captured = _groups(op, "operandSegmentSizes", operands)
@@ -159,20 +151,18 @@ class _Machine:
         return [group for group in (carried, list(map(_stacked, stacks, dims))) if group]
 
     def _run_manual(self, op: ir.Operation, operands: list[Values]) -> list[Values]:
-        """The body on every rank. Where values are global (level 2), they are cut up before it and joined after it."""
-        ranks, body = self._ranks, op.regions[0].blocks[0]
-        ins = operands[0] if operands else []
-        if ranks.count == ranks.mesh.world_size:
-            return [self._run_body(body, ins)[0]]
-        axes = ranks.axes(op)
+        """The body on every rank: global operands are cut up before it, and its results are joined after it."""
+        ranks, axes = self._ranks, self._ranks.axes(op)
         cuts = [only(ranks.codec.read(s), axes) for s in op.attributes["in_shardings"]]
         joins = [only(ranks.codec.read(s), axes) for s in op.attributes["out_shardings"]]
+        ins = operands[0] if operands else []
         blocks = [collectives.scatter(v[0], s, ranks.mesh) for v, s in zip(ins, cuts, strict=True)]
         self._ranks = replace(ranks, count=ranks.mesh.world_size)
-        made, _ = self._run_body(body, blocks)
+        made, _ = self._run_body(op.regions[0].blocks[0], blocks)
         self._ranks = ranks
-        types = [read_type(t) for t in element_types(op.results[0].type) or []]
-        return [[[collectives.gather(b, s, ranks.mesh, t.shape)] for b, s, t in zip(made, joins, types, strict=True) if t]]
+        types = [read_type(t) for t in element_types(op.results[0].type) or []] if len(op.results) else []
+        wholes = [collectives.gather(b, s, ranks.mesh, t.shape) for b, s, t in zip(made, joins, types, strict=True) if t]
+        return [[[whole] * ranks.count for whole in wholes]][: len(op.results)]
 
     def _run_body(self, body: ir.Block, inputs: Sequence[Values]) -> tuple[list[Values], list[Values]]:
         """The values and the stacked values that a region yields."""
@@ -232,17 +222,6 @@ def _check_arguments(
                 check_types([tensor], [executed_type(port.type, widen)])
             except ValueError as error:
                 raise BadArguments(argument=str(port), problem=f"on rank {rank} {error}") from None
-
-
-def _after_loops(values: Values, ranks: list[int], index: int) -> Values:
-    """The tensor of each rank, from those of its iterations, which must be the same."""
-    found: dict[int, torch.Tensor] = {}
-    for rank, tensor in zip(ranks, values, strict=True):
-        first = found.setdefault(rank, tensor)
-        if first is not tensor and not torch.equal(first, tensor):
-            reason = f"result {index} differs between the iterations of a loop that it should have left"
-            raise ExecutionFailed(op="return", reason=reason)
-    return [found[rank] for rank in sorted(found)]
 
 
 def _detached(results: list[Values], arguments: Sequence[Sequence[torch.Tensor]]) -> list[list[torch.Tensor]]:

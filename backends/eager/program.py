@@ -32,12 +32,6 @@ def find_step(module: ir.Module, function: str = STEP) -> ir.Operation | None:
     return None
 
 
-def is_flat(step: ir.Operation) -> bool:
-    """Whether a rank program still is one flat list, with open edges where its time loops will be."""
-    ops = step.regions[0].blocks[0].operations
-    return any(op.operation.name in ("dist.loop_reduce", "dist.loop_stack") for op in ops)
-
-
 def read_block(block: ir.Block, reader: CallReader) -> list[Instruction]:
     """The instructions of a block in order; ops that only make constants are folded into those that use them."""
     instructions = [_read(op.operation, reader) for op in block.operations if not _is_constant(op.operation)]

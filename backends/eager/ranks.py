@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from torch_mlir import ir
@@ -50,18 +50,6 @@ class Ranks:
         if axis.name not in self.times:
             raise ValueError(f"time axis {axis.name!r} is read outside a dist.loop over it")
         return self.times[axis.name] // (self.mesh.size(axis.name) // (axis.pre * axis.size)) % axis.size
-
-
-def unrolled(mesh: Mesh) -> Mesh:
-    """The mesh with every iteration of its time axes as a rank of its own, all at work at once."""
-    return Mesh(tuple(replace(axis, kind="space") for axis in mesh.axes))
-
-
-def real_ranks(mesh: Mesh) -> list[int]:
-    """For each rank of the unrolled mesh, the rank that it is an iteration of."""
-    wide = unrolled(mesh)
-    space = tuple(wide.whole(axis.name) for axis in mesh.space)
-    return [wide.index(rank, space) for rank in range(wide.world_size)]
 
 
 def once_per(keys: Iterable[Hashable], make: Callable[[int], T]) -> list[T]:

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 from torch_mlir import ir
 
+from shardc.backends.eager.layout import without_time
 from shardc.diagnostics.oracle import BadArguments
 from shardc.dialects.aten.types import TensorType, read_type
+from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 
 
@@ -15,8 +17,8 @@ from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 class Port:
     """One argument or result.
 
-    ``type`` is what the function holds: the global type at levels 1 and 2, one rank's block at level 3.
-    ``sharding`` is None at level 1; ``is_local`` holds at level 3 alone, where ``global_type`` is the type of the whole.
+    ``type`` is what the function holds: ``global_type`` at levels 1 and 2, the type of one rank's block at level 3.
+    ``sharding`` is None at level 1.
     """
 
     role: str
@@ -24,7 +26,6 @@ class Port:
     type: TensorType
     global_type: TensorType
     sharding: Sharding | None
-    is_local: bool
 
     @property
     def key(self) -> tuple[str, str]:
@@ -57,11 +58,19 @@ def _port(kind: str, index: int, type_: ir.Type, attributes: ir.DictAttr | dict,
     text = lambda key, default: ir.StringAttr(attributes[key]).value if key in attributes else default  # noqa: E731
     role, name = text("dist.role", kind), text("dist.name", str(index))
     own = read_type(type_)
-    is_local = "dist.global_type" in attributes
-    whole = read_type(ir.TypeAttr(attributes["dist.global_type"]).value) if is_local else own
+    whole = read_type(ir.TypeAttr(attributes["dist.global_type"]).value) if "dist.global_type" in attributes else own
     if own is None or whole is None:
         raise BadArguments(argument=f"{role} {name!r}", problem=f"{type_} is not a tensor of static shape")
     sharding = codec.read(attributes["dist.sharding"]) if "dist.sharding" in attributes else None
-    if is_local and sharding is None:
+    if sharding is None and own != whole:
         raise BadArguments(argument=f"{role} {name!r}", problem="it has a dist.global_type but no dist.sharding")
-    return Port(role, name, own, whole, sharding, is_local)
+    return Port(role, name, own, whole, sharding)
+
+
+def holds_blocks(ports: list[Port], mesh: Mesh) -> bool:
+    """Whether the step is one rank's (level 3): every argument and result has the shape of its block."""
+    return all(
+        port.sharding is not None
+        and port.type.shape == without_time(port.sharding, mesh).local_shape(port.global_type.shape)
+        for port in ports
+    )

@@ -21,10 +21,14 @@ class Axis:
     size: int
 
     def overlaps(self, other: "Axis") -> bool:
-        """Whether the two have ways in common."""
-        if self.name != other.name:
+        """Whether the two can't stand in one sharding: they have ways in common, or no whole part between them.
+
+        Of 6 ways the major 2 and the minor 2 overlap: between them there would be a part of 1.5.
+        """
+        if self.name != other.name or self.size == 1 or other.size == 1:
             return False
-        return self.pre < other.pre * other.size and other.pre < self.pre * self.size
+        first, second = sorted((self, other), key=lambda axis: axis.pre)
+        return second.pre % (first.pre * first.size) != 0
 
     def split(self, major: int) -> "tuple[Axis, Axis]":
         """The first ``major`` ways and the rest of this part."""

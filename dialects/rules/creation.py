@@ -9,21 +9,21 @@ from typing import Any
 import torch
 
 from shardc.dialects.aten.call import OpCall
-from shardc.dialects.rules.pointwise import Factors, linear_sets, pointwise
+from shardc.dialects.rules.pointwise import Factors, linear_sets, pointwise, results_of
 from shardc.dialects.rules.rule import Dim, Local, Rule, replicated_rule, rule_for
 
 
 def _created(call: OpCall) -> Rule:
     """The operand of a ``new_*`` gives dtype and device only, so its factors are its own."""
     factors = Factors()
-    result = factors.shape(call.results[0].shape)
+    result = factors.shape(results_of(call)[0].shape)
     return factors.rule((factors.shape(t.shape) for t in call.tensors), (result,), (), _created_local)
 
 
 def _created_local(local: Local) -> Sequence[Any]:
     """The same call with the local size, its first argument or the one after the tensor."""
     at = len(local.spec.tensors)
-    return [local.emit(local.spec.target, *local.args[:at], local.results[0].shape, *local.args[at + 1 :])]
+    return [local.emit(local.spec.target, *local.args[:at], results_of(local)[0].shape, *local.args[at + 1 :])]
 
 
 rule_for(
@@ -36,12 +36,12 @@ rule_for(
 def empty_strided(call: OpCall) -> Rule:
     """Rank programs keep their own strides."""
     factors = Factors()
-    result = factors.shape(call.results[0].shape)
+    result = factors.shape(results_of(call)[0].shape)
     return factors.rule((factors.shape(t.shape) for t in call.tensors), (result,), (), _empty_local)
 
 
 def _empty_local(local: Local) -> Sequence[Any]:
-    made = local.results[0]
+    made = results_of(local)[0]
     return [local.emit("aten.empty.memory_format", made.shape, made.dtype, None, *local.args[-2:])]
 
 
@@ -64,7 +64,7 @@ def whole(call: OpCall) -> Rule:
 @rule_for("aten.arange", "aten.arange.start", "aten.arange.start_step")
 def arange(call: OpCall) -> Rule:
     factors = Factors()
-    (dim,) = factors.shape(call.results[0].shape)
+    (dim,) = factors.shape(results_of(call)[0].shape)
     return factors.rule((), ((dim,),), (), partial(_arange_local, dim[0]) if dim else None)
 
 
@@ -78,7 +78,7 @@ def _arange_local(factor: str, local: Local) -> Sequence[Any]:
 
     For an integer dtype PyTorch cuts fractions off start and step before it counts.
     """
-    made = local.results[0]
+    made = results_of(local)[0]
     if local.ways(factor) == 1:
         return [local.emit(local.spec.target, *local.args)]
     start, step = _start_and_step(local.spec)
@@ -100,7 +100,7 @@ def triangle(call: OpCall) -> Rule:
     return factors.rule((dims,), (dims,), linear_sets(call, ((0,),)), partial(_triangle_local, dims[-2:]))
 
 
-def _triangle_local(ends: tuple[Dim, Dim], local: Local) -> Sequence[Any]:
+def _triangle_local(ends: tuple[Dim, ...], local: Local) -> Sequence[Any]:
     diagonal = local.spec["diagonal"]
     for dim, sign in zip(ends, (1, -1), strict=True):
         for factor in dim:
@@ -114,4 +114,4 @@ def one_hot(call: OpCall) -> Rule:
     """The classes stay whole: ([a])->([a,b]) replicate={b}."""
     factors = Factors()
     dims = factors.shape(call["self"].shape)
-    return factors.rule((dims,), ((*dims, factors.whole(call.results[0].shape[-1])),))
+    return factors.rule((dims,), ((*dims, factors.whole(results_of(call)[0].shape[-1])),))

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from shardc.dialects.aten.call import OpCall
-from shardc.dialects.rules.pointwise import Factors, broadcast, linear_sets
+from shardc.dialects.rules.pointwise import Factors, broadcast, linear_sets, results_of
 from shardc.dialects.rules.rule import Dim, Local, Lower, Rule, rule_for
 
 _FIRST_TWO = ((0,), (1,))
@@ -23,7 +23,7 @@ _FIRST_TWO = ((0,), (1,))
 def product(call: OpCall) -> Rule:
     """([i,k],[k,j])->([i,j]) reduce={k}; batches broadcast, vectors have no row or column."""
     factors = Factors()
-    left, right, result = _contraction(factors, call.tensors[0].shape, call.tensors[1].shape, call.results[0].shape)
+    left, right, result = _contraction(factors, call.tensors[0].shape, call.tensors[1].shape, results_of(call)[0].shape)
     return factors.rule((left, right), (result,), linear_sets(call, _FIRST_TWO))
 
 
@@ -55,7 +55,7 @@ def product_and_bias(call: OpCall) -> Rule:
     """([i,j],[i,k],[k,j])->([i,j]) reduce={k}; the bias broadcasts."""
     factors = Factors()
     addend, left, right = call.tensors
-    shape = call.results[0].shape
+    shape = results_of(call)[0].shape
     left_dims, right_dims, result = _contraction(factors, left.shape, right.shape, shape)
     operands = (broadcast(result, shape, addend.shape), left_dims, right_dims)
     return factors.rule(operands, (result,), linear_sets(call, ((0, 1), (0, 2))), _bias_once(factors, 0))
@@ -66,7 +66,7 @@ def linear(call: OpCall) -> Rule:
     """([i,k],[j,k],[j])->([i,j]) reduce={k}: any number of row dims; a row of the weight for each column of the result."""
     factors = Factors()
     data, weight, *bias = call.tensors
-    shape = call.results[0].shape
+    shape = results_of(call)[0].shape
     rows = factors.shape(data.shape[:-1])
     inner, column = factors.new(data.shape[-1]), factors.shape(weight.shape[:-1])
     factors.reduce.update({f: "sum" for f in inner})

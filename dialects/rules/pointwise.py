@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.schema import parameters
 from shardc.dialects.aten.types import TensorType
-from shardc.dialects.rules.rule import Dim, Lower, Rule, rule_for
+from shardc.dialects.rules.rule import Dim, Local, Lower, Rule, rule_for
 
 Sets = tuple[tuple[int, ...], ...]
 """Linear sets: numbers of tensor operands."""
@@ -54,6 +54,11 @@ class Factors:
         return Rule(tuple(operands), tuple(results), self.sizes, self.reduce, frozenset(self.replicate), sets, lower)
 
 
+def results_of(call: OpCall | Local) -> tuple[TensorType, ...]:
+    """The types of a call's results, those that it was asked not to make left out."""
+    return tuple(r for r in call.results if r is not None)
+
+
 def floating(type_: TensorType) -> bool:
     return type_.dtype.is_floating_point or type_.dtype.is_complex
 
@@ -63,7 +68,7 @@ def linear_sets(call: OpCall, sets: Iterable[tuple[int, ...]]) -> list[tuple[int
 
     None where a number stands for a tensor, as then operands are not where ``sets`` says.
     """
-    if not all(floating(r) for r in call.results if r is not None) or _number_for_tensor(call):
+    if not all(map(floating, results_of(call))) or _number_for_tensor(call):
         return []
     return [s for s in sets if all(floating(call.tensors[i]) for i in s)]
 
@@ -82,10 +87,10 @@ def broadcast(dims: tuple[Dim, ...], whole: tuple[int, ...], shape: tuple[int, .
 def pointwise(call: OpCall, sets: Iterable[tuple[int, ...]] = (), lower: Lower | None = None) -> Rule:
     """Operands broadcast to the results. Empty buffers (of ``log_sigmoid_forward`` off the CPU) have no factor."""
     factors = Factors()
-    shape = call.results[0].shape
+    shape = results_of(call)[0].shape
     dims = factors.shape(shape)
     operands = (broadcast(dims, shape, t.shape) for t in call.tensors)
-    results = (broadcast(dims, shape, r.shape) for r in call.results)
+    results = (broadcast(dims, shape, r.shape) for r in results_of(call))
     return factors.rule(operands, results, linear_sets(call, sets), lower)
 
 
@@ -97,8 +102,8 @@ def aligned(
     A tensor of another rank (the empty ones that ``cat`` allows) stays whole.
     """
     factors = Factors()
-    rank = len(call.results[0].shape)
-    shapes = [t.shape for t in (*call.tensors, *call.results)]
+    rank = len(results_of(call)[0].shape)
+    shapes = [t.shape for t in (*call.tensors, *results_of(call))]
     agreed = {d for d in range(rank) if len({s[d] for s in shapes if len(s) == rank}) == 1} - {d % rank for d in whole}
     common: dict[int, Dim] = {}
 
@@ -113,7 +118,7 @@ def aligned(
         return tuple(dim(d, size) for d, size in enumerate(shape))
 
     operands = [dims(t.shape) for t in call.tensors]
-    return factors.rule(operands, [dims(r.shape) for r in call.results], linear_sets(call, sets), lower)
+    return factors.rule(operands, [dims(r.shape) for r in results_of(call)], linear_sets(call, sets), lower)
 
 
 def _register(sets: Sets, names: str) -> None:
@@ -198,7 +203,7 @@ _FOREACH: dict[Sets, str] = {
 def foreach(call: OpCall, sets: Sets) -> Rule:
     """Each place in the lists has its own factors; results do not depend on the others'. A lone tensor is a scalar."""
     factors = Factors()
-    dims = [factors.shape(r.shape) for r in call.results]
+    dims = [factors.shape(r.shape) for r in results_of(call)]
     operands: list[tuple[Dim, ...]] = []
     members: list[range] = []
     for arg in call.args:
@@ -206,7 +211,7 @@ def foreach(call: OpCall, sets: Sets) -> Rule:
             operands.append(tuple(factors.whole(size) for size in arg.shape))
         elif isinstance(arg, tuple) and arg and isinstance(arg[0], TensorType):
             members.append(range(len(operands), len(operands) + len(arg)))
-            operands += (broadcast(d, r.shape, t.shape) for d, r, t in zip(dims, call.results, arg, strict=True))
+            operands += (broadcast(d, r.shape, t.shape) for d, r, t in zip(dims, results_of(call), arg, strict=True))
     linear = [tuple(i for arg in s for i in members[arg]) for s in sets]
     return factors.rule(operands, dims, linear_sets(call, linear))
 

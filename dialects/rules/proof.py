@@ -66,7 +66,7 @@ class EagerLocal:
 
     spec: OpCall
     args: tuple[Any, ...]
-    results: tuple[TensorType, ...]
+    results: tuple[TensorType | None, ...]
     sizes: Mapping[str, int]
     cut: Mapping[str, int]
     coordinate: Coordinate
@@ -301,7 +301,7 @@ class _Trial:
         if not all(t is None or t.dtype.is_floating_point or t.dtype.is_complex for t in everything):
             raise self.fail(f"the linear set {names} has integer operands or results, where sums are not exact")
         splits = {i: _terms(tensors[i], seed=i) for i in operands}
-        total: list[Tensor | None] = [None] * len(self.whole)
+        total: list[Any] = [None] * len(self.whole)
         for term in range(3):
             parts = [splits[i][term] if i in splits else t for i, t in enumerate(tensors)]
             made = self.run({}, fill(self.call.args, parts))

@@ -10,7 +10,7 @@ from typing import Any
 
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.schema import parameters
-from shardc.dialects.rules.pointwise import Factors, linear_sets
+from shardc.dialects.rules.pointwise import Factors, linear_sets, results_of
 from shardc.dialects.rules.rule import Local, Rule, rule_for
 
 
@@ -30,7 +30,7 @@ def reduce_dims(call: OpCall, kind: str | None, sets: Iterable[tuple[int, ...]] 
             factors.reduce.update({f: kind for f in dims[d]})
     kept = tuple(dim for d, dim in enumerate(dims) if d not in reduced)
     full = tuple(() if d in reduced else dim for d, dim in enumerate(dims))
-    results = (full if len(r.shape) == len(full) else kept for r in call.results)
+    results = (full if len(r.shape) == len(full) else kept for r in results_of(call))
     return factors.rule((dims,), results, linear_sets(call, sets))
 
 
@@ -98,7 +98,7 @@ def foreach_norm(call: OpCall) -> Rule:
         factors.replicate.update(factors.sizes)
     else:
         factors.reduce.update({f: kind for f in factors.sizes})
-    return factors.rule(operands, [()] * len(call.results))
+    return factors.rule(operands, [()] * len(results_of(call)))
 
 
 @rule_for(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import import_module
 from math import prod
 from typing import Any, Protocol
@@ -192,6 +192,7 @@ def rule_for(*targets: str) -> Callable[[RuleFunction], RuleFunction]:
     return register
 
 
+@cache
 def load_rules() -> Mapping[str, RuleFunction]:
     """Every registered rule by target."""
     for family in FAMILIES:

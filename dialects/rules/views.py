@@ -12,7 +12,7 @@ from math import gcd
 from typing import Any
 
 from shardc.dialects.aten.call import OpCall
-from shardc.dialects.rules.pointwise import Factors, aligned, linear_sets, pointwise
+from shardc.dialects.rules.pointwise import Factors, aligned, linear_sets, pointwise, results_of
 from shardc.dialects.rules.rule import Dim, Local, Lower, Rule, rule_for
 
 Dims = tuple[Dim, ...]
@@ -82,13 +82,13 @@ _RESHAPES = ("aten.view", "aten._unsafe_view", "aten.reshape")
 @rule_for(*_RESHAPES, "aten._reshape_alias", "aten.flatten.using_ints", "aten.unflatten.int")
 def reshape(call: OpCall) -> Rule:
     factors = Factors()
-    source, target = reshape_dims(factors, call["self"].shape, call.results[0].shape)
+    source, target = reshape_dims(factors, call["self"].shape, results_of(call)[0].shape)
     return factors.rule((source,), (target,), linear_sets(call, ((0,),)), _reshape_local)
 
 
 def _reshape_local(local: Local) -> Sequence[Any]:
     target = local.spec.target if local.spec.target in _RESHAPES else "aten.reshape"
-    return [local.emit(target, local.args[0], local.results[0].shape)]
+    return [local.emit(target, local.args[0], results_of(local)[0].shape)]
 
 
 @rule_for("aten.expand")
@@ -97,7 +97,7 @@ def expand(call: OpCall) -> Rule:
 
 
 def _expand_local(local: Local) -> Sequence[Any]:
-    return [local.emit("aten.expand", local.args[0], local.results[0].shape, *local.args[2:])]
+    return [local.emit("aten.expand", local.args[0], results_of(local)[0].shape, *local.args[2:])]
 
 
 @rule_for("aten.repeat")
@@ -189,7 +189,7 @@ def slice_(call: OpCall) -> Rule:
 
 def _sizes_local(local: Local) -> Sequence[Any]:
     """The same call with the local sizes of its result, which the second argument names."""
-    return [local.emit(local.spec.target, local.args[0], local.results[0].shape, *local.args[2:])]
+    return [local.emit(local.spec.target, local.args[0], results_of(local)[0].shape, *local.args[2:])]
 
 
 @rule_for("aten.slice_backward")
@@ -233,7 +233,7 @@ def _along(call: OpCall, large: tuple[int, ...], sets: Sequence[tuple[int, ...]]
     full = tuple(factors.whole(n) if d == dim else factors.new(n) for d, n in enumerate(large))
     part = (*full[:dim], *full[dim + 1 :])
     operands = [full if len(t.shape) == len(large) else part for t in call.tensors]
-    results = [full if len(r.shape) == len(large) else part for r in call.results]
+    results = [full if len(r.shape) == len(large) else part for r in results_of(call)]
     return factors.rule(operands, results, linear_sets(call, sets), lower)
 
 
@@ -245,7 +245,7 @@ def select(call: OpCall) -> Rule:
 
 @rule_for("aten.select_backward")
 def select_backward(call: OpCall) -> Rule:
-    return _along(call, call.results[0].shape, ((0,),), _sizes_local)
+    return _along(call, results_of(call)[0].shape, ((0,),), _sizes_local)
 
 
 @rule_for("aten.select_scatter")
@@ -255,14 +255,14 @@ def select_scatter(call: OpCall) -> Rule:
 
 @rule_for("aten.stack")
 def stack(call: OpCall) -> Rule:
-    return _along(call, call.results[0].shape, (tuple(range(len(call.tensors))),))
+    return _along(call, results_of(call)[0].shape, (tuple(range(len(call.tensors))),))
 
 
 @rule_for("aten.diagonal", "aten.diagonal_backward", "aten.diag_embed")
 def diagonal(call: OpCall) -> Rule:
     """The two dims of the diagonal stay whole, and so does the one that is made of them."""
     inverse = call.target != "aten.diagonal"
-    large, small = (call.results[0], call.tensors[0]) if inverse else (call.tensors[0], call.results[0])
+    large, small = (results_of(call)[0], call.tensors[0]) if inverse else (call.tensors[0], results_of(call)[0])
     gone = {call["dim1"] % len(large.shape), call["dim2"] % len(large.shape)}
     factors = Factors()
     full = tuple(factors.whole(n) if d in gone else factors.new(n) for d, n in enumerate(large.shape))
@@ -277,7 +277,7 @@ def unfold(call: OpCall) -> Rule:
     """Windows along a dim, which stays whole: ([a,b])->([a,c,d]) replicate={b,c,d}."""
     factors = Factors()
     backward = call.target == "aten.unfold_backward"
-    large, small = (call.results[0], call.tensors[0]) if backward else (call.tensors[0], call.results[0])
+    large, small = (results_of(call)[0], call.tensors[0]) if backward else (call.tensors[0], results_of(call)[0])
     dim = call["dim" if backward else "dimension"] % len(large.shape)
     full = tuple(factors.whole(n) if d == dim else factors.new(n) for d, n in enumerate(large.shape))
     windows = (*full[:dim], factors.whole(small.shape[dim]), *full[dim + 1 :], factors.whole(small.shape[-1]))
@@ -290,7 +290,7 @@ def complex_view(call: OpCall) -> Rule:
     """The last dim of the real side holds real and imaginary parts."""
     factors = Factors()
     real = call.target == "aten.view_as_real"
-    dims = factors.shape((call["self"] if real else call.results[0]).shape)
+    dims = factors.shape((call["self"] if real else results_of(call)[0]).shape)
     parts = (*dims, factors.whole(2))
     operand, result = (dims, parts) if real else (parts, dims)
     return factors.rule((operand,), (result,), linear_sets(call, ((0,),)))

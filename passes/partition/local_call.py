@@ -88,13 +88,15 @@ def infer_types(target: str, args: tuple[Any, ...]) -> tuple[TensorType | None, 
     def meta(leaf: Any) -> Any:
         if isinstance(leaf, TensorType):
             return torch.empty(leaf.shape, dtype=leaf.dtype, device="meta")
-        if isinstance(leaf, IntValue):
-            return 0
-        return torch.device("meta") if leaf is DEVICE else leaf
+        return 0 if isinstance(leaf, IntValue) else leaf
 
-    filled = replace_leaves(args, meta)
-    positional = [a for a, (_, _, keyword) in zip(filled, parameters(target), strict=True) if not keyword]
-    named = {name: a for a, (name, _, keyword) in zip(filled, parameters(target), strict=True) if keyword}
+    schema = parameters(target)
+    filled = [
+        torch.device("meta") if "Device" in kind else arg
+        for arg, (_, kind, _) in zip(replace_leaves(args, meta), schema, strict=True)
+    ]
+    positional = [a for a, (_, _, keyword) in zip(filled, schema, strict=True) if not keyword]
+    named = {name: a for a, (name, _, keyword) in zip(filled, schema, strict=True) if keyword}
     made = overload(target)(*positional, **named)
     tensors = made if isinstance(made, tuple | list) else (made,)
     return tuple(None if t is None else TensorType(tuple(t.shape), t.dtype) for t in tensors)

@@ -202,6 +202,8 @@ def _check(node: Node) -> None:
         raise UnsupportedOp(op=str(target), reason="it is not an ATen or custom op", where=where_of(node))
     if _is_random(target):
         raise UnsupportedRandomOp(op=target._schema.name, detail="", where=where_of(node))
+    if "as_strided" in target._schema.name:
+        raise UnsupportedOp(op=str(target), reason="it addresses memory, not elements", where=where_of(node))
     if target._schema.is_mutable:
         raise UnsupportedOp(op=str(target), reason="it writes to its arguments", where=where_of(node))
 

@@ -81,9 +81,9 @@ def _lift_constants(trace: Trace, arguments: dict[Node, TensorSpec]) -> dict[str
     for node in [n for n in graph.nodes if n.op == "get_attr"]:
         value = getattr(module, str(node.target))
         _check_constant(node, value, trace)
-        if value.dim() == 0:
+        if value.numel() == 1:
             node.op, node.target = "call_function", torch.ops.aten.full.default
-            node.args, node.kwargs = ([], value.item()), {"dtype": value.dtype}
+            node.args, node.kwargs = (list(value.shape), value.item()), {"dtype": value.dtype}
             continue
         if id(value) not in lifted:
             name = f"constant{len(constants)}"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch._subclasses.fake_tensor import (
     UnsupportedFakeTensorException,
 )
 from torch._subclasses.functional_tensor import FunctionalTensorMode, dispatch_functionalize
+from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.utils import _pytree as pytree
 
@@ -82,7 +84,7 @@ class StepTracer:
 
     def trace(self) -> Trace:
         """Runs the step on fake CPU tensors. Raises TraceFailed, DataDependent or another ShardcError."""
-        with FakeTensorMode(allow_non_fake_inputs=True), compiling(), unchanged(self._model):
+        with _quick(), FakeTensorMode(allow_non_fake_inputs=True), compiling(), unchanged(self._model):
             arguments, tensors = self._arguments()
             traced = make_fx(lambda flat: self._record(flat), decomposition_table(), tracing_mode="real")
             try:
@@ -186,6 +188,22 @@ class _Borrowed(torch.nn.Module):
 
     def forward(self) -> Any:
         return self.run(self.model)
+
+
+@contextmanager
+def _quick() -> Iterator[None]:
+    """No garbage collection while everything that is made stays alive, and no code for a graph that still changes.
+
+    Together a fifth of the time of a trace.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        with _use_lazy_graph_module(True):
+            yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def _blank(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:

@@ -17,6 +17,10 @@ from torch import Tensor
 from .groups import Group, Groups
 from .mesh import Axes, Mesh
 
+# torch 2.13 gave these two new names and warns at every call of the old ones.
+_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
 REDUCE = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
 
 
@@ -79,7 +83,7 @@ class Rank:
             return Done(x)
         block = _plain(x).contiguous()
         out = block.new_empty((group.size, *block.shape))
-        work = dist.all_gather_into_tensor(out.flatten(0, 1) if x.dim() else out, block, group.handle, async_op=True)
+        work = _gather(out.flatten(0, 1) if x.dim() else out, block, group.handle, async_op=True)
         return Pending(work, block, out, lambda parts: _retype(_join(group.ordered(parts), dim), x))
 
     def reduce_scatter(self, x: Tensor, *, dim: int, axes: Axes, reduction: str = "sum") -> Done | Pending:
@@ -90,7 +94,7 @@ class Rank:
         blocks = group.sorted(_split(_plain(x), dim, group.size)).contiguous()
         out = blocks.new_empty(blocks.shape[1:])
         flat = blocks.flatten(0, 1) if out.dim() else blocks
-        work = dist.reduce_scatter_tensor(out, flat, _op(reduction, x), group.handle, async_op=True)
+        work = _reduce_scatter(out, flat, _op(reduction, x), group.handle, async_op=True)
         return Pending(work, blocks, out, _typed(x))
 
     def all_to_all(self, x: Tensor, *, split_dim: int, concat_dim: int, axes: Axes) -> Done | Pending:

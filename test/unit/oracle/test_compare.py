@@ -122,6 +122,16 @@ def test_replicas_that_drift_apart_are_caught_though_the_first_is_right(parse, t
     assert [(row.role, row.name) for row in found.failures] == [("param", "b1 (between ranks)")]
 
 
+def test_a_gradient_named_inside_the_loop_is_the_sum_of_its_iterations(parse, two_layer):
+    text = change(two_layer.LEVEL_3, ', dist.name = "grad:w2", dist.shardings = [#w2]', "")
+    terms = '#dist.sharding<@mesh, [["tensor"], []], [["sum", "data", "micro"]]>'
+    inside = f'%act_t, %g_out {{dist.name = "grad:w2", dist.shardings = [{terms}]}} :'
+    named = parse(change(text, "%act_t, %g_out :", inside))
+    found = compare_step(parse(two_layer.LEVEL_1), named, two_layer.inputs())
+    assert found.passed and not found.unobserved, found.render()
+    assert ("grad", "w2") in {(row.role, row.name) for row in found.rows}
+
+
 def test_a_lost_name_is_told(parse, two_layer):
     lost = change(two_layer.LEVEL_3, ', dist.name = "grad:w1", dist.shardings = [#w1]', "")
     found = compare_step(parse(two_layer.LEVEL_1), parse(lost), two_layer.inputs())

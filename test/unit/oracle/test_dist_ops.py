@@ -1,4 +1,4 @@
-"""The ``dist`` ops under the interpreter: collectives, time loops, flat programs, manual regions."""
+"""The ``dist`` ops under the interpreter: collectives, time loops, manual regions."""
 
 from __future__ import annotations
 
@@ -90,44 +90,18 @@ LOOP = """
   %stack = torch.prim.TupleUnpack %rows : !torch.tuple<vtensor<[4,4],f32>> -> !torch.vtensor<[4,4],f32>
   %r = torch.aten.add.Tensor %stack, %total, %one : !torch.vtensor<[4,4],f32>, !torch.vtensor<[],f32>, !torch.int -> !torch.vtensor<[4,4],f32>
 """
-# The same in flat form: one list, with an edge where a value leaves the loop.
-FLAT = """
-  %one = torch.constant.int 1
-  %none = torch.constant.none
-  %start = torch.aten.sum %x, %none : !torch.vtensor<[4,4],f32>, !torch.none -> !torch.vtensor<[],f32>
-  %row = "dist.slice"(%x) {dim = 0, axes = ["t"]} : (!torch.vtensor<[4,4],f32>) -> !torch.vtensor<[1,4],f32>
-  %at = "dist.offset"() {axes = ["t"], extent = 10, scale = 1, base = 0} : () -> !torch.int
-  %term = torch.aten.sum %row, %none {dist.name = "term"} : !torch.vtensor<[1,4],f32>, !torch.none -> !torch.vtensor<[],f32>
-  %sum = "dist.loop_reduce"(%term) {axes = ["t"], reduction = "sum"} : (!torch.vtensor<[],f32>) -> !torch.vtensor<[],f32>
-  %total = torch.aten.add.Tensor %start, %sum, %one : !torch.vtensor<[],f32>, !torch.vtensor<[],f32>, !torch.int -> !torch.vtensor<[],f32>
-  %moved = torch.aten.add.Scalar %row, %at, %one : !torch.vtensor<[1,4],f32>, !torch.int, !torch.int -> !torch.vtensor<[1,4],f32>
-  %stack = "dist.loop_stack"(%moved) {axes = ["t"], dim = 0} : (!torch.vtensor<[1,4],f32>) -> !torch.vtensor<[4,4],f32>
-  %r = torch.aten.add.Tensor %stack, %total, %one : !torch.vtensor<[4,4],f32>, !torch.vtensor<[],f32>, !torch.int -> !torch.vtensor<[4,4],f32>
-"""
 
-
-@pytest.mark.parametrize("body", [LOOP, FLAT], ids=["loop", "flat"])
-def test_a_time_loop_carries_and_stacks(parse, body):
-    [out] = run(parse(step(body, T44)), [BLOCKS])
+def test_a_time_loop_carries_and_stacks(parse):
+    [out] = run(parse(step(LOOP, T44)), [BLOCKS])
     for rank, x in enumerate(BLOCKS):
         assert torch.equal(out[rank], x + 10 * torch.arange(4.0)[:, None] + 2 * x.sum()), f"rank {rank}"
 
 
-def test_a_flat_program_shows_every_iteration(parse):
+def test_each_iteration_is_observed(parse):
     seen = []
-    run(parse(step(FLAT, T44)), [BLOCKS], observe=lambda name, values, op: seen.append((name, values)))
-    [(name, values)] = seen
-    assert name == "term" and len(values) == 16
-    assert [v.item() for v in values[4:8]] == BLOCKS[1].sum(1).tolist()
-
-
-def test_a_result_that_never_left_its_loop_is_refused(parse):
-    inside = FLAT.replace('"dist.loop_stack"(%moved) {axes = ["t"], dim = 0}', '"dist.slice"(%moved) {axes = [], dim = 0}')
-    inside = inside.replace(f"({rows(1)}) -> {T44}", f"({rows(1)}) -> {rows(1)}")
-    inside = inside.replace(f"%stack, %total, %one : {T44}", f"%stack, %total, %one : {rows(1)}")
-    inside = inside.replace(f"!torch.vtensor<[],f32>, !torch.int -> {T44}", f"!torch.vtensor<[],f32>, !torch.int -> {rows(1)}")
-    with pytest.raises(ExecutionFailed, match="result 0 differs between the iterations"):
-        run(parse(step(inside, rows(1))), [BLOCKS])
+    body = LOOP.replace("%term = torch.aten.sum %row, %bnone", '%term = torch.aten.sum %row, %bnone {dist.name = "term"}')
+    run(parse(step(body, T44)), [BLOCKS], observe=lambda name, values, op: seen.append([v.item() for v in values]))
+    assert seen == [[x[i].sum().item() for x in BLOCKS] for i in range(4)]
 
 
 def test_nested_loops_over_parts_of_one_time_axis(parse):
@@ -177,7 +151,6 @@ def test_a_manual_region_on_global_values(parse):
 
 
 def test_a_time_slice_outside_a_loop_is_refused(parse):
-    # The verifier lets it stand in a flat program, which this is not: it has no loop edge.
     text = step(f'%r = "dist.slice"(%x) {{axes = ["t"], dim = 0}} : ({T44}) -> {rows(1)}', rows(1))
     with pytest.raises(ExecutionFailed, match=r"dist.slice could not be executed: time axis 't' is read outside"):
         run(parse(text), [BLOCKS])

@@ -246,12 +246,12 @@ def test_an_unknown_operator_is_named_with_its_line(parse):
 
 def test_a_wrong_shape_is_told(parse):
     body = "%r = torch.aten.t %x : !torch.vtensor<[3,4],f32> -> !torch.vtensor<[3,4],f32>"
-    fails(parse, body, r"aten.t could not.*made a !torch.vtensor<\[4,3\],f32> where the program has a .*\[3,4\]")
+    fails(parse, body, r"aten.t could not.*a !torch.vtensor<\[4,3\],f32> came where the program has a .*\[3,4\]")
 
 
 def test_a_wrong_dtype_is_told(parse):
     body = "%r = torch.aten.argsort %x, %i, %b : !torch.vtensor<[3,4],f32>, !torch.int, !torch.bool -> !torch.vtensor<[3,4],f32>"
-    fails(parse, "%i = torch.constant.int 0\n%b = torch.constant.bool false\n" + body, r"vtensor<\[3,4\],si64> where")
+    fails(parse, "%i = torch.constant.int 0\n%b = torch.constant.bool false\n" + body, r"vtensor<\[3,4\],si64> came where")
 
 
 def test_an_op_that_writes_is_refused(parse):
@@ -270,7 +270,7 @@ def test_bad_arguments_are_named(parse):
         run(module, [])
     with pytest.raises(BadArguments, match="input 'ids' of @step: tensors for 3 ranks, not for 1 or all 2"):
         run(module, [[X, X, X]])
-    with pytest.raises(BadArguments, match=r"input 'ids' of @step: on rank 1 .*\[4,3\],f32> where"):
+    with pytest.raises(BadArguments, match=r"input 'ids' of @step: on rank 1 .*\[4,3\],f32> came where"):
         run(module, [[X, X.t()]])
     with pytest.raises(BadArguments, match="f64"):
         run(module, [[X.double()]])

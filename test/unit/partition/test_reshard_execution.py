@@ -44,9 +44,7 @@ def blocks_of(whole: torch.Tensor, sharding: Sharding, mesh: Mesh, seed: int = 0
     return [cut[mesh.index(rank, axes)][rank] for rank in range(mesh.world_size)]
 
 
-def _check_by_execution(
-    pairs: list[tuple[Sharding, Sharding]], shape: tuple[int, ...], mesh: Mesh
-) -> None:
+def _check_by_execution(pairs: list[tuple[Sharding, Sharding]], shape: tuple[int, ...], mesh: Mesh) -> None:
     whole = torch.arange(prod(shape)).reshape(shape)
     blocks = {source: blocks_of(whole, source, mesh) for source, _ in pairs}
     for source, target in pairs:
@@ -62,13 +60,12 @@ def _check_by_execution(
 @pytest.mark.parametrize(
     ("mesh", "axes", "rank", "count"),
     [
-        (SQUARE, (X, Y), 2, 22),
-        (SQUARE, (X, Y), 3, 32),
+        (SQUARE, (X, Y), 2, 18),
+        (SQUARE, (X, Y), 3, 28),
         (CUBE, (X, Y, Z), 2, 92),
-        (CUBE, (X, Y, Z), 3, 176),
         (OBLONG, (*HALVES, Y), 2, 92),
     ],
-    ids=["square-2", "square-3", "cube-2", "cube-3", "sub-axes-2"],
+    ids=["square-2", "square-3", "cube-2", "sub-axes-2"],
 )
 def test_every_pair_of_layouts(mesh: Mesh, axes: tuple[Axis, ...], rank: int, count: int) -> None:
     """All ``count * count`` pairs, partial sums on both sides included."""
@@ -77,12 +74,22 @@ def test_every_pair_of_layouts(mesh: Mesh, axes: tuple[Axis, ...], rank: int, co
     _check_by_execution([(a, b) for a in layouts for b in layouts], (8,) * rank, mesh)
 
 
+def test_every_pair_of_layouts_of_rank_3_on_a_cube() -> None:
+    """All 176 sources, partial sums included, to all 106 whole targets; of the partial targets 2,000 pairs."""
+    layouts = all_layouts((X, Y, Z), 3)
+    whole = [s for s in layouts if not s.partial]
+    assert (len(layouts), len(whole)) == (176, 106)
+    partial = [(a, b) for a in layouts for b in layouts if b.partial]
+    pairs = [(a, b) for a in layouts for b in whole] + random.Random(0).sample(partial, 2000)
+    _check_by_execution(pairs, (8, 8, 8), CUBE)
+
+
 def test_sub_axes_of_both_axes_sampled() -> None:
-    """2,000 of the pairs of rank-3 layouts over the four halves of a 4 x 4 mesh."""
+    """500 of the pairs of rank-3 layouts over the four halves of a 4 x 4 mesh."""
     mesh = Mesh((MeshAxis("x", 4), MeshAxis("y", 4)))
     layouts = all_layouts((*HALVES, Axis("y", 1, 2), Axis("y", 2, 2)), 3)
     rng = random.Random(0)
-    pairs = [(rng.choice(layouts), rng.choice(layouts)) for _ in range(2000)]
+    pairs = [(rng.choice(layouts), rng.choice(layouts)) for _ in range(500)]
     _check_by_execution(pairs, (16, 16, 16), mesh)
 
 
@@ -95,6 +102,7 @@ def test_dims_with_little_room() -> None:
 def test_axes_that_cut_each_other() -> None:
     """Halves and thirds of an axis of 6 have no common refinement: gather, then slice."""
     mesh = Mesh((MeshAxis("x", 6),))
-    layouts = [Sharding(((Axis("x", pre, size),), ())) for pre, size in ((1, 2), (1, 3), (2, 3), (3, 2), (1, 6))]
+    parts = ((1, 2), (1, 3), (2, 3), (3, 2), (1, 6))
+    layouts = [Sharding(((Axis("x", pre, size),), ())) for pre, size in parts]
     layouts += [Sharding(((), ())).with_partial((("sum", Axis("x", 1, 2)),)), Sharding(((), (Axis("x", 1, 3),)))]
     _check_by_execution([(a, b) for a in layouts for b in layouts], (6, 6), mesh)

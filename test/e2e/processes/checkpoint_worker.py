@@ -1,0 +1,132 @@
+"""State on a mesh: initial values, DTensors, and checkpoints that move to other meshes.
+
+``checkpoint_worker.py save FOLDER`` on 4 ranks, then ``checkpoint_worker.py load FOLDER`` on 4 or 2.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+
+from shardc.runtime import checkpoint
+from shardc.runtime.connect import connect
+from shardc.runtime.errors import StateMismatch
+from shardc.runtime.layout import Leaf
+from shardc.runtime.mesh import Mesh
+from shardc.runtime.state import State
+
+DATA, TENSOR = ("data", 1, 2), ("tensor", 1, 2)
+MAJOR, MINOR = ("x", 1, 2), ("x", 2, 2)
+SHAPES = {"weight": (8, 6), "bias": (12,), "weight/exp_avg": (8, 6), "weight/step": (), "mean": (4, 4, 4)}
+ROLES = {"weight/exp_avg": "opt_state", "weight/step": "opt_state", "mean": "buffer"}
+
+LAYOUTS = {
+    Mesh((("data", 2), ("tensor", 2))): {
+        "weight": ((DATA,), (TENSOR,)),
+        "bias": ((TENSOR, DATA),),  # not in the mesh's order
+        "weight/exp_avg": ((DATA, TENSOR), ()),
+        "weight/step": (),
+        "mean": ((), (TENSOR,), ()),
+    },
+    Mesh((("x", 4),)): {
+        "weight": ((("x", 1, 4),), ()),
+        "bias": ((MINOR,),),  # a sub-axis
+        "weight/exp_avg": ((MINOR, MAJOR), ()),
+        "weight/step": (),
+        "mean": ((MAJOR,), (), (MINOR,)),
+    },
+    Mesh((("data", 2),)): {
+        "weight": ((), (DATA,)),
+        "bias": ((DATA,),),
+        "weight/exp_avg": ((DATA,), ()),
+        "weight/step": (),
+        "mean": ((), (), ()),
+    },
+}
+
+
+def whole(name: str) -> torch.Tensor:
+    """The value that the checkpoint holds."""
+    generator = torch.Generator().manual_seed(len(name))
+    return torch.rand(SHAPES[name], generator=generator, dtype=torch.float64)
+
+
+def leaves(mesh: Mesh) -> list[Leaf]:
+    layouts = LAYOUTS[mesh]
+    return [Leaf(n, ROLES.get(n, "param"), SHAPES[n], torch.float64, layouts[n], fill=0.0) for n in SHAPES]
+
+
+def new_state(mesh: Mesh, source: object = None) -> State:
+    state = State(leaves(mesh), mesh, connect(mesh, "cpu", 60))
+    state.initialise(source, None, {})
+    return state
+
+
+def check(state: State, what: str) -> None:
+    """Each DTensor is the whole value, and is the very tensor that the program works on."""
+    for name, value in state.dtensors().items():
+        assert isinstance(value, DTensor), name
+        assert value.shape == SHAPES[name], f"{what} {name}"
+        assert torch.equal(value.full_tensor(), whole(name)), f"{what}: {name} differs"
+        state.local[name].data = state.local[name] * 2
+        assert torch.equal(value.full_tensor(), whole(name) * 2), f"{what}: {name} does not follow its program"
+        state.local[name].data = state.local[name] / 2
+
+
+def check_initial(mesh: Mesh) -> None:
+    """From whole tensors, from DTensors, and from a function that makes one block."""
+    names = list(SHAPES)
+    first = new_state(mesh, {name: whole(name) for name in names})
+    check(first, "whole tensors")
+    check(new_state(mesh, first.dtensors()), "DTensors")
+    check(new_state(mesh, lambda name, shape, dtype, slices: whole(name)[slices]), "function")
+
+
+def save(folder: Path) -> None:
+    mesh = Mesh((("data", 2), ("tensor", 2)))
+    check_initial(mesh)
+    check_initial(Mesh((("x", 4),)))
+    state = new_state(mesh, {name: whole(name) for name in SHAPES})
+    checkpoint.save(folder, {**state.dtensors(), "steps": torch.tensor(7)})
+
+
+def load(folder: Path) -> None:
+    for mesh in LAYOUTS:
+        if mesh.world_size == dist.get_world_size():
+            state, steps = new_state(mesh), torch.tensor(0)
+            checkpoint.load(folder, {**state.dtensors(), "steps": steps})
+            assert int(steps) == 7
+            check(state, f"checkpoint on {mesh.describe()}")
+    refused(lambda: checkpoint.load(folder, {"other": torch.tensor(0)}), "no tensor 'other'")
+    refused(lambda: checkpoint.load(folder, {"bias": torch.zeros(3)}), "'bias' has shape [12]")
+    refused(lambda: checkpoint.load(folder / "none", {}), "no readable checkpoint")
+    refused(lambda: checkpoint.save(folder.parent, {}), "holds no checkpoint")
+
+
+def refused(action: object, text: str) -> None:
+    try:
+        action()  # type: ignore[operator]
+    except StateMismatch as error:
+        assert text in str(error), str(error)
+    else:
+        raise AssertionError(f"nothing raised for: {text}")
+
+
+if __name__ == "__main__":
+    code = 0
+    try:
+        dist.init_process_group("gloo")
+        (save if sys.argv[1] == "save" else load)(Path(sys.argv[2]))
+        dist.barrier()
+        if dist.get_rank() == 0:
+            print("state agrees", flush=True)
+    except Exception:
+        code = 1
+        print(f"rank {os.environ['RANK']}: {traceback.format_exc()[-1500:]}", file=sys.stderr, flush=True)
+    os._exit(code)
