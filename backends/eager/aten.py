@@ -16,7 +16,12 @@ WIDE = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float
 WIDE[torch.complex64] = torch.complex128
 
 # PyTorch's numbers for arguments that the torch dialect holds as integers (c10/core/MemoryFormat.h).
-_MEMORY_FORMATS = (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
+_MEMORY_FORMATS = (
+    torch.contiguous_format,
+    torch.preserve_format,
+    torch.channels_last,
+    torch.channels_last_3d,
+)
 
 # Values of the torch dialect have no strides, so a view must work on whatever layout its operand came in.
 _STAND_INS = {"aten.view": "aten.reshape", "aten._unsafe_view": "aten.reshape"}
@@ -26,8 +31,8 @@ _STAND_INS = {"aten.view": "aten.reshape", "aten._unsafe_view": "aten.reshape"}
 class AtenCall:
     """An operator with its constant arguments in place.
 
-    ``positional`` and ``keyword`` still hold types where tensors and runtime integers go, in the order of the call's
-    operands. ``results`` are the types that the results must have, None for one that is not made.
+    ``positional`` and ``keyword`` still hold types where tensors and runtime integers go, in the order of
+    the call's operands. ``results`` are the types that the results must have, None for one that is not made.
     """
 
     function: Any
@@ -72,7 +77,7 @@ def executed_type(type_: TensorType, widen: bool) -> TensorType:
 
 
 def check_types(tensors: Sequence[torch.Tensor | None], types: Sequence[TensorType | None]) -> None:
-    """ValueError if the tensors are not what the types say. Where there is no type, no tensor is looked for."""
+    """ValueError if the tensors are not what the types say; where there is no type, any will do."""
     if len(tensors) != len(types):
         raise ValueError(f"{len(tensors)} results came where the program has {len(types)}")
     for tensor, type_ in zip(tensors, types, strict=True):

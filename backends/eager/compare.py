@@ -37,13 +37,15 @@ def compare_step(
 ) -> Comparison:
     """Run both programs for ``steps`` steps and compare loss, observed gradients, and updated state.
 
-    ``inputs`` gives a global tensor for the (role, name) of each argument; the seed goes up by one each step, as it
-    does at run time. ``rank_module`` is of level 3 (or 2, whose values are global).
+    ``inputs`` gives a global tensor for the (role, name) of each argument; the seed goes up by one each
+    step, as it does at run time. ``rank_module`` is of level 3 (or 2, whose values are global).
 
-    With ``widen`` both run in f64, and each program goes on from its own state. In their own precision, both go on
-    from the global program's state, so that rounding errors do not add up and each step is judged by itself.
+    With ``widen`` both run in f64, and each program goes on from its own state. In their own precision, both
+    go on from the global program's state, so that rounding errors do not add up and each step is judged by
+    itself.
 
-    Raises MissingInput, ProgramsDiffer if the two do not have the same arguments and results, and ExecutionFailed.
+    Raises MissingInput, ProgramsDiffer if the two do not have the same arguments and results, and
+    ExecutionFailed.
     """
     whole, ranked = _Program(global_module), _Program(rank_module)
     _check_same(whole, ranked)
@@ -51,7 +53,9 @@ def compare_step(
         tolerance = in_f64() if widen else own_precision(coarsest_dtype(whole.step))
     outcome = Comparison()
     values: dict[Key, torch.Tensor] = {port.key: _input(port, inputs) for port in whole.arguments}
-    rate = max((float(t.abs().max()) for (role, name), t in values.items() if _is_rate(role, name)), default=0.0)
+    rate = max(
+        (float(t.abs().max()) for (role, name), t in values.items() if _is_rate(role, name)), default=0.0
+    )
     blocks = ranked.cut(values)
     for step in range(steps):
         expected, found = whole.run(whole.cut(values), widen), ranked.run(blocks, widen)
@@ -69,7 +73,7 @@ def compare_step(
 
 @dataclass
 class _Value:
-    """A result or observed value of one run: a block for each rank. ``sharding`` is None where values are global."""
+    """A result or observed value: a block for each rank. ``sharding`` is None where values are global."""
 
     blocks: list[torch.Tensor]
     sharding: Sharding | None
@@ -133,7 +137,11 @@ class _Program:
 
 
 def _rows(
-    step: int, wanted: Mapping[Key, torch.Tensor], found: Mapping[Key, _Value], tolerance: Tolerance, moved: float
+    step: int,
+    wanted: Mapping[Key, torch.Tensor],
+    found: Mapping[Key, _Value],
+    tolerance: Tolerance,
+    moved: float,
 ) -> list[Row]:
     """One row for each value, and one more for a value whose replicas differ."""
     sizes = {key: measure.magnitude(tensor) for key, tensor in wanted.items()}
@@ -176,7 +184,7 @@ def _input(port: Port, inputs: Mapping[Key, torch.Tensor]) -> torch.Tensor:
 
 
 def _check_same(whole: _Program, ranked: _Program) -> None:
-    """ProgramsDiffer unless both have the same arguments and results, and state leaves a step as it came in."""
+    """ProgramsDiffer unless both have the same arguments and results, and state leaves as it came in."""
     for kind in ("arguments", "results"):
         ours = {port.key: port for port in getattr(whole, kind)}
         theirs = {port.key: port for port in getattr(ranked, kind)}
@@ -185,11 +193,18 @@ def _check_same(whole: _Program, ranked: _Program) -> None:
             raise ProgramsDiffer(problem=f"the {lacking} program has no {role} {name!r} among its {kind}")
         for key, port in ours.items():
             if port.global_type != theirs[key].global_type:
-                problem = f"{port} is a {port.global_type} in the one and a {theirs[key].global_type} in the other"
+                problem = (
+                    f"{port} is a {port.global_type} in the one and a {theirs[key].global_type} in the other"
+                )
                 raise ProgramsDiffer(problem=problem)
     held = {port.key: port for port in ranked.arguments}
     for port in ranked.results:
         before = held.get(port.key)
-        if before and before.sharding and port.sharding and before.sharding.normal() != port.sharding.normal():
+        if (
+            before
+            and before.sharding
+            and port.sharding
+            and before.sharding.normal() != port.sharding.normal()
+        ):
             problem = f"{port} comes in as {before.sharding} and goes out as {port.sharding}"
             raise ProgramsDiffer(problem=problem)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Row:
-    """One tensor at one step: ``error`` as :mod:`~shardc.backends.eager.tolerance` defines it, and its ``bound``."""
+    """One tensor at one step: its ``error``, as the module ``tolerance`` defines it, and its ``bound``."""
 
     step: int
     role: str
@@ -31,8 +31,8 @@ class Row:
 class Comparison:
     """What came of comparing a rank program with the global one.
 
-    ``unobserved`` are the names (``grad:w``) that the global program has and the rank program has lost: they could
-    not be compared, though what was made of them was.
+    ``unobserved`` are the names (``grad:w``) that the global program has and the rank program has lost: they
+    could not be compared, though what was made of them was.
     """
 
     rows: list[Row] = field(default_factory=list)

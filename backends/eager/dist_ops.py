@@ -58,7 +58,9 @@ def _slice(ranks: Ranks, op: ir.Operation, operands: list[Values]) -> Values:
     def block(rank: int) -> torch.Tensor:
         size, rest = divmod(values[rank].shape[dim], ways)
         if rest:
-            raise ValueError(f"dim {dim} of size {values[rank].shape[dim]} does not divide into {ways} blocks")
+            raise ValueError(
+                f"dim {dim} of size {values[rank].shape[dim]} does not divide into {ways} blocks"
+            )
         return values[rank].narrow(dim, ranks.index(rank, axes) * size, size)
 
     return once_per(_places(ranks, axes, values), block)

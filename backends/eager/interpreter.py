@@ -1,7 +1,7 @@
 """The oracle's machine: runs a step op by op with ATen on the CPU, all ranks in one process and in lock-step.
 
-It is written to be obviously right, not fast: a value is the list of its tensors, one for each rank; a collective
-is arithmetic on that list. Levels 1 and 2 hold global values and run on lists of one.
+It is written to be obviously right, not fast: a value is the list of its tensors, one for each rank; a
+collective is arithmetic on that list. Levels 1 and 2 hold global values and run on lists of one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
 from shardc.dialects.dist.tuples import element_types
 
 Observe = Callable[[str, list[torch.Tensor], ir.Operation], None]
-"""Told of each op with a ``dist.name``: the name without its ``#index``, the value's tensors by rank, the op."""
+"""Told of each op with a ``dist.name``: the name without ``#index``, the value's tensors by rank, the op."""
 
 Environment = dict[ir.Value, Values]
 
@@ -53,10 +53,10 @@ def run(
 ) -> list[list[torch.Tensor]]:
     """Execute ``@step`` of a module of level 1, 2 or 3; gives for each result its tensors by rank.
 
-    ``arguments`` has for each argument one tensor at levels 1 and 2 and world_size tensors at level 3; none is
-    changed, and no result shares memory with one. ``widen`` runs the program in f64: floating arguments, dtype
-    arguments and constants alike, so that programs that are equal in exact arithmetic agree to about 1e-12.
-    ``observe`` is told of an op in a loop once for each iteration.
+    ``arguments`` has for each argument one tensor at levels 1 and 2 and world_size tensors at level 3; none
+    is changed, and no result shares memory with one. ``widen`` runs the program in f64: floating arguments,
+    dtype arguments and constants alike, so that programs that are equal in exact arithmetic agree to about
+    1e-12. ``observe`` is told of an op in a loop once for each iteration.
 
     Raises NoStep, BadArguments, and ExecutionFailed for an op that fails or does not make what its type says.
     """
@@ -117,7 +117,9 @@ class _Machine:
         if call is None:
             call = self._calls[instruction.op] = prepare(spec, self._widen)
         operands = [values[v] for v in instruction.operands]
-        keys = [tuple(v[r] if type(v[r]) is int else id(v[r]) for v in operands) for r in range(self._ranks.count)]
+        keys = [
+            tuple(v[r] if type(v[r]) is int else id(v[r]) for v in operands) for r in range(self._ranks.count)
+        ]
         made = once_per(keys, lambda rank: call([v[rank] for v in operands]))
         return [list(by_rank) for by_rank in zip(*made, strict=True)]
 
@@ -151,17 +153,21 @@ class _Machine:
         return [group for group in (carried, list(map(_stacked, stacks, dims))) if group]
 
     def _run_manual(self, op: ir.Operation, operands: list[Values]) -> list[Values]:
-        """The body on every rank: global operands are cut up before it, and its results are joined after it."""
+        """The body on every rank: global operands are cut up before it, its results joined after it."""
         ranks, axes = self._ranks, self._ranks.axes(op)
-        cuts = [only(ranks.codec.read(s), axes) for s in op.attributes["in_shardings"]]
-        joins = [only(ranks.codec.read(s), axes) for s in op.attributes["out_shardings"]]
+        cuts = [_on_axes(ranks.codec.read(s), axes) for s in op.attributes["in_shardings"]]
+        joins = [_on_axes(ranks.codec.read(s), axes) for s in op.attributes["out_shardings"]]
         ins = operands[0] if operands else []
         blocks = [collectives.scatter(v[0], s, ranks.mesh) for v, s in zip(ins, cuts, strict=True)]
         self._ranks = replace(ranks, count=ranks.mesh.world_size)
         made, _ = self._run_body(op.regions[0].blocks[0], blocks)
         self._ranks = ranks
         types = [read_type(t) for t in element_types(op.results[0].type) or []] if len(op.results) else []
-        wholes = [collectives.gather(b, s, ranks.mesh, t.shape) for b, s, t in zip(made, joins, types, strict=True) if t]
+        wholes = [
+            collectives.gather(b, s, ranks.mesh, t.shape)
+            for b, s, t in zip(made, joins, types, strict=True)
+            if t
+        ]
         return [[[whole] * ranks.count for whole in wholes]][: len(op.results)]
 
     def _run_body(self, body: ir.Block, inputs: Sequence[Values]) -> tuple[list[Values], list[Values]]:
@@ -182,15 +188,19 @@ class _Machine:
 
 
 def observed_names(op: ir.Operation) -> list[tuple[str, int]]:
-    """The names in an op's ``dist.name`` and the results that bear them: ``"grad:w,grad:b#1"`` names results 0 and 1."""
-    entries = [entry.strip().partition("#") for entry in ir.StringAttr(op.attributes["dist.name"]).value.split(",")]
+    """The names in an op's ``dist.name`` and their results: ``"grad:w,grad:b#1"`` names results 0 and 1."""
+    entries = [
+        entry.strip().partition("#") for entry in ir.StringAttr(op.attributes["dist.name"]).value.split(",")
+    ]
     return [(name, int(index or 0)) for name, _, index in entries]
 
 
-def only(sharding: Sharding, axes: Axes) -> Sharding:
+def _on_axes(sharding: Sharding, axes: Axes) -> Sharding:
     """The part of a sharding that lies on ``axes``."""
     on = lambda axis: any(axis.overlaps(a) for a in axes)  # noqa: E731
-    return Sharding(tuple(tuple(filter(on, d)) for d in sharding.dims), tuple(t for t in sharding.partial if on(t[1])))
+    return Sharding(
+        tuple(tuple(filter(on, d)) for d in sharding.dims), tuple(t for t in sharding.partial if on(t[1]))
+    )
 
 
 def _groups(op: ir.Operation, segments: str, tuples: list[Values]) -> list[list[Values]]:
@@ -213,10 +223,14 @@ def _check_arguments(
     ports: Sequence[Port], arguments: Sequence[Sequence[torch.Tensor]], count: int, world: int, widen: bool
 ) -> None:
     if len(ports) != len(arguments):
-        raise BadArguments(argument="the arguments", problem=f"{len(ports)} are needed, {len(arguments)} were given")
+        raise BadArguments(
+            argument="the arguments", problem=f"{len(ports)} are needed, {len(arguments)} were given"
+        )
     for port, values in zip(ports, arguments, strict=True):
         if len(values) != count or count not in (1, world):
-            raise BadArguments(argument=str(port), problem=f"tensors for {len(values)} ranks, not for 1 or all {world}")
+            raise BadArguments(
+                argument=str(port), problem=f"tensors for {len(values)} ranks, not for 1 or all {world}"
+            )
         for rank, tensor in enumerate(values):
             try:
                 check_types([tensor], [executed_type(port.type, widen)])

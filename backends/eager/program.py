@@ -14,7 +14,7 @@ STEP = "step"
 
 @dataclass(slots=True)
 class Instruction:
-    """One op to run: ``call`` if it is an ATen call, else None. ``dying`` are the values that nothing reads after it."""
+    """One op to run: ``call`` if it is an ATen call. ``dying`` are the values that nothing reads after it."""
 
     op: ir.Operation
     name: str
@@ -33,7 +33,7 @@ def find_step(module: ir.Module, function: str = STEP) -> ir.Operation | None:
 
 
 def read_block(block: ir.Block, reader: CallReader) -> list[Instruction]:
-    """The instructions of a block in order; ops that only make constants are folded into those that use them."""
+    """The instructions of a block in order; ops that only make constants are folded into their users."""
     instructions = [_read(op.operation, reader) for op in block.operations if not _is_constant(op.operation)]
     seen: set[ir.Value] = set()
     for instruction in reversed(instructions):

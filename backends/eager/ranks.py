@@ -1,4 +1,4 @@
-"""The simulated ranks of one run: where each stands on the mesh, and on the time axes that are being looped over."""
+"""The simulated ranks of one run: where each stands on the mesh, and on the time axes looped over."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass
 class Ranks:
-    """``count`` ranks of ``mesh``; ``times`` is the coordinate on each time axis that is being looped over."""
+    """``count`` ranks of ``mesh``; ``times`` is the coordinate on each time axis looped over."""
 
     mesh: Mesh
     codec: ShardingCodec

@@ -17,8 +17,8 @@ from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 class Port:
     """One argument or result.
 
-    ``type`` is what the function holds: ``global_type`` at levels 1 and 2, the type of one rank's block at level 3.
-    ``sharding`` is None at level 1.
+    ``type`` is what the function holds: ``global_type`` at levels 1 and 2, the type of one rank's block at
+    level 3. ``sharding`` is None at level 1.
     """
 
     role: str
@@ -50,20 +50,30 @@ def _dicts(step: ir.Operation, name: str, count: int) -> list[ir.DictAttr | dict
     return list(step.attributes[name]) if name in step.attributes else [{}] * count
 
 
-def _ports(kind: str, types: list[ir.Type], dicts: list[ir.DictAttr | dict], codec: ShardingCodec) -> list[Port]:
+def _ports(
+    kind: str, types: list[ir.Type], dicts: list[ir.DictAttr | dict], codec: ShardingCodec
+) -> list[Port]:
     return [_port(kind, i, t, d, codec) for i, (t, d) in enumerate(zip(types, dicts, strict=True))]
 
 
-def _port(kind: str, index: int, type_: ir.Type, attributes: ir.DictAttr | dict, codec: ShardingCodec) -> Port:
+def _port(
+    kind: str, index: int, type_: ir.Type, attributes: ir.DictAttr | dict, codec: ShardingCodec
+) -> Port:
     text = lambda key, default: ir.StringAttr(attributes[key]).value if key in attributes else default  # noqa: E731
     role, name = text("dist.role", kind), text("dist.name", str(index))
     own = read_type(type_)
-    whole = read_type(ir.TypeAttr(attributes["dist.global_type"]).value) if "dist.global_type" in attributes else own
+    whole = (
+        read_type(ir.TypeAttr(attributes["dist.global_type"]).value)
+        if "dist.global_type" in attributes
+        else own
+    )
     if own is None or whole is None:
         raise BadArguments(argument=f"{role} {name!r}", problem=f"{type_} is not a tensor of static shape")
     sharding = codec.read(attributes["dist.sharding"]) if "dist.sharding" in attributes else None
     if sharding is None and own != whole:
-        raise BadArguments(argument=f"{role} {name!r}", problem="it has a dist.global_type but no dist.sharding")
+        raise BadArguments(
+            argument=f"{role} {name!r}", problem="it has a dist.global_type but no dist.sharding"
+        )
     return Port(role, name, own, whole, sharding)
 
 

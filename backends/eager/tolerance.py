@@ -1,9 +1,10 @@
 """How far two programs that are equal in exact arithmetic may lie apart.
 
 The error of a tensor ``a`` against the reference ``b`` is ``max|a - b| / scale``, with
-``scale = max|b| + 1e-3 * (the largest max|b| of its kind)``: kinds are the loss, the gradients, the parameters, the
-buffers, and each sort of optimizer state (``exp_avg``, ...). The second term is there because some gradients are zero
-in exact arithmetic (an attention's key bias) and nothing but rounding error in floats.
+``scale = max|b| + 1e-3 * (the largest max|b| of its kind)``: kinds are the loss, the gradients, the
+parameters, the buffers, and each sort of optimizer state (``exp_avg``, ...). The second term is there
+because some gradients are zero in exact arithmetic (an attention's key bias) and nothing but rounding error
+in floats.
 """
 
 from __future__ import annotations
@@ -22,18 +23,19 @@ _TINY = 1e-300
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Bounds on errors: ``relative`` on losses, gradients, buffers; twice that on optimizer state, which holds squares.
+    """Bounds on errors: ``relative`` on losses, gradients, buffers; twice that on optimizer state, which
+    holds squares.
 
-    Parameters may lie a further ``drift`` learning rates apart for each step since they were equal: Adam divides a
-    gradient by its own magnitude, so where the gradient is rounding error, so is the direction of the update.
-    Integers and booleans must be equal.
+    Parameters may lie a further ``drift`` learning rates apart for each step since they were equal: Adam
+    divides a gradient by its own magnitude, so where the gradient is rounding error, so is the direction of
+    the update. Integers and booleans must be equal.
     """
 
     relative: float
     drift: float = 0.0
 
     def bound(self, role: str, dtype: torch.dtype, scale: float, moved: float) -> float:
-        """The largest error allowed. ``moved`` is learning rate times steps since both programs held equal state."""
+        """The largest error allowed. ``moved`` is learning rate times steps since the states were equal."""
         if not dtype.is_floating_point and not dtype.is_complex:
             return 0.0
         if role == "param":
@@ -42,7 +44,7 @@ class Tolerance:
 
 
 def in_f64() -> Tolerance:
-    """Of programs run in f64: 1e-9, and the drift of an Adam whose ``eps`` is 1e-8 under 64 units of rounding."""
+    """Of programs run in f64: 1e-9, and the drift of Adam with ``eps`` 1e-8 under 64 units of rounding."""
     return Tolerance(1e-9, 64 * torch.finfo(torch.float64).eps / _ADAM_EPS)
 
 

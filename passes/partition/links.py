@@ -25,6 +25,11 @@ class LinkModel:
     def of(bandwidths: Mapping[str, float], latencies_s: Mapping[str, float] | None = None) -> LinkModel:
         return LinkModel(tuple(sorted(bandwidths.items())), tuple(sorted((latencies_s or {}).items())))
 
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all axes have links of one speed."""
+        return all(bandwidth == self.default_bandwidth for _, bandwidth in self.bandwidths)
+
     def link(self, axes: Iterable[Axis]) -> tuple[float, float]:
         """Latency (s) and bandwidth (bytes/s) of a collective over ``axes``: those of the slowest."""
         names = {axis.name for axis in axes}

@@ -50,12 +50,19 @@ class Move(NamedTuple):
 
 
 class Moves:
-    """The moves between ``source`` and ``target`` (both normal) of a tensor whose global ``shape`` both divide."""
+    """The moves between ``source`` and ``target`` (both normal) of a tensor whose global ``shape`` both divide.
 
-    def __init__(self, source: Sharding, target: Sharding, shape: tuple[int, ...]) -> None:
+    With ``scatter_anywhere`` reduce-scatters may put axes where the target lacks them: with links of different speed
+    it can pay to divide a reduction among the devices of a fast axis, and to gather the result.
+    """
+
+    def __init__(
+        self, source: Sharding, target: Sharding, shape: tuple[int, ...], scatter_anywhere: bool = False
+    ) -> None:
         everything = frozenset(source.used) | frozenset(target.used)
         self.axes: Axes = tuple(sorted({a for axis in everything for a in refine((axis,), everything)}))
         self.shape = shape
+        self._scatter_anywhere = scatter_anywhere
         self.clash = [
             frozenset(j for j, other in enumerate(self.axes) if i == j or axis.overlaps(other))
             for i, axis in enumerate(self.axes)
@@ -117,11 +124,11 @@ class Moves:
         return tuple(x for x in state.partial if x not in self.target.partial)
 
     def _all_reduces(self, state: State) -> Iterator[Move]:
-        """All-reduces of all that is pending, and of the part of it that cuts no dim of the target."""
+        """All-reduces: of all that is pending first, of the part of it that cuts no dim of the target, of others."""
         pending = self._pending(state)
         scattered = {x for axes in self.target.dims for x in axes}
         plain = tuple(x for x in pending if x not in scattered)
-        for axes in dict.fromkeys((pending, plain)):
+        for axes in dict.fromkeys((pending, plain, *_subsets(pending))):
             if axes:
                 yield Move(AllReduce, (), axes, _combined(state, axes))
 
@@ -135,15 +142,13 @@ class Moves:
             yield Move(ToPartial, (), new, State(state.dims, partial, target.reduction))
 
     def _moves_onto(self, state: State, dim: int) -> Iterator[Move]:
-        """Slices and reduce-scatters that put axes on ``dim`` which the target has there."""
-        wanted = self.target.dims[dim]
-        if not wanted:
-            return
+        """Slices and reduce-scatters that cut ``dim`` further, by axes that the target has there."""
+        wanted, pending = self.target.dims[dim], self._pending(state)
         for axes in _subsets(self._unused(state, wanted)):
             if self._divides(state, dim, axes):
                 yield self._slice(state, dim, axes)
-        pending = self._pending(state)
-        for axes in _subsets(tuple(x for x in wanted if x in pending)):
+        ready = pending if self._scatter_anywhere else tuple(x for x in wanted if x in pending)
+        for axes in _subsets(ready):
             if self._divides(state, dim, axes):
                 to = _put(_combined(state, axes), dim, state.dims[dim] + axes)
                 yield Move(ReduceScatter, (dim,), axes, to)

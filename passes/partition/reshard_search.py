@@ -43,7 +43,7 @@ class ReshardSearch:
     def __init__(
         self, source: Sharding, target: Sharding, shape: tuple[int, ...], element_bytes: int, links: LinkModel
     ) -> None:
-        self._moves = Moves(source, target, shape)
+        self._moves = Moves(source, target, shape, scatter_anywhere=not links.is_uniform)
         self._links = links
         self._link: dict[Numbers, tuple[float, float]] = {}
         self._bytes = prod(shape) * element_bytes

@@ -8,11 +8,14 @@ from shardc.diagnostics.base import ShardcError
 class ExecutionFailed(ShardcError):
     """An op of the program failed when it was run, or made something other than its type says.
 
-    Fails: a rank program whose ``torch.aten.view`` still asks for the global shape. Works: one with the local shape.
+    Fails: a rank program whose ``torch.aten.view`` still asks for the global shape. Works: one with the
+    local shape.
     """
 
     template = "{op} could not be executed: {reason}"
-    hint = "the program is wrong at this op: print it with `shardc opt` after each pass to see which pass made it so"
+    hint = (
+        "the program is wrong at this op: print it after each pass with `shardc opt` to find the culprit"
+    )
     exit_code = 1
 
 
@@ -27,7 +30,7 @@ class NoStep(ShardcError):
 
 
 class BadArguments(ShardcError):
-    """The step was given the wrong number of arguments or ranks, or tensors of another shape or dtype than its own."""
+    """The step was given a wrong number of arguments or ranks, or tensors of another shape or dtype."""
 
     template = "{argument} of @step: {problem}"
     hint = "pass one list of tensors for each argument of @step, with one tensor for each rank of the mesh"
@@ -46,7 +49,8 @@ class MissingInput(ShardcError):
 class ProgramsDiffer(ShardcError):
     """Two programs that should be the same step have other arguments, results or layouts.
 
-    Fails: a rank program that lacks the updated ``layers.0.weight``. Works: one with every result of the global step.
+    Fails: a rank program that lacks the updated ``layers.0.weight``. Works: one with every result of the
+    global step.
     """
 
     template = "the rank program is not the same step as the global one: {problem}"

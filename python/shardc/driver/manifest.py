@@ -82,6 +82,17 @@ def build_manifest(module: ir.Module, fields: ManifestFields, files: Mapping[str
     }
 
 
+def edges(module: ir.Module) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[str]]:
+    """A level-3 module's mesh, its arguments as the manifest has them, and why each is cut as it is."""
+    mesh = read_mesh(module)
+    assert mesh is not None, "a level-3 module has a mesh"
+    function = step_function(module)
+    codec = ShardingCodec(module.context, mesh)
+    arguments = list(_edges(function, "arg_attrs", function.regions[0].blocks[0].arguments, codec))
+    whys = [a["dist.why"].value if "dist.why" in a else "propagation" for a in function.attributes["arg_attrs"]]
+    return _mesh(mesh), arguments, whys
+
+
 def describe_batch(tree: BatchTree) -> dict[str, Any]:
     """A batch's tree as :mod:`shardc.runtime.batch` reads it."""
     names = iter(tree.names)

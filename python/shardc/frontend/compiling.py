@@ -1,9 +1,10 @@
-"""The state of mind in which libraries take their traceable paths: ``torch.compiler.is_compiling()`` is true."""
+"""What torch and the libraries on it must believe during a trace: that they are compiled, and where they run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -20,3 +21,22 @@ def compiling() -> Iterator[None]:
         yield
     finally:
         torch.compiler._is_compiling_flag = saved
+
+
+@contextmanager
+def autocast_for_all() -> Iterator[None]:
+    """Makes ``torch.autocast("cuda")`` in a model act on the CPU tensors that it is traced with.
+
+    Else it would be ignored without a word, and the program would compute in another precision than the model.
+    """
+    original = torch.autocast.__init__
+
+    def init(self: torch.autocast, device_type: str, dtype: torch.dtype | None = None, *args: Any, **kw: Any) -> None:
+        dtype = dtype or torch.get_autocast_dtype(device_type)
+        original(self, "cpu", dtype, *args, **kw)
+
+    torch.autocast.__init__ = init
+    try:
+        yield
+    finally:
+        torch.autocast.__init__ = original

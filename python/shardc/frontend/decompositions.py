@@ -58,7 +58,7 @@ _FROM_TORCH = (
 
 
 @functools.cache
-def decomposition_table() -> dict[torch._ops.OperatorBase, Callable[..., Any]]:
+def decomposition_table() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
     """The table that a trace uses, by op overload."""
     return {**get_decompositions(_FROM_TORCH), **_OURS}
 
@@ -224,7 +224,7 @@ def _count(x: Tensor, dims: Sequence[int]) -> int:
     return math.prod(x.shape[d] for d in dims)
 
 
-_OURS: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
+_OURS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.addbmm.default: _addbmm,
     aten.fill.Tensor: _fill,
     aten.histc.default: _histc,

@@ -32,6 +32,8 @@ _READS = {
 # Their functions call others that must be seen; gradients run checkpointed parts of the forward again.
 _REENTERED = {F.__file__, torch.autograd.__file__}
 
+_POOLS = {torch.adaptive_avg_pool1d: (-1,), torch._C._nn.adaptive_avg_pool2d: (-2, -1)}
+
 
 class Interception(TorchFunctionMode):
     """Active during forward and backward of a trace; draws all random numbers from ``stream``."""
@@ -44,9 +46,9 @@ class Interception(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is F.scaled_dot_product_attention:
             return scaled_dot_product_attention(self.stream, *args, **kwargs)
-        if func is torch._C._nn.adaptive_avg_pool2d and _is_one(args[1]):
+        if func in _POOLS and _is_one(args[1]):
             # For channels-last inputs torch's own ends in as_strided, which has no meaning without memory.
-            return args[0].mean((-2, -1), keepdim=True)
+            return args[0].mean(_POOLS[func], keepdim=True)
         random = RANDOM_FUNCTIONS.get(func)
         if random is not None:
             return random(self.stream, *args, **kwargs)

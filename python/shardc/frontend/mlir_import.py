@@ -9,7 +9,7 @@ import torch
 from torch.fx import Graph, Node
 from torch_mlir import ir
 from torch_mlir.dialects import torch as torch_dialect
-from torch_mlir.extras.fx_importer import FxImporter, GraphNodeImporter
+from torch_mlir.extras.fx_importer import TORCH_DTYPE_TO_MLIR_TYPE, FxImporter, GraphNodeImporter
 from torch_mlir.passmanager import PassManager
 
 from shardc.diagnostics.frontend import UnsupportedDtype, UnsupportedOp
@@ -78,7 +78,7 @@ class _NodeImporter(GraphNodeImporter):
     def _import_op(self, node: Node) -> None:
         try:
             self._import_torch_op_overload(self._location(node), node)
-        except (NotImplementedError, TypeError, RuntimeError, AssertionError) as error:
+        except (NotImplementedError, TypeError, RuntimeError, AssertionError, KeyError) as error:
             raise UnsupportedOp(op=str(node.target), reason=str(error), where=where_of(node)) from error
         op = self.resolve_node_value(node).owner
         op.attributes["dist.phase"] = self._phase(node.meta[PHASE])
@@ -124,7 +124,5 @@ def _attributes(specs: list[TensorSpec]) -> ir.Attribute:
 
 
 def _check_dtype(spec: TensorSpec) -> None:
-    if spec.dtype in (torch.uint16, torch.uint32, torch.uint64) or spec.dtype.is_complex:
-        return
-    if spec.dtype.itemsize == 0:
-        raise UnsupportedDtype(name=spec.name, dtype=spec.dtype, where=f"argument {spec.name}")
+    if spec.dtype not in TORCH_DTYPE_TO_MLIR_TYPE:
+        raise UnsupportedDtype(name=spec.name, dtype=spec.dtype, where=f"{spec.role} {spec.name}")

@@ -18,11 +18,12 @@ class ScheduledFloat(float):
     """A float with a 0-d tensor of the same value. Arithmetic gives the same kind, or a tensor if one is involved."""
 
     tensor: torch.Tensor
+    # Optimizers compute `1 - beta` anew for every parameter; one node of the graph is enough.
+    _memo: dict[Any, tuple[Any, Any]]
 
     def __new__(cls, value: float, tensor: torch.Tensor) -> ScheduledFloat:
         self = super().__new__(cls, value)
         self.tensor = tensor
-        # Optimizers compute `1 - beta` anew for every parameter; one node of the graph is enough.
         self._memo = {}
         return self
 
@@ -86,8 +87,10 @@ class ScheduledArguments(TorchFunctionMode):
 def _scale_by_keyword(name: str, args: tuple, kwargs: dict[str, Any]) -> tuple:
     """``add(x, y, alpha=a)`` as ``add(x, y * a)``; ``addcmul(x, y, z, value=a)`` as ``addcmul(x, y * a, z)``."""
     keyword = {"add": "alpha", "sub": "alpha", "addcmul": "value", "addcdiv": "value"}.get(name.rstrip("_"))
+    if keyword is None:
+        return args
     factor = _as_tensor(kwargs.get(keyword))
-    if keyword is None or not isinstance(factor, torch.Tensor):
+    if not isinstance(factor, torch.Tensor):
         return args
     del kwargs[keyword]
     return (args[0], args[1] * factor, *args[2:])

@@ -24,7 +24,7 @@ from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.frontend import DataDependent, TraceFailed
 from shardc.frontend.batch import LossFunction, find_loss, unflatten_batch
 from shardc.frontend.clip import clip_by_global_norm
-from shardc.frontend.compiling import compiling
+from shardc.frontend.compiling import autocast_for_all, compiling
 from shardc.frontend.decompositions import decomposition_table
 from shardc.frontend.interception import Interception
 from shardc.frontend.model_state import ModelState, has_storage, unchanged
@@ -84,14 +84,15 @@ class StepTracer:
 
     def trace(self) -> Trace:
         """Runs the step on fake CPU tensors. Raises TraceFailed, DataDependent or another ShardcError."""
-        with _quick(), FakeTensorMode(allow_non_fake_inputs=True), compiling(), unchanged(self._model):
+        fake = FakeTensorMode(allow_non_fake_inputs=True)
+        with _quick(), fake, compiling(), autocast_for_all(), unchanged(self._model):
             arguments, tensors = self._arguments()
             traced = make_fx(lambda flat: self._record(flat), decomposition_table(), tracing_mode="real")
             try:
                 # A lambda: make_fx counts a bound method's self among the arguments.
                 graph = traced(tensors)
             except Exception as error:
-                raise _explained(error) from error
+                raise _explained(error, self._where) from error
         assert self._output_tree is not None
         return Trace(graph, arguments, self._trained, self._output_tree, self._where, self._storages())
 
@@ -214,9 +215,9 @@ def _take(tensors: Any, names: Any) -> Tensors:
     return {name: next(tensors) for name in names}
 
 
-def _explained(error: Exception) -> ShardcError:
+def _explained(error: Exception, caller: Frames) -> ShardcError:
     """The error as one that a user can read, at the innermost line of the user's code."""
-    where = raising_line(error.__traceback__)
+    where = raising_line(error.__traceback__) or f"{caller[0][0]}:{caller[0][1]}"
     if isinstance(error, ShardcError):
         return error if error.where else type(error)(where=where, **error.fields)
     if isinstance(error, (DataDependentOutputException, DynamicOutputShapeException)):

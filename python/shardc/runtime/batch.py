@@ -24,8 +24,11 @@ def leaves_of(batch: Any, tree: dict[str, Any]) -> dict[str, Tensor]:
     return dict(_walk(batch, tree, ""))
 
 
-def check_leaf(value: Tensor, leaf: Leaf, shape: tuple[int, ...]) -> None:
-    """Raises BatchMismatch unless ``value`` is of the leaf's dtype and of ``shape``."""
+def check_leaf(values: Mapping[str, Tensor], leaf: Leaf, shape: tuple[int, ...]) -> None:
+    """Raises BatchMismatch unless ``values`` has the leaf, in its dtype and in ``shape``."""
+    value = values.get(leaf.name)
+    if value is None:
+        raise BatchMismatch(f"the batch lacks leaf {leaf.name!r}", leaf.name, HINT)
     if tuple(value.shape) != shape or value.dtype != leaf.dtype:
         got = f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
         expected = f"{str(leaf.dtype).removeprefix('torch.')} {list(shape)}"

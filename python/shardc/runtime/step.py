@@ -93,21 +93,21 @@ class TrainStep:
 
     def step(self, batch: Any) -> Tensor:
         """One step on a global batch, the same on every rank, each taking its own part. Returns the loss, 0-d."""
-        return self.step_leaves(leaves_of(batch, self._manifest["batch"]))
+        with self._watch.guard(self.steps_done):
+            return self._step_whole(leaves_of(batch, self._manifest["batch"]))
 
     def step_leaves(self, values: Mapping[str, Tensor]) -> Tensor:
         """``step`` on a global batch that is given as its tensors by leaf name."""
-        for name, leaf in self._inputs.items():
-            check_leaf(values[name], leaf, leaf.shape)
-        rank = self._place.rank
-        return self._advance({n: cut(values[n], leaf.dims, self._mesh, rank) for n, leaf in self._inputs.items()})
+        with self._watch.guard(self.steps_done):
+            return self._step_whole(values)
 
     def local(self, batch: Any) -> Tensor:
         """One step where each rank passes its own part of the batch alone."""
-        values = leaves_of(batch, self._manifest["batch"])
-        for name, leaf in self._inputs.items():
-            check_leaf(values[name], leaf, leaf.local_shape(self._mesh))
-        return self._advance(values)
+        with self._watch.guard(self.steps_done):
+            values = leaves_of(batch, self._manifest["batch"])
+            for leaf in self._inputs.values():
+                check_leaf(values, leaf, leaf.local_shape(self._mesh))
+            return self._advance(values)
 
     def bind(self, optimizer: Any) -> None:
         """Take hyperparameters from this optimizer before each step, so that torch's schedulers work on it."""
@@ -129,12 +129,14 @@ class TrainStep:
 
     def save_checkpoint(self, folder: Path | str) -> None:
         """Write the state, the step count and the hyperparameters with torch.distributed.checkpoint."""
-        checkpoint.save(Path(folder), {**self.state.dtensors(), **self._progress()})
+        with self._watch.guard(self.steps_done):
+            checkpoint.save(Path(folder), {**self.state.dtensors(), **self._progress()})
 
     def load_checkpoint(self, folder: Path | str) -> None:
         """Read what ``save_checkpoint`` wrote on this mesh or another. Raises StateMismatch."""
         progress = self._progress()
-        checkpoint.load(Path(folder), {**self.state.dtensors(), **progress})
+        with self._watch.guard(self.steps_done):
+            checkpoint.load(Path(folder), {**self.state.dtensors(), **progress})
         self.steps_done, self.seed = int(progress["shardc/steps_done"]), int(progress["shardc/seed"])
         for name in self.hyper:
             self.hyper[name] = float(progress[f"shardc/{name}"])
@@ -149,17 +151,15 @@ class TrainStep:
         whole = constants.mapped(leaf.name) if isinstance(constants, TensorFile) else constants[leaf.name]
         return cut(whole, leaf.dims, self._mesh, self._place.rank).to(self._place.device, copy=True)
 
+    def _step_whole(self, values: Mapping[str, Tensor]) -> Tensor:
+        for leaf in self._inputs.values():
+            check_leaf(values, leaf, leaf.shape)
+        rank = self._place.rank
+        return self._advance({n: cut(values[n], leaf.dims, self._mesh, rank) for n, leaf in self._inputs.items()})
+
+    @torch.no_grad()
     def _advance(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        self._watch.at_step(self.steps_done)
-        try:
-            with torch.no_grad():
-                results = self._program.step(self._rank, *self._values(inputs))
-                loss = results[0]
-        except Exception as error:
-            blamed = self._watch.explain(error)
-            if blamed is None:
-                raise
-            raise blamed from error
+        loss, *_ = self._program.step(self._rank, *self._values(inputs))
         self.steps_done += 1
         return loss
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch.distributed as dist
@@ -28,32 +30,41 @@ class Watch:
         self._rank, self._world = rank, world_size
         self._step = 0
         self._beat = 0
+        self._failed = False
         if world_size > 1:
             self._store: Any = dist.PrefixStore("shardc", _get_default_store())
             self._write()
             dist.barrier()  # so that no look finds a key missing, which would block
             threading.Thread(target=self._run, daemon=True, name="shardc-watch").start()
 
-    def at_step(self, step: int) -> None:
-        """Called as each step starts, for the report of who is late."""
+    @contextmanager
+    def guard(self, step: int) -> Iterator[None]:
+        """Around what all ranks do together at ``step``: an error that another rank caused names that rank instead."""
         self._step = step
+        self._forget()
+        try:
+            yield
+        except Exception as error:
+            blamed = self.explain(error)
+            if blamed is None:
+                raise
+            raise blamed from error
 
     def explain(self, error: Exception) -> RuntimeFailure | None:
-        """Who made this rank's ``error`` happen; None if nobody else did.
+        """Who made this rank's ``error`` happen; None if nobody else did: then the reason is left for the others.
 
-        Takes up to PATIENCE_S seconds. It also leaves this rank's reason for the others.
+        Takes up to PATIENCE_S seconds.
         """
         if self._world == 1:
             return None
-        ours = _is_communication(error)
-        if not ours:
+        if not _is_communication(error):
             self._leave(f"rank {self._rank} failed: {_first_line(error)}")
             return None
         try:
             return self._blame(error)
         except (RuntimeError, dist.DistError) as lost:
-            hint = "look at the first error in the output of the other ranks"
-            return RankStopped(f"rank 0, or the launcher, which holds the store, is gone ({_first_line(lost)})", hint=hint)
+            what = f"rank 0, or the launcher, which holds the store, is gone ({_first_line(lost)})"
+            return RankStopped(what, hint="look at the first error in the output of the other ranks")
 
     def _run(self) -> None:
         while True:
@@ -68,10 +79,17 @@ class Watch:
         self._store.set(f"beat/{self._rank}", f"{self._beat} {self._step}")
 
     def _leave(self, reason: str) -> None:
+        self._failed = True
         try:
             self._store.set(f"failed/{self._rank}", reason)
         except (RuntimeError, dist.DistError):
             return  # nobody is left to read it
+
+    def _forget(self) -> None:
+        """Take back a reason that was left: the caller caught the error and goes on."""
+        if self._failed:
+            self._store.delete_key(f"failed/{self._rank}")
+            self._failed = False
 
     def _look(self, others: list[int]) -> dict[int, list[str]]:
         return {r: self._store.get(f"beat/{r}").decode().split() for r in others}

@@ -9,6 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from torch_mlir import ir
+
+from shardc.dialects.context import new_context
+from shardc.driver.artefact import write_artefact
+from shardc.driver.manifest import ManifestFields
 
 HERE = Path(__file__).parent
 
@@ -33,6 +39,55 @@ def launch() -> Launch:
     return run
 
 
-def tail(done: subprocess.CompletedProcess[str]) -> str:
-    """The end of a run's output, for assertion messages."""
-    return f"exit {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+TWO_LAYER = HERE.parents[1] / "unit" / "emit" / "two_layer.mlir"
+F64 = torch.float64
+LR = 1e-3
+
+
+@pytest.fixture(scope="session")
+def values() -> dict[str, torch.Tensor]:
+    """Initial state of the two-layer net, and its batch."""
+    generator = torch.Generator().manual_seed(3)
+    shapes = {"up.weight": (6, 8), "down.weight": (8, 3), "x": (16, 6)}
+    made = {name: torch.randn(shape, generator=generator, dtype=F64) for name, shape in shapes.items()}
+    return {**made, "steps": torch.zeros((), dtype=F64)}
+
+
+@pytest.fixture(scope="session")
+def artefact(tmp_path_factory: pytest.TempPathFactory, values: dict[str, torch.Tensor]) -> Path:
+    """The two-layer net's artefact, for 4 ranks. Not to be changed: copy it first."""
+    folder = tmp_path_factory.mktemp("artefact") / "out"
+    fields = ManifestFields(
+        model="0" * 64,
+        batch={"mapping": {"x": {"leaf": "x"}, "scale": {"constant": 2}}},
+        hyperparameters=[{"name": "group0.lr", "group": 0, "key": "lr", "index": None, "first_step": None, "value": LR}],
+        baked=[{"group": 0, "key": "momentum", "value": 0}],
+        seed=11,
+    )
+    state = {name: values[name] for name in ("up.weight", "down.weight", "steps")}
+    with new_context():
+        module = ir.Module.parse(TWO_LAYER.read_text())
+        constants = {"constant0": torch.ones((), dtype=F64)}
+        write_artefact(
+            folder, {"3-rank": str(module)}, module, fields,
+            constants=constants, state=state, batches=[{"x": values["x"]}],
+        )  # fmt: skip
+    return folder
+
+
+def reference(values: dict[str, torch.Tensor], lrs: list[float]) -> tuple[list[float], dict[str, torch.Tensor]]:
+    """Losses and final parameters of the same net trained on one device, a learning rate for each step."""
+    up, down = (values[n].clone().requires_grad_() for n in ("up.weight", "down.weight"))
+    losses = []
+    for lr in lrs:
+        loss = ((torch.relu(values["x"] @ up) @ down) ** 2).sum()
+        losses.append(loss.item())
+        for parameter, gradient in zip((up, down), torch.autograd.grad(loss, (up, down)), strict=True):
+            parameter.data -= lr * gradient
+    return losses, {"up.weight": up.detach(), "down.weight": down.detach()}
+
+
+@pytest.fixture
+def trained(values: dict[str, torch.Tensor]) -> Callable[[list[float]], tuple[list[float], dict[str, torch.Tensor]]]:
+    """``trained(lrs)``: the losses and parameters that a run must reach."""
+    return lambda lrs: reference(values, lrs)

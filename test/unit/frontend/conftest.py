@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils import _pytree as pytree
+
 from shardc.frontend.batch import flatten_batch
 from shardc.frontend.capture import capture_step
 from shardc.frontend.spec import Capture
-from torch.utils import _pytree as pytree
 
 
 @dataclass
@@ -74,6 +75,12 @@ def f64() -> Iterator[None]:
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture
+def run_step() -> Callable[[Capture, torch.optim.Optimizer, Any, int], torch.Tensor]:
+    """The loss of one captured step from its initial values, with a given seed."""
+    return lambda capture, optimizer, batch, seed: Program(capture, optimizer, seed).step(batch)
 
 
 @pytest.fixture

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from shardc.frontend.spec import Capture
 from torch import nn
+
+from shardc.frontend.spec import Capture
 
 pytestmark = pytest.mark.usefixtures("f64")
 Shape = tuple[int, ...]

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 import pytest
 import torch
 import transformers as hf
-from shardc.frontend.capture import capture_step
-from shardc.frontend.spec import ARGUMENT_ROLES, RESULT_ROLES, Capture
 from torch import nn
 from torch_mlir import ir
+
+from shardc.frontend.capture import capture_step
+from shardc.frontend.spec import ARGUMENT_ROLES, RESULT_ROLES, Capture
 
 
 class Net(nn.Module):

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
+
 from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.frontend import (
     BatchUnsupported,
@@ -20,7 +22,6 @@ from shardc.diagnostics.frontend import (
     TraceFailed,
 )
 from shardc.frontend.capture import capture_step
-from torch import nn
 
 Loss = Callable[[torch.Tensor, Any], Any]
 

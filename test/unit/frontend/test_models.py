@@ -7,8 +7,10 @@ from collections.abc import Callable
 import pytest
 import torch
 import transformers as hf
-from shardc.frontend.spec import Capture
 from torch import nn
+
+from shardc.frontend.capture import capture_step
+from shardc.frontend.spec import Capture
 
 pytestmark = pytest.mark.usefixtures("f64")
 Follow = Callable[..., Capture]
@@ -94,3 +96,14 @@ def test_vit_equals_eager(follows_eager: Follow) -> None:
     model = hf.ViTForImageClassification(config).double().train()
     batches = [{"pixel_values": torch.randn(3, 3, 16, 16), "labels": torch.randint(0, 5, (3,))} for _ in range(3)]
     follows_eager(model, adamw, batches)
+
+
+def test_dropout_follows_the_seed(run_step: Callable[..., torch.Tensor]) -> None:
+    torch.manual_seed(0)
+    config = hf.GPT2Config(n_embd=32, n_layer=2, n_head=4, vocab_size=VOCAB, n_positions=32)
+    model = hf.GPT2LMHeadModel(config).double().train()
+    optimizer = adamw(model)
+    (batch,) = tokens(1)
+    capture = capture_step(model, optimizer, batch)
+    losses = [run_step(capture, optimizer, batch, seed) for seed in (0, 0, 1)]
+    assert losses[0] == losses[1] != losses[2]

@@ -7,10 +7,11 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
-from shardc.diagnostics.frontend import UnsupportedRandomOp
-from shardc.frontend.capture import capture_step
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+
+from shardc.diagnostics.frontend import UnsupportedRandomOp
+from shardc.frontend.capture import capture_step
 
 COUNT = 20000
 
@@ -69,6 +70,7 @@ def test_normal_kinds(draw: Callable[[torch.Tensor], torch.Tensor]) -> None:
         lambda t: t.clone().bernoulli_(0.3),
         lambda t: F.dropout(t + 1, 0.7) * 0.3,
         lambda t: nn.Dropout(0.7)(t + 1) * 0.3,
+        lambda t: nn.Dropout(0.7, inplace=True)(t + 1) * 0.3,
         lambda t: F.dropout1d((t + 1).view(1, COUNT, 1), 0.7).view(-1) * 0.3,
     ],
 )

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
+
+from shardc.diagnostics.frontend import UnsupportedDtype
 from shardc.frontend.capture import capture_step
 from shardc.frontend.spec import Capture
-from torch import nn
 
 Follow = Callable[..., Capture]
 
@@ -261,3 +263,44 @@ def test_activation_checkpointing_is_traced(follows_eager: Follow) -> None:
     capture = follows_eager(Checkpointed(), sgd, batches, loss=cross_entropy)
     attention = [n for n in capture.graph.graph.nodes if "shardc.attention.default" in str(n.target)]
     assert [n.meta["shardc_phase"] for n in attention] == ["forward", "backward"]
+
+
+def test_autocast_for_another_device_is_traced_too() -> None:
+    class Cuda(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.autocast("cuda", torch.bfloat16):
+                return super().forward(x).float().sum()
+
+    model = Cuda(3, 2)
+    capture = capture_step(model, sgd(model), (torch.ones(4, 3),))
+    assert "torch.bfloat16" in capture.graph.code
+    assert not torch.is_autocast_enabled("cpu")
+
+
+@pytest.mark.usefixtures("f64")
+def test_module_that_changes_itself_is_put_back(follows_eager: Follow) -> None:
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.calls = nn.Linear(4, 5), 0
+            self.register_buffer("mean", torch.zeros(5))
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            out = self.linear(x)
+            self.last = out
+            self.mean = self.mean * 0.9 + out.detach().mean(0) * 0.1
+            return out - self.mean
+
+    model = Counting()
+    mean = model.mean
+    batches = [(torch.randn(3, 4), torch.randint(0, 5, (3,))) for _ in range(3)]
+    follows_eager(model, sgd, batches, loss=cross_entropy)
+    assert model.calls == 0 and model.mean is mean and not hasattr(model, "last")
+
+
+def test_unsupported_dtype_is_named() -> None:
+    model = nn.Linear(3, 2)
+    batch = (torch.ones(4, 3), torch.ones(4, dtype=torch.uint16))
+    with pytest.raises(UnsupportedDtype, match=r"1 has dtype torch.uint16"):
+        capture_step(Classifier(model), sgd(model), batch, loss=lambda out, _: out.sum())

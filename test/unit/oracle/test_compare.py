@@ -39,7 +39,9 @@ def test_level_1_is_what_torch_trains(parse, two_layer):
     seen: dict[str, torch.Tensor] = {}
     for step in range(2):
         arguments = [[t] for t in values.values()]
-        results = run(module, arguments, widen=True, observe=lambda name, by_rank, op: seen.update({name: by_rank[0]}))
+        results = run(
+            module, arguments, widen=True, observe=lambda name, by_rank, op: seen.update({name: by_rank[0]})
+        )
         assert results[0][0].item() == pytest.approx(losses[step], rel=1e-12)
         for key, (value,) in zip(list(values)[:6], results[1:], strict=True):
             values[key] = value
@@ -61,6 +63,25 @@ def test_level_3_equals_level_1(parse, two_layer, widen):
     }  # fmt: skip
     assert len(found.rows) == 30 and not found.unobserved
     assert found.render().startswith("equal: 30 comparisons")
+
+
+def test_an_annotated_program_holds_global_values(parse, two_layer):
+    # Level 2: every argument and result says how it will lie on the mesh, and still has its global type.
+    head = two_layer.LEVEL_3
+    mesh = head[head.index('"dist.mesh"') : head.index("func.func")]
+    layouts = {"w1": '[[], ["tensor"]]', "b1": "[[]]", "w2": '[["tensor"], []]', "x": '[["data", "micro"], []]',
+               "y": '[["data", "micro"], []]', "s": "[]", "i": "[]"}  # fmt: skip
+    text = re.sub(
+        r'!(\w+) \{dist\.role = "',
+        lambda m: (
+            f"!{m[1]} {{dist.sharding = #dist.sharding<@mesh, {layouts[m[1]]}, []>, "
+            f'dist.global_type = !{m[1]}, dist.role = "'
+        ),
+        two_layer.LEVEL_1,
+    )
+    assert text.count("dist.global_type") == 17
+    found = compare_step(parse(two_layer.LEVEL_1), parse(mesh + text), two_layer.inputs(), steps=2)
+    assert found.passed and len(found.rows) == 20, found.render()
 
 
 def test_the_inputs_are_not_changed(parse, two_layer):
@@ -155,7 +176,9 @@ def test_the_caller_may_ask_for_less(parse, two_layer):
 def test_a_missing_input_is_named(parse, two_layer):
     values = two_layer.inputs()
     del values["param", "w2"]
-    with pytest.raises(MissingInput, match=r"no value was given for the param 'w2'(.|\n)*shape \[6, 5\](.|\n)*w1"):
+    with pytest.raises(
+        MissingInput, match=r"no value was given for the param 'w2'(.|\n)*shape \[6, 5\](.|\n)*w1"
+    ):
         compare_step(parse(two_layer.LEVEL_1), parse(two_layer.LEVEL_3), values)
 
 
@@ -167,7 +190,11 @@ def test_another_step_is_refused(parse, two_layer):
 
 def test_state_that_changes_its_layout_is_refused(parse, two_layer):
     head, arrow, rest = two_layer.LEVEL_3.partition(") -> (")
-    bad = head + arrow + rest.replace('dist.name = "w2", dist.sharding = #w2', 'dist.name = "w2", dist.sharding = #w1', 1)
+    bad = (
+        head
+        + arrow
+        + rest.replace('dist.name = "w2", dist.sharding = #w2', 'dist.name = "w2", dist.sharding = #w1', 1)
+    )
     with pytest.raises(ProgramsDiffer, match=r"param 'w2' comes in as .* and goes out as"):
         compare_step(parse(two_layer.LEVEL_1), parse(bad), two_layer.inputs())
 

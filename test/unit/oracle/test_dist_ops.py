@@ -60,7 +60,9 @@ def test_op_on_four_ranks(parse, case):
 
 def test_sub_axes(parse):
     mesh = '"dist.mesh"() {sym_name = "mesh", axes = [["a", 4, "space"]]} : () -> ()\n'
-    op = f'%r = "dist.all_reduce"(%x) {{axes = [#dist.axis<"a", 2, 2>], reduction = "sum"}} : ({T44}) -> {T44}'
+    op = (
+        f'%r = "dist.all_reduce"(%x) {{axes = [#dist.axis<"a", 2, 2>], reduction = "sum"}} : ({T44}) -> {T44}'
+    )
     [out] = run(parse(step(op, T44).replace(MESH, mesh)), [BLOCKS])
     assert [torch.equal(out[r], BLOCKS[r - r % 2] + BLOCKS[r - r % 2 + 1]) for r in range(4)] == [True] * 4
 
@@ -91,6 +93,7 @@ LOOP = """
   %r = torch.aten.add.Tensor %stack, %total, %one : !torch.vtensor<[4,4],f32>, !torch.vtensor<[],f32>, !torch.int -> !torch.vtensor<[4,4],f32>
 """
 
+
 def test_a_time_loop_carries_and_stacks(parse):
     [out] = run(parse(step(LOOP, T44)), [BLOCKS])
     for rank, x in enumerate(BLOCKS):
@@ -99,8 +102,14 @@ def test_a_time_loop_carries_and_stacks(parse):
 
 def test_each_iteration_is_observed(parse):
     seen = []
-    body = LOOP.replace("%term = torch.aten.sum %row, %bnone", '%term = torch.aten.sum %row, %bnone {dist.name = "term"}')
-    run(parse(step(body, T44)), [BLOCKS], observe=lambda name, values, op: seen.append([v.item() for v in values]))
+    body = LOOP.replace(
+        "%term = torch.aten.sum %row, %bnone", '%term = torch.aten.sum %row, %bnone {dist.name = "term"}'
+    )
+    run(
+        parse(step(body, T44)),
+        [BLOCKS],
+        observe=lambda name, values, op: seen.append([v.item() for v in values]),
+    )
     assert seen == [[x[i].sum().item() for x in BLOCKS] for i in range(4)]
 
 
@@ -152,5 +161,7 @@ def test_a_manual_region_on_global_values(parse):
 
 def test_a_time_slice_outside_a_loop_is_refused(parse):
     text = step(f'%r = "dist.slice"(%x) {{axes = ["t"], dim = 0}} : ({T44}) -> {rows(1)}', rows(1))
-    with pytest.raises(ExecutionFailed, match=r"dist.slice could not be executed: time axis 't' is read outside"):
+    with pytest.raises(
+        ExecutionFailed, match=r"dist.slice could not be executed: time axis 't' is read outside"
+    ):
         run(parse(text), [BLOCKS])

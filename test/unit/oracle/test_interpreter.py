@@ -194,7 +194,11 @@ def test_one_op_may_bear_several_names(parse):
       %r, %places = torch.aten.max.dim %x, %one, %false {dist.name = "grad:w, places#1"}
         : !torch.vtensor<[3,4],f32>, !torch.int, !torch.bool -> !torch.vtensor<[3],f32>, !torch.vtensor<[3],si64>"""
     seen = {}
-    run(parse(step(body, "!torch.vtensor<[3],f32>")), [[X]], observe=lambda n, v, op: seen.update({n: (v[0], op.name)}))
+    run(
+        parse(step(body, "!torch.vtensor<[3],f32>")),
+        [[X]],
+        observe=lambda n, v, op: seen.update({n: (v[0], op.name)}),
+    )
     assert set(seen) == {"grad:w", "places"}
     assert seen["places"][0].tolist() == [3, 3, 3] and seen["places"][1] == "torch.aten.max.dim"
 
@@ -246,12 +250,18 @@ def test_an_unknown_operator_is_named_with_its_line(parse):
 
 def test_a_wrong_shape_is_told(parse):
     body = "%r = torch.aten.t %x : !torch.vtensor<[3,4],f32> -> !torch.vtensor<[3,4],f32>"
-    fails(parse, body, r"aten.t could not.*a !torch.vtensor<\[4,3\],f32> came where the program has a .*\[3,4\]")
+    fails(
+        parse, body, r"aten.t could not.*a !torch.vtensor<\[4,3\],f32> came where the program has a .*\[3,4\]"
+    )
 
 
 def test_a_wrong_dtype_is_told(parse):
     body = "%r = torch.aten.argsort %x, %i, %b : !torch.vtensor<[3,4],f32>, !torch.int, !torch.bool -> !torch.vtensor<[3,4],f32>"
-    fails(parse, "%i = torch.constant.int 0\n%b = torch.constant.bool false\n" + body, r"vtensor<\[3,4\],si64> came where")
+    fails(
+        parse,
+        "%i = torch.constant.int 0\n%b = torch.constant.bool false\n" + body,
+        r"vtensor<\[3,4\],si64> came where",
+    )
 
 
 def test_an_op_that_writes_is_refused(parse):

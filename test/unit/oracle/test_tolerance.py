@@ -38,7 +38,9 @@ def test_difference_of_other_dtypes():
     assert difference(torch.tensor([True, False]), torch.tensor([True, True])) == 1
     assert difference(torch.tensor([2**60 + 4096]), torch.tensor([2**60])) == 4096
     assert difference(torch.tensor([3 + 4j]), torch.tensor([0j])) == 5
-    assert difference(torch.tensor([1.0]).bfloat16(), torch.tensor([1.0]).double() + 1e-12) == pytest.approx(1e-12, rel=1e-3)
+    assert difference(torch.tensor([1.0]).bfloat16(), torch.tensor([1.0]).double() + 1e-12) == pytest.approx(
+        1e-12, rel=1e-3
+    )
 
 
 def test_magnitude_is_of_finite_values():
@@ -48,7 +50,9 @@ def test_magnitude_is_of_finite_values():
 
 def test_bounds():
     f32, bf16 = own_precision(torch.float32), own_precision(torch.bfloat16)
-    assert f32.relative == pytest.approx(272 * 2**-23) and bf16.relative == pytest.approx(16 * 2**-7 + 256 * 2**-23)
+    assert f32.relative == pytest.approx(272 * 2**-23) and bf16.relative == pytest.approx(
+        16 * 2**-7 + 256 * 2**-23
+    )
     assert in_f64().bound("grad", torch.float32, 1.0, 0.0) == 1e-9
     assert in_f64().bound("opt_state", torch.float32, 1.0, 0.0) == 2e-9
     assert f32.bound("param", torch.float32, 0.5, 1e-3) == pytest.approx(f32.relative + 4e-3)
@@ -56,7 +60,9 @@ def test_bounds():
     assert f32.bound("buffer", torch.int64, 1.0, 1.0) == 0
 
 
-@pytest.mark.parametrize(("dtype", "expected"), [("f32", torch.float32), ("bf16", torch.bfloat16), ("f64", torch.float64)])
+@pytest.mark.parametrize(
+    ("dtype", "expected"), [("f32", torch.float32), ("bf16", torch.bfloat16), ("f64", torch.float64)]
+)
 def test_the_coarsest_dtype_of_a_step(parse, dtype, expected):
     text = f"func.func @step(%x: !torch.vtensor<[2],si64>, %y: !torch.vtensor<[2],{dtype}>, %z: !torch.vtensor<[2],f64>) {{ return }}"
     module = parse(text)
@@ -64,7 +70,11 @@ def test_the_coarsest_dtype_of_a_step(parse, dtype, expected):
 
 
 def test_a_table_has_the_worst_rows_first_and_the_first_failure_in_its_verdict():
-    rows = [Row(0, "loss", "loss", 1e-12, 1e-9), Row(0, "grad", "w", 0.1, 1e-9), Row(0, "param", "w", 0.5, 1e-9)]
+    rows = [
+        Row(0, "loss", "loss", 1e-12, 1e-9),
+        Row(0, "grad", "w", 0.1, 1e-9),
+        Row(0, "param", "w", 0.5, 1e-9),
+    ]
     found = Comparison(rows)
     assert not found.passed and found.first_failure is rows[1] and found.failures == [rows[2], rows[1]]
     verdict, _, worst, second, *rest = found.render(limit=2).splitlines()

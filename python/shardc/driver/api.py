@@ -1,0 +1,165 @@
+"""``shardc.compile_step``: a whole training step, compiled for a mesh."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shardc.backends.eager.compare import compare_step
+from shardc.backends.eager.comparison import Comparison
+from shardc.backends.torch.emit import emit_program
+from shardc.diagnostics.api import MeshIsNotTheWorld, NotEqual
+from shardc.dialects.context import new_context
+from shardc.driver.artefact import write_artefact
+from shardc.driver.compiler import Compiled, PlanLike, compile_capture, make_mesh
+from shardc.driver.manifest import ManifestFields, build_manifest, fields_of
+from shardc.driver.model_plan import model_plan_of
+from shardc.driver.report import Report, make_report
+from shardc.driver.values import example_inputs
+from shardc.frontend.capture import capture_step
+from shardc.runtime.program import Program
+from shardc.runtime.state import Source
+from shardc.runtime.step import TrainStep
+
+
+class CompiledStep:
+    """A compiled step: ``loss = step(batch)`` under torchrun; ``print(step.plan)`` anywhere.
+
+    Processes are joined at the first call. From then on everything that :class:`~shardc.runtime.step.TrainStep` has
+    (``parameters()``, ``state_dict()``, ``save_checkpoint()``, ``hyper``, ...) is here too.
+    """
+
+    def __init__(
+        self, compiled: Compiled, fields: ManifestFields, batch: Any, optimizer: torch.optim.Optimizer, state: Source
+    ) -> None:
+        self.compiled = compiled
+        self._fields = fields
+        self._batch = batch
+        self._optimizer = optimizer
+        self._source = state
+        self._running: TrainStep | None = None
+
+    @property
+    def plan(self) -> Report:
+        """What was cut how and why, what it needs and what it sends."""
+        c = self.compiled
+        return make_report(c.rank_module, c.plan.text, list(c.remarks), c.seconds)
+
+    def save_plan(self, path: Path | str) -> None:
+        """Write the plan as JSON, for ``plan=`` of another compile."""
+        from shardc.driver.plans import save_plan
+
+        save_plan(Path(path), self.compiled)
+
+    def check(self, steps: int = 1) -> Comparison:
+        """Run this program on simulated ranks in f64 against the single-device program, losses, gradients and state."""
+        c = self.compiled
+        inputs = example_inputs(c.capture, self._optimizer, self._batch)
+        return compare_step(c.global_module, c.rank_module, inputs, steps=steps)
+
+    def save(self, folder: Path | str) -> None:
+        """Write an artefact, which runs with torch alone."""
+        c = self.compiled
+        levels = {"1-global": _text(c.global_module), "3-rank": _text(c.rank_module)}
+        if c.annotated is not None:
+            levels["2-annotated"] = _text(c.annotated)
+        values = {name: value for (_, name), value in c.capture.initial_values().items()}
+        batch = {name: t for (role, name), t in example_inputs(c.capture, self._optimizer, self._batch).items() if role == "input"}
+        write_artefact(
+            Path(folder),
+            levels,
+            c.rank_module,
+            self._fields,
+            plan=c.plan_json,
+            constants=c.capture.constants,
+            state=values,
+            batches=[batch],
+        )
+
+    def __call__(self, batch: Any) -> Tensor:
+        """One training step on a global batch; the loss, 0-d, the same on every rank."""
+        return self.running(batch)
+
+    @property
+    def running(self) -> TrainStep:
+        """The step joined to the other ranks' processes."""
+        if self._running is None:
+            c = self.compiled
+            state = self._source
+            if state is None:
+                state = {n: v for (_, n), v in c.capture.initial_values().items() if v is not None}
+            self._running = TrainStep(
+                Program.of(emit_program(c.rank_module)),
+                build_manifest(c.rank_module, self._fields, {}),
+                c.capture.constants,
+                state=state,
+            )
+            self._running.bind(self._optimizer)
+        return self._running
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.running, name)
+
+
+def compile_step(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    example_batch: Any,
+    *,
+    mesh: Mapping[str, int],
+    plan: PlanLike = "data",
+    loss: Callable[[Any, Any], Tensor] | None = None,
+    clip_grad_norm: float | None = None,
+    autocast: torch.dtype | None = None,
+    micro_batches: int = 1,
+    seed: int = 0,
+    state: Source = None,
+    verify: bool = False,
+) -> CompiledStep:
+    """Compile forward, loss, backward, clipping and the optimizer's update of a single-device program for a mesh.
+
+    ``model`` is any ``nn.Module`` (real, or on the meta device), ``optimizer`` one of ``torch.optim`` on its parameters,
+    ``example_batch`` a global batch: a mapping is passed as keyword arguments, a tuple or list as positional ones.
+    ``mesh`` gives axes and sizes, the most major first. ``plan`` is a preset or a product of them (``data``, ``zero1``,
+    ``zero2``, ``zero3``, ``tensor``, ``sequence``; ``"zero3*tensor"``), a mapping from name patterns to shardings, or the
+    path of a saved plan. ``loss(output, batch)`` is needed unless the output has ``.loss`` or is a scalar.
+    ``micro_batches`` cuts each rank's batch into parts that run one after the other, gradients accumulated.
+    ``state`` gives initial values (a state dict, or a function ``(name, shape, dtype, slices) -> tensor`` called for
+    each block) where the model's own tensors are not to be used, or have no storage.
+    ``verify`` proves the program equal to the single-device one on the example batch, in f64, before returning.
+
+    Raises subclasses of ShardcError; NotEqual if ``verify`` finds a difference.
+    """
+    world = os.environ.get("WORLD_SIZE")
+    device_mesh = make_mesh(mesh, micro_batches)
+    if world is not None and int(world) != device_mesh.world_size:
+        shown = " x ".join(f"{a.name} {a.size}" for a in device_mesh.space)
+        raise MeshIsNotTheWorld(mesh=shown, size=device_mesh.world_size, world=world)
+    capture = capture_step(
+        model,
+        optimizer,
+        example_batch,
+        loss=loss,
+        clip_grad_norm=clip_grad_norm,
+        autocast=autocast,
+        context=new_context(),
+    )
+    fields = fields_of(capture, optimizer, _text(capture.module), seed)
+    compiled = compile_capture(capture, device_mesh, plan, model_plan=model_plan_of(model), keep_levels=True)
+    step = CompiledStep(compiled, fields, example_batch, optimizer, state)
+    if verify:
+        outcome = step.check()
+        if not outcome.passed:
+            raise NotEqual(table=outcome.render())
+    return step
+
+
+def _text(module: Any) -> str:
+    return module.operation.get_asm(enable_debug_info=False)

@@ -1,0 +1,106 @@
+"""What a rank program sends: every collective, where it stands, and the bytes that it moves per device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from torch_mlir import ir
+
+from shardc.dialects.aten.types import TensorType, read_type
+from shardc.dialects.dist.mesh import Mesh, read_mesh
+from shardc.dialects.dist.sharding import Axes, ShardingCodec
+from shardc.passes.program import find_function, source_line
+
+COLLECTIVES = (
+    "dist.all_reduce",
+    "dist.all_gather",
+    "dist.reduce_scatter",
+    "dist.all_to_all",
+    "dist.permute",
+    "dist.broadcast",
+)
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One collective of a step.
+
+    ``type`` is the operand's local type, ``axes`` the mesh axes it spans, ``ways`` the size of its groups, ``times`` how
+    often it runs in a step (in a loop: once an iteration), ``bytes_moved`` what each device sends in all of them.
+    """
+
+    kind: str
+    type: TensorType
+    axes: tuple[str, ...]
+    ways: int
+    phase: str
+    where: str | None
+    times: int
+    bytes_moved: float
+
+
+def transfers(module: ir.Module) -> list[Transfer]:
+    """The collectives of a level-3 module, in program order."""
+    mesh, function = read_mesh(module), find_function(module)
+    if mesh is None or function is None:
+        return []
+    codec = ShardingCodec(module.context, mesh)
+    return list(_walk(function.regions[0].blocks[0], mesh, codec, 1))
+
+
+def _walk(block: ir.Block, mesh: Mesh, codec: ShardingCodec, times: int) -> Iterator[Transfer]:
+    for op in block.operations:
+        op = op.operation
+        if op.name in COLLECTIVES:
+            yield from _read(op, mesh, codec, times)
+        elif op.name in ("dist.loop", "dist.manual"):
+            trips = times
+            if op.name == "dist.loop":
+                trips *= codec.read_axes(ir.ArrayAttr.get([op.attributes["axis"]], op.context))[0].size
+            yield from _walk(op.regions[0].blocks[0], mesh, codec, trips)
+
+
+def _read(op: ir.Operation, mesh: Mesh, codec: ShardingCodec, times: int) -> Iterator[Transfer]:
+    axes = _axes(op, codec)
+    ways = prod(a.size for a in axes)
+    phase = op.attributes["dist.phase"].value if "dist.phase" in op.attributes else ""
+    for operand in op.operands:
+        type_ = read_type(operand.type)
+        if type_ is None:
+            continue
+        moved = bytes_moved(op.name, ways, type_.size_bytes) * times
+        names = tuple(dict.fromkeys(a.name for a in axes))
+        yield Transfer(op.name.removeprefix("dist."), type_, names, ways, phase, source_line(op.location), times, moved)
+
+
+def _axes(op: ir.Operation, codec: ShardingCodec) -> Axes:
+    if "axes" in op.attributes:
+        return codec.read_axes(op.attributes["axes"])
+    source, target = (codec.read(op.attributes[name]) for name in ("source", "target"))
+    moved = set(source.used) | set(target.used)
+    return tuple(sorted(moved))
+
+
+def bytes_moved(kind: str, ways: int, local_bytes: float) -> float:
+    """What one device sends, by the bandwidth-optimal algorithms (Chan et al. 2007): n bytes local, p ways."""
+    share = (ways - 1) / ways
+    return {
+        "dist.all_reduce": 2 * share * local_bytes,
+        "dist.all_gather": (ways - 1) * local_bytes,
+        "dist.reduce_scatter": share * local_bytes,
+        "dist.all_to_all": share * local_bytes,
+        "dist.permute": local_bytes,
+        "dist.broadcast": local_bytes,
+    }[kind]
+
+
+def totals(found: list[Transfer]) -> dict[tuple[str, tuple[str, ...], str], tuple[int, float]]:
+    """(how many, bytes per device) by phase, axes and kind; a loop's collectives count once an iteration."""
+    sums: dict[tuple[str, tuple[str, ...], str], tuple[int, float]] = {}
+    for t in found:
+        key = (t.phase, t.axes, t.kind)
+        count, moved = sums.get(key, (0, 0.0))
+        sums[key] = (count + t.times, moved + t.bytes_moved)
+    return sums

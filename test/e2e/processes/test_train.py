@@ -1,0 +1,65 @@
+"""An artefact trained on four real processes: by its own command, by a user's script, and where shardc is not installed."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+
+from shardc.driver.run import run_artefact
+
+pytestmark = pytest.mark.processes
+
+ABSENT = ("shardc", "torch_mlir", "safetensors", "transformers", "typer", "rich")
+
+BLOCKER = f"""
+import sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {ABSENT!r}:
+            raise ModuleNotFoundError(f"{{name}} is not installed here")
+
+sys.meta_path.insert(0, Blocker())
+"""
+
+
+def losses_in(output: str) -> list[float]:
+    return [float(text) for text in re.findall(r"loss (\S+)", output)]
+
+
+def test_run_save_and_go_on(artefact: Path, tmp_path: Path, trained, capfd: pytest.CaptureFixture[str]) -> None:
+    expected, _ = trained([1e-3] * 4)
+    assert run_artefact(artefact, 4, 2, {"load": None, "save": tmp_path / "half"}) == 0
+    first = capfd.readouterr().out
+    assert run_artefact(artefact, 4, 2, {"load": tmp_path / "half", "save": None}) == 0
+    second = capfd.readouterr().out
+    assert losses_in(first) + losses_in(second) == pytest.approx(expected, rel=1e-5)
+    assert "step 2 " in first and "step 4 " in second
+
+
+def test_script(artefact: Path, tmp_path: Path, values: dict[str, torch.Tensor], trained, launch) -> None:
+    losses, parameters = trained([1e-3, 5e-4, 2.5e-4])
+    torch.save({**values, "scheduled": {"losses": losses, "parameters": parameters}}, tmp_path / "values.pt")
+    done = launch("train_worker.py", 4, artefact, tmp_path / "values.pt")
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "the script agrees" in done.stdout
+    assert "lr_scheduler.step" not in done.stderr  # torch's warning about schedulers of optimizers that did not step
+
+
+def test_needs_torch_alone(artefact: Path, tmp_path: Path, trained, launch) -> None:
+    (tmp_path / "sitecustomize.py").write_text(textwrap.dedent(BLOCKER))
+    done = launch(artefact / "run.py", 4, "--steps", 2, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert losses_in(done.stdout) == pytest.approx(trained([1e-3] * 2)[0], rel=1e-5)
+
+
+def test_blocker_blocks(tmp_path: Path, launch) -> None:
+    """The test above would pass anywhere if its blocker did nothing."""
+    (tmp_path / "sitecustomize.py").write_text(textwrap.dedent(BLOCKER))
+    (tmp_path / "probe.py").write_text("import shardc")
+    done = launch(tmp_path / "probe.py", 1, PYTHONPATH=str(tmp_path))
+    assert "shardc is not installed here" in done.stderr
