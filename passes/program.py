@@ -13,6 +13,7 @@ from torch_mlir import ir
 from shardc.dialects.aten.call import Call, CallReader, OpCall, is_constant
 from shardc.dialects.aten.schema import UnknownOperator
 from shardc.dialects.aten.types import TensorType, read_type
+from shardc.dialects.location import source_line
 from shardc.dialects.rules.rule import Dim, Rule, find_rule, replicated_rule
 from shardc.diagnostics.base import remark
 
@@ -159,15 +160,3 @@ def same_rule(type_: TensorType) -> Rule:
     sizes = {f"i{d}": size for d, size in enumerate(type_.shape) if size > 1}
     return Rule((dims,), (dims,), sizes, linear=(frozenset({0}),))
 
-
-def source_line(location: ir.Location) -> str | None:
-    """The innermost ``file:line`` of a location, None if it has none."""
-    if isinstance(location, ir.FileLineColLoc):
-        return f"{location.filename}:{location.start_line}"
-    if isinstance(location, ir.NameLoc):
-        return source_line(location.child_loc)
-    if isinstance(location, ir.CallSiteLoc):
-        return source_line(location.callee)
-    if isinstance(location, ir.FusedLoc):
-        return next((line for part in location.locations if (line := source_line(part))), None)
-    return None

@@ -209,4 +209,6 @@ def _is_tensor(value: ir.Value) -> bool:
 
 def _is_tensor_list(value: ir.Value) -> bool:
     owner = value.owner
-    return isinstance(owner, ir.Operation) and owner.name == "torch.prim.ListConstruct" and any(map(_is_tensor, owner.operands))
+    if not isinstance(owner, ir.Operation | ir.OpView):
+        return False
+    return owner.operation.name == "torch.prim.ListConstruct" and any(map(_is_tensor, owner.operands))

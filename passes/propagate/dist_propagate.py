@@ -9,9 +9,10 @@ from torch_mlir import ir
 
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
+from shardc.dialects.location import source_line
 from shardc.passes.base import Pass
 from shardc.passes.plan.refinement import Refinement, read_refinements
-from shardc.passes.program import Program, read_program, source_line
+from shardc.passes.program import Program, read_program
 from shardc.passes.propagate.state import PropagationState
 
 

@@ -10,9 +10,6 @@ import typer
 from shardc.cli.mesh import parse_mesh
 from shardc.cli.progress import status
 
-TIME_AXIS = "micro_batch"
-"""Name of the time axis that ``--micro-batches`` cuts the batch along."""
-
 
 def compile_(
     script: Annotated[
@@ -54,9 +51,8 @@ def compile_(
       shardc compile examples/llama.py --mesh data=4 --plan zero3 --micro-batches 4 --clip 1.0 -o out/
     """
     axes = parse_mesh(mesh)
-    time_axes = {TIME_AXIS: micro_batches} if micro_batches > 1 else {}
     with status(f"compiling {script.name}"):
         from shardc.driver.compile import compile_script
 
-        report = compile_script(script, out, axes, time_axes, plan, {"clip": clip, "verify": verify})
+        report = compile_script(script, out, axes, micro_batches, plan, {"clip": clip, "verify": verify})
     print(report.render())

@@ -1,4 +1,4 @@
-"""Errors that tracing a training step can end in. Each names the op or object, the user's line and the way out."""
+"""Errors of tracing a training step. Each names the op or object, the user's line and the way out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ class DataDependent(ShardcError):
     """
 
     template = "{op} needs the values of a tensor while the step is being traced, when there are only shapes"
-    hint = "choose with torch.where or a mask instead of Python's `if`, `.item()`, `nonzero` or boolean indexing"
+    hint = (
+        "choose with torch.where or a mask instead of Python's `if`, `.item()`, `nonzero` or boolean indexing"
+    )
 
 
 class UnsupportedRandomOp(ShardcError):
@@ -45,7 +47,7 @@ class UnsupportedOp(ShardcError):
     """
 
     template = "op {op} has no functional form that shardc can import: {reason}"
-    hint = "rewrite this line without the op, or wrap the op with torch.library.custom_op and no mutated arguments"
+    hint = "rewrite this line without the op, or wrap the op with torch.library.custom_op without mutation"
 
 
 class UnsupportedDtype(ShardcError):
@@ -63,7 +65,7 @@ class LossNotFound(ShardcError):
     """
 
     template = "there is no loss to differentiate: the model returned {output}"
-    hint = "pass loss=fn, called as fn(output, batch), or put the labels in the batch if the model computes its loss"
+    hint = "pass loss=fn, called as fn(output, batch), or put the labels in the batch if the model has a loss"
 
 
 class LossNotScalar(ShardcError):
@@ -84,7 +86,9 @@ class OptimizerUnsupported(ShardcError):
     """``optimizer.step()`` cannot be run on traced tensors. L-BFGS, which calls the model back, is one."""
 
     template = "{optimizer}.step() cannot be traced: {reason}"
-    hint = "use an optimizer whose step() takes no closure and only does tensor arithmetic, such as AdamW or SGD"
+    hint = (
+        "use an optimizer whose step() takes no closure and only does tensor arithmetic, such as AdamW or SGD"
+    )
 
 
 class OptimizerStateUnknown(ShardcError):
@@ -94,11 +98,17 @@ class OptimizerStateUnknown(ShardcError):
     """
 
     template = "the initial value of {optimizer}'s state {state!r} is not known"
-    hint = "run one eager step first, so that optimizer.state exists, and keep numbers that change in it as tensors"
+    hint = "run one eager step first, so that optimizer.state exists; keep what changes in it as tensors"
 
 
 class OptimizerParameterUnknown(ShardcError):
-    """The optimizer holds a tensor that is no parameter of the model (built before the model was copied, often)."""
+    """The optimizer holds a tensor that is no parameter of the model (built before the model was copied,
+    often).
+    """
 
-    template = "parameter {index} of group {group} of {optimizer} (shape {shape}) is not a parameter of the model"
-    hint = "build the optimizer from this model's parameters(), after the last .to() or copy that replaced them"
+    template = (
+        "parameter {index} of group {group} of {optimizer} (shape {shape}) is not a parameter of the model"
+    )
+    hint = (
+        "build the optimizer from this model's parameters(), after the last .to() or copy that replaced them"
+    )

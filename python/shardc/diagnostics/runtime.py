@@ -32,3 +32,9 @@ class RankFailed(ShardcError):
     template = "rank {rank} {how}; the other ranks were stopped"
     hint = "{hint}"
     exit_code = 1
+
+
+class RankRefused(RankFailed):
+    """A rank ended because its input was bad: it printed what and where."""
+
+    exit_code = 2

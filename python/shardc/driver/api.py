@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch_mlir import ir
 
 from shardc.backends.eager.compare import compare_step
 from shardc.backends.eager.comparison import Comparison
@@ -65,9 +66,8 @@ class CompiledStep:
     def save(self, folder: Path | str) -> None:
         """Write an artefact, which runs with torch alone."""
         c = self.compiled
-        levels = {"1-global": _text(c.global_module), "3-rank": _text(c.rank_module)}
-        if c.annotated is not None:
-            levels["2-annotated"] = _text(c.annotated)
+        modules = {"1-global": c.global_module, "2-annotated": c.annotated, "3-rank": c.rank_module}
+        levels = {name: _text(module, lines=True) for name, module in modules.items() if module is not None}
         values = {name: value for (_, name), value in c.capture.initial_values().items()}
         batch = {name: t for (role, name), t in example_inputs(c.capture, self._optimizer, self._batch).items() if role == "input"}
         write_artefact(
@@ -161,5 +161,6 @@ def compile_step(
     return step
 
 
-def _text(module: Any) -> str:
-    return module.operation.get_asm(enable_debug_info=False)
+def _text(module: ir.Module, *, lines: bool = False) -> str:
+    """A module as text, with the user's source lines if asked for."""
+    return module.operation.get_asm(enable_debug_info=lines)

@@ -16,7 +16,8 @@ from torch_mlir import ir
 
 from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.cli import BadExpectation, DiagnosticMismatch
-from shardc.driver.mlir_errors import UNNAMED_SOURCE, place_of
+from shardc.dialects.location import place_of
+from shardc.driver.mlir_errors import UNNAMED_SOURCE
 
 _MENTION = re.compile(r"//.*\bexpected-(error|note|warning|remark)\b")
 _EXPECTATION = re.compile(r"\bexpected-(error|note)\s*(?:@([+-]\d+|above|below|unknown))?\s*\{\{(.*)\}\}\s*$")

@@ -6,17 +6,11 @@ from dataclasses import dataclass
 
 from torch_mlir import ir
 
+from shardc.diagnostics.cli import MalformedMlir
+from shardc.dialects.location import Place, place_of
+
 UNNAMED_SOURCE = "-"
 """What MLIR calls a source that it was given as text."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """A point of a source file; lines and columns count from 1."""
-
-    file: str
-    line: int
-    column: int
 
 
 @dataclass(frozen=True)
@@ -56,16 +50,9 @@ UNKNOWN_SOURCE = Source()
 """For modules that were built and not parsed."""
 
 
-def place_of(location: ir.Location) -> Place | None:
-    """The innermost file position of a location, or None if it has none."""
-    # A diagnostic's location comes as the base class; its attribute gives the class that it really is.
-    match ir.Location.from_attr(location.attr, location.context):
-        case ir.FileLineColLoc() as found:
-            return Place(found.filename, found.start_line, found.start_col)
-        case ir.NameLoc() as found:
-            return place_of(found.child_loc)
-        case ir.CallSiteLoc() as found:
-            return place_of(found.callee) or place_of(found.caller)
-        case ir.FusedLoc() as found:
-            return next((place for part in found.locations if (place := place_of(part))), None)
-    return None
+def parse_module(source: Source, context: ir.Context) -> ir.Module:
+    """The module that a text stands for. Raises MalformedMlir with line and column."""
+    try:
+        return ir.Module.parse(source.text, context)
+    except ir.MLIRError as error:
+        raise MalformedMlir(**source.describe(error)) from error

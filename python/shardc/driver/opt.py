@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from torch_mlir import ir
 
 from shardc.diagnostics.base import ShardcError
-from shardc.diagnostics.cli import MalformedMlir
 from shardc.dialects.context import new_context
 from shardc.driver import expected_errors, pipelines
-from shardc.driver.mlir_errors import UNNAMED_SOURCE, Source
+from shardc.driver.mlir_errors import UNNAMED_SOURCE, Source, parse_module
 from shardc.passes.base import Pass
 
 SPLIT_MARKER = "// -----"
@@ -69,7 +68,7 @@ def _process(source: Source, steps: Sequence[Pass], options: OptOptions) -> str:
     context.enable_multithreading(False)
     context.allow_unregistered_dialects = options.allow_unregistered_dialect
     with context:
-        module = _parse(source)
+        module = parse_module(source, context)
         after_pass = _dump if options.print_ir_after_all else None
         try:
             pipelines.run(
@@ -79,13 +78,6 @@ def _process(source: Source, steps: Sequence[Pass], options: OptOptions) -> str:
             _name_source(error, source.name)
             raise
         return module.operation.get_asm(enable_debug_info=options.mlir_print_debuginfo).rstrip() + "\n"
-
-
-def _parse(source: Source) -> ir.Module:
-    try:
-        return ir.Module.parse(source.text)
-    except ir.MLIRError as error:
-        raise MalformedMlir(**source.describe(error)) from error
 
 
 def _name_source(error: ShardcError, source_name: str) -> None:

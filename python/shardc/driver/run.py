@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from shardc.diagnostics.runtime import MeshSizeMismatch, RankFailed
+from shardc.diagnostics.runtime import MeshSizeMismatch, RankFailed, RankRefused
 from shardc.driver.artefact import read_manifest
 from shardc.runtime.mesh import Mesh
 
@@ -22,7 +22,7 @@ def run_artefact(folder: Path, nproc: int, steps: int, options: Mapping[str, Any
     """Train ``steps`` steps on ``nproc`` processes, which print to this process's output. Returns 0.
 
     ``options``: ``load``, ``save`` (checkpoint folders) and ``batches`` (a safetensors file). Raises BadArtefact,
-    MeshSizeMismatch, and RankFailed naming the rank that failed first.
+    MeshSizeMismatch, and RankFailed (RankRefused for bad input) naming the rank that failed first.
     """
     folder = folder.absolute()
     mesh = Mesh.read(read_manifest(folder)["mesh"])
@@ -47,7 +47,8 @@ def _launch(arguments: list[str]) -> None:
         torchrun.run(torchrun.parse_args(arguments))
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
-        raise RankFailed(rank=rank, **_describe(failure.exitcode)) from None
+        refused = failure.exitcode == RankRefused.exit_code
+        raise (RankRefused if refused else RankFailed)(rank=rank, **_describe(failure.exitcode)) from None
 
 
 def _describe(exit_code: int) -> dict[str, str]:

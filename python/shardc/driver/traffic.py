@@ -11,7 +11,8 @@ from torch_mlir import ir
 from shardc.dialects.aten.types import TensorType, read_type
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import Axes, ShardingCodec
-from shardc.passes.program import find_function, source_line
+from shardc.dialects.location import source_line
+from shardc.passes.program import find_function
 
 COLLECTIVES = (
     "dist.all_reduce",

@@ -33,7 +33,8 @@ def example_inputs(
             value = leaves[spec.name]
         elif spec.role == "hyper":
             h = numbers[spec.name]
-            value = torch.tensor(h.first_step if h.first_step is not None else h.value(optimizer))
+            number = h.first_step if h.first_step is not None else h.value(optimizer)
+            value = torch.tensor(number, dtype=torch.float64)
         elif spec.role == "seed":
             value = torch.tensor(seed)
         else:

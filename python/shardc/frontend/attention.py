@@ -1,4 +1,4 @@
-"""``F.scaled_dot_product_attention`` as one op, ``shardc::attention``, or as plain ops where that op does not apply."""
+"""``F.scaled_dot_product_attention`` as one op, ``shardc::attention``, or as plain ops where it must be."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """Same arguments and result as torch's; query [..., H, Sq, D], key [..., Hkv, Sk, D], value [..., Hkv, Sk, Dv].
+    """Same arguments and result as torch's; query [..., H, Sq, D], key [..., Hkv, Sk, D], value [..., Hkv,
+    Sk, Dv].
 
     Dropout on the probabilities and masks that need a gradient (a learned position bias) take plain ops.
     """
@@ -71,7 +72,10 @@ def _plain_attention(
     is_causal: bool,
     scale: float,
 ) -> torch.Tensor:
-    """softmax(q k^T scale + mask) v in f32 or wider, as torch's math kernel computes it; masked-out rows give 0."""
+    """softmax(q k^T scale + mask) v in f32 or wider, as torch's math kernel computes it.
+
+    Masked-out rows give 0.
+    """
     wide = torch.promote_types(q.dtype, torch.float32)
     groups = q.shape[1] // k.shape[1]
     k, v = (_repeat_heads(t, groups).to(wide) for t in (k, v))
@@ -99,4 +103,8 @@ def _repeat_heads(tensor: torch.Tensor, groups: int) -> torch.Tensor:
     if groups == 1:
         return tensor
     batch, heads, length, dim = tensor.shape
-    return tensor.unsqueeze(2).expand(batch, heads, groups, length, dim).reshape(batch, heads * groups, length, dim)
+    return (
+        tensor.unsqueeze(2)
+        .expand(batch, heads, groups, length, dim)
+        .reshape(batch, heads * groups, length, dim)
+    )

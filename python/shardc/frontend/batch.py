@@ -16,7 +16,8 @@ STATIC_TYPES = (type(None), bool, int, float, str, bytes, torch.dtype, torch.dev
 
 
 def flatten_batch(batch: Any) -> tuple[list[torch.Tensor], BatchTree]:
-    """Tensors of a batch with their dotted names (``input_ids``, ``0``, ``1.x``); other leaves become constants.
+    """Tensors of a batch with their dotted names (``input_ids``, ``0``, ``1.x``); other leaves become
+    constants.
 
     Raises BatchUnsupported on a leaf of another type, or when there is no tensor at all.
     """
@@ -30,7 +31,9 @@ def flatten_batch(batch: Any) -> tuple[list[torch.Tensor], BatchTree]:
         elif isinstance(leaf, STATIC_TYPES):
             constants[position] = leaf
         else:
-            raise BatchUnsupported(reason=f"{name} is a {type(leaf).__name__}", where=f"example_batch, {name}")
+            raise BatchUnsupported(
+                reason=f"{name} is a {type(leaf).__name__}", where=f"example_batch, {name}"
+            )
     if not tensors:
         raise BatchUnsupported(reason="it holds no tensor", where="example_batch")
     return tensors, BatchTree(spec, tuple(names), constants)

@@ -1,7 +1,8 @@
 """Turns the raw trace into a graph of functional ops only: no noise, no aliases, no constants but arguments.
 
-Value semantics make `detach`, `alias` and most `clone` identities. All factories become ``aten.full``, and sizes,
-dims and slice bounds are written out in full, so that what comes after has one form of each to deal with.
+Value semantics make `detach`, `alias` and most `clone` identities. All factories become ``aten.full``, and
+sizes, dims and slice bounds are written out in full, so that what comes after has one form of each to deal
+with.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ _FACTORIES: dict[object, float | None] = {
 
 
 def clean(module: GraphModule) -> None:
-    """Cleans the graph of ``module`` in place. Raises UnsupportedOp or UnsupportedRandomOp on what must not stay."""
+    """Cleans the graph of ``module`` in place.
+
+    Raises UnsupportedOp or UnsupportedRandomOp on what must not stay.
+    """
     graph = module.graph
     for node in list(graph.nodes):
         if node.op == "call_function" and _is_effect_only(node):
@@ -55,7 +59,10 @@ def clean(module: GraphModule) -> None:
 
 
 def remove_dead_nodes(graph: Graph) -> None:
-    """Erases every node without users but placeholders: all ops are functional, so none is kept for its effect."""
+    """Erases every node without users but placeholders.
+
+    All ops are functional, so none is kept for its effect.
+    """
     for node in reversed(list(graph.nodes)):
         if node.op not in ("placeholder", "output") and not node.users:
             graph.erase_node(node)

@@ -12,8 +12,8 @@ def clip_by_global_norm(
 ) -> dict[str, torch.Tensor | None]:
     """Scales all gradients by min(1, max_norm / (norm + 1e-6)), as ``torch.nn.utils.clip_grad_norm_`` does.
 
-    Squares are summed in f32 or wider. The scalars are added one to the next, not stacked, so that sums that are
-    partial on the same mesh axes stay partial until the one reduction at the end.
+    Squares are summed in f32 or wider. The scalars are added one to the next, not stacked, so that sums that
+    are partial on the same mesh axes stay partial until the one reduction at the end.
     """
     total: torch.Tensor | None = None
     for grad in grads.values():
@@ -24,6 +24,4 @@ def clip_by_global_norm(
     if total is None:
         return dict(grads)
     scale = (max_norm / (total.sqrt() + 1e-6)).clamp(max=1.0)
-    return {
-        name: None if grad is None else (grad * scale).to(grad.dtype) for name, grad in grads.items()
-    }
+    return {name: None if grad is None else (grad * scale).to(grad.dtype) for name, grad in grads.items()}

@@ -1,4 +1,4 @@
-"""What torch and the libraries on it must believe during a trace: that they are compiled, and where they run."""
+"""What torch and libraries must believe during a trace: that they are compiled, and where they run."""
 
 from __future__ import annotations
 
@@ -27,11 +27,14 @@ def compiling() -> Iterator[None]:
 def autocast_for_all() -> Iterator[None]:
     """Makes ``torch.autocast("cuda")`` in a model act on the CPU tensors that it is traced with.
 
-    Else it would be ignored without a word, and the program would compute in another precision than the model.
+    Else it would be ignored without a word, and the program would compute in another precision than the
+    model.
     """
     original = torch.autocast.__init__
 
-    def init(self: torch.autocast, device_type: str, dtype: torch.dtype | None = None, *args: Any, **kw: Any) -> None:
+    def init(
+        self: torch.autocast, device_type: str, dtype: torch.dtype | None = None, *args: Any, **kw: Any
+    ) -> None:
         dtype = dtype or torch.get_autocast_dtype(device_type)
         original(self, "cpu", dtype, *args, **kw)
 

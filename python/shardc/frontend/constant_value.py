@@ -22,7 +22,10 @@ Answer = TypeVar("Answer")
 
 
 def ask(tensor: torch.Tensor, question: Callable[[torch.Tensor], Answer]) -> Answer | None:
-    """``question`` of the real value of a traced tensor; None if that depends on an argument or on random numbers."""
+    """``question`` of the real value of a traced tensor.
+
+    None if that depends on an argument or on random numbers.
+    """
     mode = get_proxy_mode()
     if mode is None or not isinstance(tensor, FunctionalTensor):
         return None

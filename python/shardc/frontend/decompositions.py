@@ -1,8 +1,10 @@
-"""ATen ops that are traced as simpler ones, so that fewer sharding rules are needed and sums can stay partial.
+"""ATen ops that are traced as simpler ones, so that fewer sharding rules are needed and sums can stay
+partial.
 
-Means, variances, norms and losses become sums and pointwise ops: a sum over a sharded dim is a partial value, a mean
-is not. Splits become slices, and the gradients of slices become pads. Fused ops that a kernel is written for are
-kept: softmax, layer and group norm, convolution, pooling, embedding, activations and their gradients.
+Means, variances, norms and losses become sums and pointwise ops: a sum over a sharded dim is a partial value,
+a mean is not. Splits become slices, and the gradients of slices become pads. Fused ops that a kernel is
+written for are kept: softmax, layer and group norm, convolution, pooling, embedding, activations and their
+gradients.
 """
 
 from __future__ import annotations
@@ -83,13 +85,19 @@ def _var(x: Tensor, dim: Dims = None, *, correction: float | None = None, keepdi
 def _var_mean(
     x: Tensor, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Two sums: of x, and of the squared distance to its mean (which does not cancel as E[x^2] - E[x]^2 does)."""
+    """Two sums: of x, and of the squared distance to its mean (which does not cancel as E[x^2] - E[x]^2
+    does).
+    """
     dims = _dims(x, dim)
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     mean = wide.sum(dims, True) / _count(x, dims)
     centered = wide - mean
     freedom = max(_count(x, dims) - (1 if correction is None else correction), 0)
-    var = (centered * centered).sum(dims, keepdim) / freedom if freedom else centered.sum(dims, keepdim) * math.nan
+    var = (
+        (centered * centered).sum(dims, keepdim) / freedom
+        if freedom
+        else centered.sum(dims, keepdim) * math.nan
+    )
     return var.to(x.dtype), (mean if keepdim else mean.squeeze(dims)).to(x.dtype)
 
 
@@ -125,7 +133,9 @@ def _vector_norm(
 
 def _split(x: Tensor, split_size: int, dim: int = 0) -> list[Tensor]:
     size = x.shape[dim]
-    return [aten.slice(x, dim, at, min(at + split_size, size)) for at in range(0, max(size, 1), split_size or 1)]
+    return [
+        aten.slice(x, dim, at, min(at + split_size, size)) for at in range(0, max(size, 1), split_size or 1)
+    ]
 
 
 def _split_with_sizes(x: Tensor, split_sizes: Sequence[int], dim: int = 0) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""The inputs and outputs of a cleaned graph: constants become arguments, unused ones go, results get their names."""
+"""Inputs and outputs of a cleaned graph: constants become arguments, unused ones go, results get names."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ class StepGraph:
 
 
 def finish(trace: Trace) -> StepGraph:
-    """Gives a cleaned trace its final arguments and results, and marks gradients and the optimizer's nodes."""
+    """Gives a cleaned trace its final arguments and results, and marks gradients and the optimizer's
+    nodes.
+    """
     module = trace.graph
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
     arguments = dict(zip(placeholders, trace.arguments, strict=True))
@@ -58,7 +60,9 @@ def _split_outputs(trace: Trace) -> tuple[list[tuple[TensorSpec, Node]], dict[st
 
 
 def _drop_state_without_gradient(
-    arguments: dict[Node, TensorSpec], results: list[tuple[TensorSpec, Node]], gradients: dict[str, Node | None]
+    arguments: dict[Node, TensorSpec],
+    results: list[tuple[TensorSpec, Node]],
+    gradients: dict[str, Node | None],
 ) -> None:
     """Optimizers make no state for parameters that get no gradient; neither do we."""
     without = {
@@ -66,14 +70,19 @@ def _drop_state_without_gradient(
         for spec in arguments.values()
         if spec.role == "opt_state" and gradients.get(spec.name.rpartition("/")[0]) is None
     }
-    results[:] = [(spec, node) for spec, node in results if spec.role != "opt_state" or spec.name not in without]
+    results[:] = [
+        (spec, node) for spec, node in results if spec.role != "opt_state" or spec.name not in without
+    ]
     for node, spec in list(arguments.items()):
         if spec.role == "opt_state" and spec.name in without:
             del arguments[node]
 
 
 def _lift_constants(trace: Trace, arguments: dict[Node, TensorSpec]) -> dict[str, torch.Tensor]:
-    """Tensors that the model held outside its parameters and buffers: numbers stay, the rest become arguments."""
+    """Tensors that the model held outside its parameters and buffers.
+
+    Numbers stay, the rest become arguments.
+    """
     lifted: dict[int, Node] = {}
     constants: dict[str, torch.Tensor] = {}
     module, last = trace.graph, next(reversed(arguments))
@@ -99,7 +108,9 @@ def _lift_constants(trace: Trace, arguments: dict[Node, TensorSpec]) -> dict[str
 
 def _check_constant(node: Node, value: torch.Tensor, trace: Trace) -> None:
     if isinstance(value, FakeTensor) or value.is_meta:
-        reason = f"it uses a tensor of shape {list(value.shape)} that has no values and is no parameter or buffer"
+        reason = (
+            f"it uses a tensor of shape {list(value.shape)} that has no values and is no parameter or buffer"
+        )
         raise TraceFailed(reason=reason, where=where_of(node))
     if value.untyped_storage().data_ptr() in trace.storages:
         name = trace.storages[value.untyped_storage().data_ptr()]

@@ -18,8 +18,8 @@ from shardc.frontend.trace import Trace
 def prepared(model: torch.nn.Module, trace: Callable[[], Trace]) -> Trace:
     """Runs ``trace`` with the settings of transformers' models that a training step wants, restored after.
 
-    Experts that loop over token counts cannot be traced, and grouped ones may take ops that transformers itself
-    registers, which an artefact would not find: both are traced once more with batched experts.
+    Experts that loop over token counts cannot be traced, and grouped ones may take ops that transformers
+    itself registers, which an artefact would not find: both are traced once more with batched experts.
     """
     if "transformers" not in sys.modules:
         return trace()
@@ -48,7 +48,10 @@ def _has_library_ops(trace: Trace) -> bool:
 
 
 def _configs(model: torch.nn.Module) -> list[Any]:
-    """Each configuration object of the modules once; transformers' submodules share theirs or have their own."""
+    """Each configuration object of the modules once.
+
+    Transformers' submodules share theirs or have their own.
+    """
     found = {id(c): c for m in model.modules() if (c := getattr(m, "config", None)) is not None}
     return [config for config in found.values() if hasattr(config, "to_dict")]
 
@@ -80,8 +83,8 @@ def _environment(name: str, value: str) -> Iterator[None]:
 def _unpacked_sequences() -> Iterator[None]:
     """Lets transformers see that positions made by ``arange`` are one sequence.
 
-    While tracing it gives up on that question and builds a full mask, which would keep every attention from being
-    causal by flag.
+    While tracing it gives up on that question and builds a full mask, which would keep every attention from
+    being causal by flag.
     """
     masking = sys.modules.get("transformers.masking_utils")
     original = getattr(masking, "find_packed_sequence_indices", None)

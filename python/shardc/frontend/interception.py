@@ -1,8 +1,8 @@
 """Replaces, while a model is traced, the torch functions whose meaning must not depend on device or mesh.
 
 Random functions become counter-based ones and attention one op of our own. Python functions of
-``torch.nn.functional`` and ``torch.autograd`` are entered with the mode still active, so that what they call is seen
-as well (``multi_head_attention_forward`` calls both).
+``torch.nn.functional`` and ``torch.autograd`` are entered with the mode still active, so that what they call
+is seen as well (``multi_head_attention_forward`` calls both).
 """
 
 from __future__ import annotations

@@ -117,10 +117,14 @@ def _gradients(node: Node) -> list[str]:
 
 
 def _attributes(specs: list[TensorSpec]) -> ir.Attribute:
-    return ir.ArrayAttr.get([
-        ir.DictAttr.get({"dist.name": ir.StringAttr.get(spec.name), "dist.role": ir.StringAttr.get(spec.role)})
-        for spec in specs
-    ])
+    return ir.ArrayAttr.get(
+        [
+            ir.DictAttr.get(
+                {"dist.name": ir.StringAttr.get(spec.name), "dist.role": ir.StringAttr.get(spec.role)}
+            )
+            for spec in specs
+        ]
+    )
 
 
 def _check_dtype(spec: TensorSpec) -> None:

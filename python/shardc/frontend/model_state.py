@@ -1,4 +1,4 @@
-"""A module's parameters and buffers under their canonical names, and a guard that puts a module back as it was."""
+"""A module's parameters and buffers under their canonical names, and a guard that restores a module."""
 
 from __future__ import annotations
 

@@ -31,7 +31,8 @@ def normalize_arguments(node: Node) -> None:
                 args[position] = _from_front(args[position], rank)
         node.args = tuple(args)
         node.kwargs = {
-            key: _from_front(value, rank) if key in _DIM_NAMES else value for key, value in node.kwargs.items()
+            key: _from_front(value, rank) if key in _DIM_NAMES else value
+            for key, value in node.kwargs.items()
         }
     if node.target in (aten.select.int, aten.select_scatter.default, aten.select_backward.default):
         _index_from_front(node)

@@ -24,7 +24,8 @@ from shardc.frontend.spec import Hyperparameter
 # How the update is carried out, not what it computes: set for the trace, whatever the user chose.
 EXECUTION = {"foreach": False, "fused": False, "capturable": True}
 NEVER_BAKED = {"params", "differentiable", *EXECUTION}
-# Ints under these keys are numbers that just happen to be whole; other ints are counts, which Python loops over.
+# Ints under these keys are numbers that just happen to be whole; other ints are counts, which Python loops
+# over.
 NUMBERS = {"lr", "momentum", "weight_decay", "dampening"}
 # Read by ops that take Python numbers only, and no scheduler changes them.
 CONSTANTS = {"eps", "ns_coefficients"}
@@ -32,7 +33,10 @@ CONSTANTS = {"eps", "ns_coefficients"}
 
 @dataclass(frozen=True)
 class StateSlot:
-    """One tensor of optimizer state. ``fill`` is its initial value where the optimizer has no tensor for it yet."""
+    """One tensor of optimizer state.
+
+    ``fill`` is its initial value where the optimizer has no tensor for it yet.
+    """
 
     param: str
     key: str
@@ -61,7 +65,10 @@ class TracedOptimizer:
         self.hyperparameters = self._hyperparameters()
 
     def hyper_tensors(self) -> list[torch.Tensor]:
-        """A 0-d tensor for each hyperparameter: f64, but the learning rate in f32 unless a parameter is f64."""
+        """A 0-d tensor for each hyperparameter.
+
+        F64, but the learning rate in f32 unless a parameter is f64.
+        """
         wide = any(self._params[name].dtype == torch.float64 for name in self.names)
         lr_dtype = torch.float64 if wide else torch.float32
         return [
@@ -91,7 +98,10 @@ class TracedOptimizer:
             return new, {slot.name: stepped[new[slot.param]][slot.key] for slot in self.slots}
 
     def baked(self, used: set[str]) -> dict[tuple[int, str], Any]:
-        """Settings of the groups that the traced step holds as constants; ``used`` are the inputs it does read."""
+        """Settings of the groups that the traced step holds as constants.
+
+        ``used`` are the inputs it does read.
+        """
         inputs = {(hyper.group, hyper.key) for hyper in self.hyperparameters if hyper.name in used}
         return {
             (index, key): value
@@ -106,12 +116,18 @@ class TracedOptimizer:
             for position, param in enumerate(group["params"]):
                 if id(param) not in names:
                     raise OptimizerParameterUnknown(
-                        index=position, group=index, optimizer=self.kind, shape=list(param.shape), where="optimizer"
+                        index=position,
+                        group=index,
+                        optimizer=self.kind,
+                        shape=list(param.shape),
+                        where="optimizer",
                     )
         return [[names[id(param)] for param in group["params"]] for group in self.optimizer.param_groups]
 
     def _layout(self) -> None:
-        """Finds out which tensors and constants the state of each parameter holds, by a step on fake tensors."""
+        """Finds out which tensors and constants the state of each parameter holds, by a step on fake
+        tensors.
+        """
         fresh = [n for n in self.names if not self.optimizer.state.get(self._params[n])]
         stepped = self._fake_states(fresh) if fresh else {}
         for index, group in enumerate(self.groups):
@@ -177,7 +193,9 @@ class TracedOptimizer:
                 scheduled = ScheduledFloat(float(held[item.index]), tensor)
                 group[item.key] = (*held[: item.index], scheduled, *held[item.index + 1 :])
             else:
-                group[item.key] = tensor if isinstance(held, torch.Tensor) else ScheduledFloat(float(held), tensor)
+                group[item.key] = (
+                    tensor if isinstance(held, torch.Tensor) else ScheduledFloat(float(held), tensor)
+                )
         return groups
 
     def _run(self) -> None:

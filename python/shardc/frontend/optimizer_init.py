@@ -1,4 +1,4 @@
-"""What each optimizer of ``torch.optim`` fills its state with before the first step, from their sources (torch 2.13)."""
+"""What each optimizer of ``torch.optim`` fills its state with at the start (sources of torch 2.13)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Random functions of torch, built from one counter-based op so that their numbers depend on the seed alone.
 
-``shardc::uniform(seed, op, size, offsets, global_size, dtype=)`` gives numbers in [0, 1) from Philox, keyed by the
-seed and the number of the call in the trace, and counted by the element's index in the whole tensor. Any shard of
-the tensor can be made anywhere. The transforms are the textbook ones: inverse CDF, Box-Muller, argsort for
-permutations. The values differ from torch's own generators, the distributions do not.
+``shardc::uniform(seed, op, size, offsets, global_size, dtype=)`` gives numbers in [0, 1) from Philox, keyed
+by the seed and the number of the call in the trace, and counted by the element's index in the whole tensor.
+Any shard of the tensor can be made anywhere. The transforms are the textbook ones: inverse CDF, Box-Muller,
+argsort for permutations. The values differ from torch's own generators, the distributions do not.
 """
 
 from __future__ import annotations
@@ -17,12 +17,16 @@ import torch
 import shardc.runtime.random  # noqa: F401  (registers shardc::uniform)
 from shardc.diagnostics.frontend import UnsupportedRandomOp
 
-# What `alpha_dropout` sets dropped values to: minus scale times alpha of SELU (Klambauer et al. 2017, section 2).
+# What `alpha_dropout` sets dropped values to: minus scale times alpha of SELU (Klambauer et al. 2017, section
+# 2).
 SELU_FLOOR = -1.0507009873554805 * 1.6732632423543772
 
 
 class RandomStream:
-    """Numbers from one seed; each draw takes the next op number. ``open`` is false while no draw may happen."""
+    """Numbers from one seed; each draw takes the next op number.
+
+    ``open`` is false while no draw may happen.
+    """
 
     def __init__(self, seed: torch.Tensor) -> None:
         self.seed = seed
@@ -30,7 +34,9 @@ class RandomStream:
         self.open = True
 
     def uniform(self, size: Sequence[int], dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """Numbers in [0, 1); raises UnsupportedRandomOp while a forward is being recomputed in the backward."""
+        """Numbers in [0, 1); raises UnsupportedRandomOp while a forward is being recomputed in the
+        backward.
+        """
         if not self.open:
             detail = ": the forward is run again during backward (activation checkpointing)"
             raise UnsupportedRandomOp(op="a random op", detail=detail)
@@ -45,7 +51,9 @@ class RandomStream:
         return (radius * torch.cos(2.0 * math.pi * self.uniform(size, wide))).to(dtype)
 
 
-def _dropout(stream: RandomStream, input: torch.Tensor, p: float = 0.5, training: bool = True) -> torch.Tensor:
+def _dropout(
+    stream: RandomStream, input: torch.Tensor, p: float = 0.5, training: bool = True
+) -> torch.Tensor:
     return _scaled_mask(stream, input, p, input.shape) if training and p > 0 else input
 
 
@@ -89,7 +97,10 @@ def _feature_alpha_dropout(
 
 
 def _alpha_masked(stream: RandomStream, input: torch.Tensor, p: float, size: Sequence[int]) -> torch.Tensor:
-    """Keeps mean and variance of SELU activations: a (x d + floor (1 - d)) + b (Klambauer et al. 2017, eq. 5)."""
+    """Keeps mean and variance of SELU activations: a (x d + floor (1 - d)) + b (Klambauer et al.
+
+    2017, eq. 5).
+    """
     if p == 1:
         return input * 0.0
     kept = (stream.uniform(size) >= p).to(input.dtype)
@@ -165,7 +176,9 @@ def _normal_(
     return input.copy_(stream.normal(input.shape, _wide(input)) * std + mean)
 
 
-def _exponential_(stream: RandomStream, input: torch.Tensor, lambd: float = 1.0, **kwargs: Any) -> torch.Tensor:
+def _exponential_(
+    stream: RandomStream, input: torch.Tensor, lambd: float = 1.0, **kwargs: Any
+) -> torch.Tensor:
     _no_generator("exponential_", kwargs)
     return input.copy_(torch.log(1.0 - stream.uniform(input.shape, _wide(input))) * (-1.0 / lambd))
 

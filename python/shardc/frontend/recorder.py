@@ -1,7 +1,8 @@
 """Stamps every node of a trace, as it is made, with its phase and the user's source lines.
 
-Walking Python frames costs a tenth of what formatted stack traces cost. Nodes of the backward take the lines of the
-forward op whose gradient they are: autograd numbers its nodes, and a traced node notes the number current then.
+Walking Python frames costs a tenth of what formatted stack traces cost. Nodes of the backward take the lines
+of the forward op whose gradient they are: autograd numbers its nodes, and a traced node notes the number
+current then.
 """
 
 from __future__ import annotations
@@ -42,7 +43,10 @@ _is_user_file: dict[str, bool] = {}
 
 
 class NodeRecorder:
-    """Current phase and source of the nodes being made. ``label`` replaces source lines in the optimizer phase."""
+    """Current phase and source of the nodes being made.
+
+    ``label`` replaces source lines in the optimizer phase.
+    """
 
     def __init__(self, stop_file: str, fallback: Frames) -> None:
         self.phase = FORWARD

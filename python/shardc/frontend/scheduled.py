@@ -1,7 +1,8 @@
 """Numbers of a param group that stay inputs of the step while ``optimizer.step()`` is traced.
 
-A ``ScheduledFloat`` compares like the number that it holds now, so ``if momentum != 0`` takes the branch that it takes
-today, and computes like the 0-d tensor that it carries, so whatever is computed from it follows a scheduler.
+A ``ScheduledFloat`` compares like the number that it holds now, so ``if momentum != 0`` takes the branch that
+it takes today, and computes like the 0-d tensor that it carries, so whatever is computed from it follows a
+scheduler.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from torch.overrides import TorchFunctionMode
 
 
 class ScheduledFloat(float):
-    """A float with a 0-d tensor of the same value. Arithmetic gives the same kind, or a tensor if one is involved."""
+    """A float with a 0-d tensor of the same value.
+
+    Arithmetic gives the same kind, or a tensor if one is involved.
+    """
 
     tensor: torch.Tensor
     # Optimizers compute `1 - beta` anew for every parameter; one node of the graph is enough.
@@ -69,7 +73,7 @@ for _name in ("add", "sub", "mul", "truediv", "pow"):
 
 
 class ScheduledArguments(TorchFunctionMode):
-    """Lets torch functions take a ScheduledFloat, or a 0-d tensor where torch wants a number (alpha=, value=)."""
+    """Lets torch functions take a ScheduledFloat, or a 0-d tensor for a number (``alpha=``, ``value=``)."""
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -78,14 +82,16 @@ class ScheduledArguments(TorchFunctionMode):
         if name in ("lerp", "lerp_"):
             args = tuple(_of_dtype(a, args[0].dtype) for a in args)
             kwargs = {key: _of_dtype(value, args[0].dtype) for key, value in kwargs.items()}
+        # An op that takes no tensor there refuses: better an error than a number that no scheduler reaches.
         args = tuple(_as_tensor(a) for a in args)
-        # A keyword number of any other op can't be a tensor: it stays a constant and is reported as baked.
-        kwargs = {k: float(v) if isinstance(v, ScheduledFloat) else v for k, v in kwargs.items()}
-        return func(*args, **kwargs)
+        return func(*args, **{key: _as_tensor(value) for key, value in kwargs.items()})
 
 
 def _scale_by_keyword(name: str, args: tuple, kwargs: dict[str, Any]) -> tuple:
-    """``add(x, y, alpha=a)`` as ``add(x, y * a)``; ``addcmul(x, y, z, value=a)`` as ``addcmul(x, y * a, z)``."""
+    """``add(x, y, alpha=a)`` as ``add(x, y * a)``.
+
+    ``addcmul(x, y, z, value=a)`` as ``addcmul(x, y * a, z)``.
+    """
     keyword = {"add": "alpha", "sub": "alpha", "addcmul": "value", "addcdiv": "value"}.get(name.rstrip("_"))
     if keyword is None:
         return args

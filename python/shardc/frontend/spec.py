@@ -1,4 +1,4 @@
-"""What a capture hands on: the level-1 module and the names, roles and values that belong to its arguments."""
+"""What a capture hands on: the level-1 module, and the names, roles and values of its arguments."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class TensorSpec:
 class Hyperparameter:
     """A number of a param group that the step reads as an input, so that a scheduler may change it.
 
-    ``key`` is the key in ``optimizer.param_groups[group]``; ``index`` the place in it where the value is a tuple
-    (``betas``). Where ``first_step`` is set, the very first step of an optimizer without state takes that value
-    instead of the group's (SGD's dampening does not apply to the first gradient).
+    ``key`` is the key in ``optimizer.param_groups[group]``; ``index`` the place in it where the value is a
+    tuple (``betas``). Where ``first_step`` is set, the very first step of an optimizer without state takes
+    that value instead of the group's (SGD's dampening does not apply to the first gradient).
     """
 
     name: str
@@ -51,9 +51,11 @@ class Hyperparameter:
 
 @dataclass(frozen=True)
 class BatchTree:
-    """How a batch becomes a list of tensors: its tree, and the leaves that are constants (None, numbers, strings).
+    """How a batch becomes a list of tensors: its tree, and the leaves that are constants (None, numbers,
+    strings).
 
-    ``constants`` maps a leaf's position to its value; all other leaves are tensors, in the order of the names.
+    ``constants`` maps a leaf's position to its value; all other leaves are tensors, in the order of the
+    names.
     """
 
     spec: TreeSpec
@@ -93,14 +95,17 @@ class Capture:
         return [spec for spec in self.arguments if spec.role == role]
 
     def fill_value(self, name: str) -> float | None:
-        """The number that every element of this optimizer state starts as; None if the optimizer has its values."""
+        """The number that every element of this optimizer state starts as.
+
+        None if the optimizer has its values.
+        """
         return self._fills.get(name)
 
     def initial_values(self) -> dict[tuple[str, str], torch.Tensor | None]:
         """Values to start from, by role and name, for params, optimizer state and buffers.
 
-        Tensors are the model's own, not copies. None stands for a tensor that has no storage (a model on the meta
-        device, or fake); optimizer state that does not exist yet is made here, with its initial value.
+        Tensors are the model's own, not copies. None stands for a tensor that has no storage (a model on the
+        meta device, or fake); optimizer state that does not exist yet is made here, with its initial value.
         """
         return {
             (spec.role, spec.name): self._initial_value(spec)

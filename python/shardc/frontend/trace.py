@@ -1,10 +1,9 @@
-"""Traces forward, loss, backward, clipping and ``optimizer.step()`` into one functional FX graph on fake tensors."""
+"""Traces forward, loss, backward, clipping and ``optimizer.step()`` on fake tensors into one FX graph."""
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +15,6 @@ from torch._subclasses.fake_tensor import (
     UnsupportedFakeTensorException,
 )
 from torch._subclasses.functional_tensor import FunctionalTensorMode, dispatch_functionalize
-from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.utils import _pytree as pytree
 
@@ -46,10 +44,11 @@ Tensors = dict[str, torch.Tensor]
 
 @dataclass
 class Trace:
-    """The raw graph: placeholders as ``arguments``; outputs are loss, params, state, buffers, then ``gradients``.
+    """The raw graph: placeholders as ``arguments``; outputs are loss, params, state, buffers, then
+    ``gradients``.
 
-    A parameter without a gradient has None among the outputs. ``storages`` names the model's tensors by the address
-    of their data: none of them may be a constant of the graph.
+    A parameter without a gradient has None among the outputs. ``storages`` names the model's tensors by the
+    address of their data: none of them may be a constant of the graph.
     """
 
     graph: torch.fx.GraphModule
@@ -85,7 +84,7 @@ class StepTracer:
     def trace(self) -> Trace:
         """Runs the step on fake CPU tensors. Raises TraceFailed, DataDependent or another ShardcError."""
         fake = FakeTensorMode(allow_non_fake_inputs=True)
-        with _quick(), fake, compiling(), autocast_for_all(), unchanged(self._model):
+        with fake, compiling(), autocast_for_all(), unchanged(self._model):
             arguments, tensors = self._arguments()
             traced = make_fx(lambda flat: self._record(flat), decomposition_table(), tracing_mode="real")
             try:
@@ -154,7 +153,8 @@ class StepTracer:
             grads = torch.autograd.grad(loss, [leaves[n] for n in self._trained], allow_unused=True)
             return loss.detach(), dict(zip(self._trained, grads, strict=True))
 
-        # The forward writes running statistics into these, and functional_call notes buffers that it replaces.
+        # The forward writes running statistics into these, and functional_call notes buffers that it
+        # replaces.
         held = {**leaves, **{name: tensor.clone() for name, tensor in buffers.items()}}
         held = {f"model.{name}": tensor for name, tensor in held.items()}
         loss, grads = torch.func.functional_call(_Borrowed(self._model, run), held, ())
@@ -189,22 +189,6 @@ class _Borrowed(torch.nn.Module):
 
     def forward(self) -> Any:
         return self.run(self.model)
-
-
-@contextmanager
-def _quick() -> Iterator[None]:
-    """No garbage collection while everything that is made stays alive, and no code for a graph that still changes.
-
-    Together a fifth of the time of a trace.
-    """
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        with _use_lazy_graph_module(True):
-            yield
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def _blank(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from .errors import CommunicationError
 from .groups import Group, Groups
 from .mesh import Axes, Mesh
 
@@ -37,7 +38,7 @@ class Done:
 
 
 class Pending:
-    """A started collective. ``wait`` gives its result, once; until then the operand must not change."""
+    """A started collective. ``wait`` gives its result, once. It raises CommunicationError if another rank is gone."""
 
     __slots__ = ("finish", "kept", "result", "work")
 
@@ -45,7 +46,10 @@ class Pending:
         self.work, self.kept, self.result, self.finish = work, kept, result, finish
 
     def wait(self) -> Tensor:
-        self.work.wait()
+        try:
+            self.work.wait()
+        except RuntimeError as error:  # c10d has no class of its own for Gloo's errors
+            raise CommunicationError(str(error)) from error
         return self.finish(self.result) if self.finish else self.result
 
 

@@ -44,3 +44,7 @@ class HyperparameterMismatch(RuntimeFailure):
 
 class RankStopped(RuntimeFailure):
     """Another rank died, failed, or stopped answering while this one waited for it."""
+
+
+class CommunicationError(RuntimeError):
+    """A collective did not end: most often because another rank did. Its cause is c10d's own error."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch.distributed as dist
 from torch import Tensor
 
-from .errors import BatchMismatch, RuntimeFailure
+from .errors import BatchMismatch, RankStopped, RuntimeFailure
 from .step import TrainStep
 from .tensor_file import TensorFile
 
@@ -29,7 +29,7 @@ def main(folder: Path) -> None:
     try:
         code = _train(folder, options)
     except RuntimeFailure as failure:
-        code = 2
+        code = 1 if isinstance(failure, RankStopped) else 2
         print(f"rank {rank}: {failure}", file=sys.stderr, flush=True)
     except Exception:
         code = 1

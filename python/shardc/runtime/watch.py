@@ -1,12 +1,14 @@
-"""Finding out who is to blame when a collective fails: a sign of life of every rank, in the process group's store.
+"""Finding out who is to blame when a collective fails: signs of life of every rank, in the process group's store.
 
-Each rank writes a counter every second from a thread of its own, and the reason if it fails. A rank whose collective
-raised (the connection broke, or the time-out passed) looks at the others: one that left a reason has failed, one
-whose counter stands still has died or hangs, one that is at an earlier step is late.
+Each rank writes a counter twice a second from a thread of its own. A rank whose collective raised (the connection broke,
+or the time-out passed) looks at the others: one whose counter stands still has died or hangs, one that is at an
+earlier step is late. Whoever finds the reason first, or has failed by itself, leaves it in the store for all: a rank
+may hear of a death only when the ranks that it waits for have stopped because of it.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -16,11 +18,13 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _get_default_store
 
-from .errors import RankStopped, RuntimeFailure
+from .errors import CommunicationError, RankStopped, RuntimeFailure
 
 BEAT_S = 0.5
 PATIENCE_S = 4.0
 """A counter that stands still for so long belongs to a rank that is gone: eight beats, for loaded machines."""
+LINGER_S = 4 * BEAT_S
+"""How long the process that holds the store stays after a failure, for the others to read the reason."""
 
 
 class Watch:
@@ -31,6 +35,7 @@ class Watch:
         self._step = 0
         self._beat = 0
         self._failed = False
+        self._reason: str | None = None
         if world_size > 1:
             self._store: Any = dist.PrefixStore("shardc", _get_default_store())
             self._write()
@@ -53,24 +58,31 @@ class Watch:
     def explain(self, error: Exception) -> RuntimeFailure | None:
         """Who made this rank's ``error`` happen; None if nobody else did: then the reason is left for the others.
 
-        Takes up to PATIENCE_S seconds.
+        Takes up to PATIENCE_S seconds, and LINGER_S more on the rank that holds the store.
         """
         if self._world == 1:
             return None
-        if not _is_communication(error):
-            self._leave(f"rank {self._rank} failed: {_first_line(error)}")
-            return None
         try:
-            return self._blame(error)
+            blamed = self._blame(error) if _is_communication(error) else None
+            if blamed is None:
+                self._leave(f"rank {self._rank} failed: {_first_line(error)}")
+                self._failed = True
+            self._linger()
+            return blamed
         except (RuntimeError, dist.DistError) as lost:
-            what = f"rank 0, or the launcher, which holds the store, is gone ({_first_line(lost)})"
-            return RankStopped(what, hint="look at the first error in the output of the other ranks")
+            what = self._reason or f"rank 0, which holds the store, is gone ({_first_line(lost)})"
+            return RankStopped(what, self._where, "look at the first error in the output of the other ranks")
+
+    @property
+    def _where(self) -> str:
+        return f"rank {self._rank}, step {self._step}"
 
     def _run(self) -> None:
         while True:
             time.sleep(BEAT_S)
             try:
                 self._write()
+                self._reason = self._left()
             except (RuntimeError, dist.DistError):
                 return  # the store is gone: the program ends, or its next collective will say so
 
@@ -79,58 +91,57 @@ class Watch:
         self._store.set(f"beat/{self._rank}", f"{self._beat} {self._step}")
 
     def _leave(self, reason: str) -> None:
-        self._failed = True
-        try:
-            self._store.set(f"failed/{self._rank}", reason)
-        except (RuntimeError, dist.DistError):
-            return  # nobody is left to read it
+        """Put the reason where the others look, unless one is there already."""
+        if not self._store.check(["reason"]):
+            self._store.set("reason", reason)
+
+    def _linger(self) -> None:
+        """Keep the store for the others. torchrun holds it itself; without it, rank 0 does."""
+        if self._rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+            time.sleep(LINGER_S)
+
+    def _left(self) -> str | None:
+        return self._store.get("reason").decode() if self._store.check(["reason"]) else None
 
     def _forget(self) -> None:
         """Take back a reason that was left: the caller caught the error and goes on."""
         if self._failed:
-            self._store.delete_key(f"failed/{self._rank}")
-            self._failed = False
+            self._store.delete_key("reason")
+            self._failed, self._reason = False, None
 
-    def _look(self, others: list[int]) -> dict[int, list[str]]:
-        return {r: self._store.get(f"beat/{r}").decode().split() for r in others}
+    def _look(self) -> dict[int, list[str]]:
+        return {r: self._store.get(f"beat/{r}").decode().split() for r in range(self._world) if r != self._rank}
 
     def _blame(self, error: Exception) -> RankStopped:
-        others = [r for r in range(self._world) if r != self._rank]
-        first = self._look(others)
-        silent, until = set(others), time.monotonic() + PATIENCE_S
-        reasons: list[str] = []
-        while silent and not reasons and time.monotonic() < until:
+        first = self._look()
+        silent, until = set(first), time.monotonic() + PATIENCE_S
+        reason = self._left()
+        while silent and reason is None and time.monotonic() < until:
             time.sleep(BEAT_S)
-            now = self._look(others)
+            now = self._look()
             silent = {r for r in silent if now[r][0] == first[r][0]}
-            reasons = [self._store.get(k).decode() for k in map("failed/{}".format, others) if self._store.check([k])]
-        late = sorted(r for r in others if int(first[r][1]) < self._step)
-        return RankStopped(*_verdict(self._rank, self._step, reasons, sorted(silent), late, error))
+            reason = self._left()
+        if reason is None:
+            late = sorted(r for r, (_, step) in first.items() if int(step) < self._step)
+            reason = _verdict(sorted(silent), late, self._step, error)
+            self._leave(reason)
+        return RankStopped(reason, self._where, "look at the end of that rank's output; if it has none, at its machine's memory")
 
 
-def _verdict(
-    rank: int, step: int, reasons: list[str], silent: list[int], late: list[int], error: Exception
-) -> tuple[str, str, str]:
-    """What, where and hint of the message."""
-    where = f"rank {rank}, step {step}"
-    if reasons:
-        return "; ".join(reasons), where, "mend what that rank reports; the other ranks only waited for it"
+def _verdict(silent: list[int], late: list[int], step: int, error: Exception) -> str:
+    """What the message says happened."""
     if silent:
-        return f"{_ranks(silent)} died or hangs: no sign of life for {PATIENCE_S:g} s", where, (
-            "look at the end of that rank's output, and at its machine: out of memory is the usual cause"
-        )
+        return f"{_ranks(silent)} died or hangs: no sign of life for {PATIENCE_S:g} s"
     if late:
-        return f"{_ranks(late)} did not reach step {step} within the time-out", where, (
-            "give every rank the same number of steps, or raise SHARDC_TIMEOUT_S"
-        )
-    return f"a collective failed: {_first_line(error)}", where, "look at the other ranks' output for the first error"
+        return f"{_ranks(late)} did not reach step {step} within the time-out (SHARDC_TIMEOUT_S sets it)"
+    return f"a collective failed: {_first_line(error)}"
 
 
 def _is_communication(error: Exception) -> bool:
-    """Whether an exception may come from another rank. c10d raises plain RuntimeErrors for Gloo's broken connections."""
-    text = str(error)
-    signs = ("gloo", "Connection", "connection", "Timed out", "timed out", "NCCL", "Broken pipe", "recvBytes", "Socket")
-    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and any(s in text for s in signs))
+    """Whether another rank may have caused an error: outside of ``Pending.wait``, c10d's text has to tell."""
+    signs = ("gloo", "onnection", "imed out", "imeout", "NCCL", "Broken pipe", "pair closure")
+    known = isinstance(error, CommunicationError | dist.DistError)
+    return known or (isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs))
 
 
 def _ranks(ranks: list[int]) -> str:

@@ -18,7 +18,10 @@ from shardc.frontend.spec import Capture
 
 @dataclass
 class Program:
-    """A capture with the values of its state; ``step`` runs the FX graph on real tensors and keeps what it returns."""
+    """A capture with the values of its state.
+
+    ``step`` runs the FX graph on real tensors and keeps what it returns.
+    """
 
     capture: Capture
     optimizer: torch.optim.Optimizer
@@ -85,7 +88,10 @@ def run_step() -> Callable[[Capture, torch.optim.Optimizer, Any, int], torch.Ten
 
 @pytest.fixture
 def follows_eager() -> Callable[..., Capture]:
-    """A check that a captured step equals eager training for some steps: losses, parameters, buffers and state."""
+    """A check that a captured step equals eager training for some steps.
+
+    Losses, parameters, buffers and state.
+    """
 
     def check(
         model: torch.nn.Module,

@@ -1,4 +1,7 @@
-"""``F.scaled_dot_product_attention`` under a trace: every form of call equals torch's own, values and gradients."""
+"""``F.scaled_dot_product_attention`` under a trace.
+
+Every form of call equals torch's own, values and gradients.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ Shape = tuple[int, ...]
 class Attend(nn.Module):
     """Query, key, value and a mask as parameters, so that all their gradients are compared."""
 
-    def __init__(self, q: Shape, k: Shape, v: Shape, mask: torch.Tensor | None = None, **options: Any) -> None:
+    def __init__(
+        self, q: Shape, k: Shape, v: Shape, mask: torch.Tensor | None = None, **options: Any
+    ) -> None:
         super().__init__()
         self.q, self.k, self.v = (nn.Parameter(torch.randn(s)) for s in (q, k, v))
         self.mask = nn.Buffer(mask) if type(mask) is torch.Tensor else mask

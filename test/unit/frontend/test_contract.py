@@ -49,11 +49,16 @@ def ops(capture: Capture) -> Iterator[ir.Operation]:
 
 
 def is_computation(op: ir.Operation) -> bool:
-    return not op.name.startswith(("torch.constant", "torch.prim.ListConstruct", "func.return", "torch.prim.NumTo"))
+    return not op.name.startswith(
+        ("torch.constant", "torch.prim.ListConstruct", "func.return", "torch.prim.NumTo")
+    )
 
 
 def attributes(array: ir.Attribute) -> list[tuple[str, str]]:
-    return [(ir.StringAttr(d["dist.role"]).value, ir.StringAttr(d["dist.name"]).value) for d in ir.ArrayAttr(array)]
+    return [
+        (ir.StringAttr(d["dist.role"]).value, ir.StringAttr(d["dist.name"]).value)
+        for d in ir.ArrayAttr(array)
+    ]
 
 
 def test_arguments_are_in_the_order_of_their_roles(capture: Capture) -> None:
@@ -88,7 +93,9 @@ def test_every_computation_has_a_phase_in_order(capture: Capture) -> None:
 
 
 def test_every_gradient_is_named_once(capture: Capture) -> None:
-    named = [ir.StringAttr(op.attributes["dist.name"]).value for op in ops(capture) if "dist.name" in op.attributes]
+    named = [
+        ir.StringAttr(op.attributes["dist.name"]).value for op in ops(capture) if "dist.name" in op.attributes
+    ]
     # a + b has one gradient for both.
     assert "grad:a,grad:b" in named
     names = [re.sub(r"^grad:|#\d+$", "", part) for entry in named for part in entry.split(",")]
@@ -98,8 +105,12 @@ def test_every_gradient_is_named_once(capture: Capture) -> None:
 def test_gradient_of_an_op_with_several_results_has_its_index() -> None:
     model = nn.Conv2d(3, 4, 3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    capture = capture_step(model, optimizer, (torch.zeros(2, 3, 8, 8),), loss=lambda out, _: out.square().sum())
-    names = [ir.StringAttr(op.attributes["dist.name"]).value for op in ops(capture) if "dist.name" in op.attributes]
+    capture = capture_step(
+        model, optimizer, (torch.zeros(2, 3, 8, 8),), loss=lambda out, _: out.square().sum()
+    )
+    names = [
+        ir.StringAttr(op.attributes["dist.name"]).value for op in ops(capture) if "dist.name" in op.attributes
+    ]
     assert names == ["grad:weight#1,grad:bias#2"]
 
 
@@ -171,8 +182,8 @@ def test_meta_model_has_no_initial_values() -> None:
 
 def test_grouped_heads_stay_grouped_and_causal_by_flag() -> None:
     config = hf.LlamaConfig(
-        hidden_size=32, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2, intermediate_size=64,
-        vocab_size=64,
+        hidden_size=32, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2,
+        intermediate_size=64, vocab_size=64,
     )  # fmt: skip
     model = hf.LlamaForCausalLM(config)
     ids = torch.zeros(2, 8, dtype=torch.int64)

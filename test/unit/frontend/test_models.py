@@ -36,7 +36,14 @@ def llama() -> nn.Module:
 
 def gpt2() -> nn.Module:
     config = hf.GPT2Config(
-        n_embd=32, n_layer=2, n_head=4, vocab_size=VOCAB, n_positions=32, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0
+        n_embd=32,
+        n_layer=2,
+        n_head=4,
+        vocab_size=VOCAB,
+        n_positions=32,
+        resid_pdrop=0,
+        embd_pdrop=0,
+        attn_pdrop=0,
     )
     return hf.GPT2LMHeadModel(config)
 
@@ -62,7 +69,8 @@ def mixtral() -> nn.Module:
         output_router_logits=True,
     )  # fmt: skip
     model = hf.MixtralForCausalLM(config)
-    # The default groups matmuls by expert, which has no f64; the loop over experts reads how many tokens each got.
+    # The default groups matmuls by expert, which has no f64; the loop over experts reads how many tokens each
+    # got.
     model.set_experts_implementation("eager")
     return model
 
@@ -94,7 +102,9 @@ def test_vit_equals_eager(follows_eager: Follow) -> None:
     )  # fmt: skip
     torch.manual_seed(0)
     model = hf.ViTForImageClassification(config).double().train()
-    batches = [{"pixel_values": torch.randn(3, 3, 16, 16), "labels": torch.randint(0, 5, (3,))} for _ in range(3)]
+    batches = [
+        {"pixel_values": torch.randn(3, 3, 16, 16), "labels": torch.randint(0, 5, (3,))} for _ in range(3)
+    ]
     follows_eager(model, adamw, batches)
 
 

@@ -17,7 +17,9 @@ COUNT = 20000
 
 
 def sample(draw: Callable[[torch.Tensor], torch.Tensor], seed: int = 0) -> torch.Tensor:
-    """``draw(zeros)``, captured as a step whose gradient is the drawn tensor, read back from the weight's update."""
+    """``draw(zeros)``, captured as a step whose gradient is the drawn tensor, read back from the weight's
+    update.
+    """
     weight = nn.Linear(1, COUNT, bias=False).double()
     with torch.no_grad():
         weight.weight.zero_()
@@ -55,7 +57,12 @@ def test_uniform_kinds(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "draw", [lambda t: torch.randn(COUNT), lambda t: torch.randn_like(t), lambda t: t.clone().normal_(1, 2) / 2 - 0.5]
+    "draw",
+    [
+        lambda t: torch.randn(COUNT),
+        lambda t: torch.randn_like(t),
+        lambda t: t.clone().normal_(1, 2) / 2 - 0.5,
+    ],
 )
 def test_normal_kinds(draw: Callable[[torch.Tensor], torch.Tensor]) -> None:
     drawn = sample(draw)

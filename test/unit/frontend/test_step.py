@@ -57,8 +57,8 @@ def test_convolution_with_batch_norm(follows_eager: Follow) -> None:
     torch.manual_seed(0)
     body = nn.Sequential(
         nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(4, 6, 3, bias=False), nn.BatchNorm2d(6, track_running_stats=False), nn.GELU(), nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(), nn.BatchNorm1d(6), nn.Linear(6, 5),
+        nn.Conv2d(4, 6, 3, bias=False), nn.BatchNorm2d(6, track_running_stats=False), nn.GELU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.BatchNorm1d(6), nn.Linear(6, 5),
     )  # fmt: skip
     capture = follows_eager(Classifier(body), sgd, images(), loss=cross_entropy)
     assert [s.name for s in capture.with_role("buffer")][:2] == ["body.1.running_mean", "body.1.running_var"]
@@ -94,11 +94,16 @@ def test_tied_weights_stand_once(follows_eager: Follow) -> None:
 
 
 @pytest.mark.usefixtures("f64")
+@pytest.mark.filterwarnings(
+    "ignore:Detected call of `lr_scheduler.step"
+)  # the step is run, but not by the optimizer
 def test_two_groups_and_schedulers(follows_eager: Follow) -> None:
     def groups(model: nn.Module) -> torch.optim.Optimizer:
         weights = [p for p in model.parameters() if p.dim() > 1]
         biases = [p for p in model.parameters() if p.dim() == 1]
-        return torch.optim.AdamW([{"params": weights}, {"params": biases, "lr": 0.01, "weight_decay": 0.0}], lr=0.1)
+        return torch.optim.AdamW(
+            [{"params": weights}, {"params": biases, "lr": 0.01, "weight_decay": 0.0}], lr=0.1
+        )
 
     body = nn.Sequential(nn.Flatten(), nn.Linear(192, 6), nn.Tanh(), nn.Linear(6, 5))
     capture = follows_eager(
@@ -110,6 +115,9 @@ def test_two_groups_and_schedulers(follows_eager: Follow) -> None:
 
 
 @pytest.mark.usefixtures("f64")
+@pytest.mark.filterwarnings(
+    "ignore:Detected call of `lr_scheduler.step"
+)  # the step is run, but not by the optimizer
 def test_scheduler_of_momentum_and_betas(follows_eager: Follow) -> None:
     def cycle(optimizer: torch.optim.Optimizer) -> Any:
         return torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=10)
@@ -118,7 +126,11 @@ def test_scheduler_of_momentum_and_betas(follows_eager: Follow) -> None:
     follows_eager(Classifier(body), sgd, images(4), loss=cross_entropy, scheduler=cycle)
     body = nn.Sequential(nn.Flatten(), nn.Linear(192, 5))
     follows_eager(
-        Classifier(body), lambda m: torch.optim.Adam(m.parameters()), images(4), loss=cross_entropy, scheduler=cycle
+        Classifier(body),
+        lambda m: torch.optim.Adam(m.parameters()),
+        images(4),
+        loss=cross_entropy,
+        scheduler=cycle,
     )
 
 
@@ -145,7 +157,9 @@ def test_frozen_unused_and_foreign_parameters(follows_eager: Follow) -> None:
             return self.used(self.frozen(x))
 
     batches = [(torch.randn(3, 4), torch.randint(0, 5, (3,))) for _ in range(3)]
-    capture = follows_eager(Partial(), lambda m: torch.optim.Adam(m.parameters()), batches, loss=cross_entropy)
+    capture = follows_eager(
+        Partial(), lambda m: torch.optim.Adam(m.parameters()), batches, loss=cross_entropy
+    )
     assert {s.name.split(".")[0] for s in capture.with_role("opt_state")} == {"used"}
     assert set(capture.gradients) == {"used.weight", "used.bias"}
 
@@ -196,7 +210,14 @@ def test_nested_batches_masks_and_constants(follows_eager: Follow) -> None:
 @pytest.mark.usefixtures("f64")
 @pytest.mark.parametrize(
     "loss",
-    [F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss, F.binary_cross_entropy_with_logits, F.soft_margin_loss],
+    [
+        F.mse_loss,
+        F.l1_loss,
+        F.smooth_l1_loss,
+        F.huber_loss,
+        F.binary_cross_entropy_with_logits,
+        F.soft_margin_loss,
+    ],
 )
 def test_losses(loss: Callable[..., torch.Tensor], follows_eager: Follow) -> None:
     batches = [(torch.randn(3, 4), torch.rand(3, 5).round()) for _ in range(3)]
@@ -209,18 +230,24 @@ def test_ops_with_decompositions(follows_eager: Follow) -> None:
         a, b = out.chunk(2, dim=-1)
         c, d, e = out[:, :3].unbind(-1)
         stacked = torch.stack([c, d, e], -1)
-        total = out.var(-1).mean() + out.std() + out.norm(1, dim=0).sum() + out.norm() + out.norm(3, dim=-1).sum()
+        total = (
+            out.var(-1).mean() + out.std() + out.norm(1, dim=0).sum() + out.norm() + out.norm(3, dim=-1).sum()
+        )
         total = total + torch.var_mean(out, 0, correction=0)[1].sum() + out.norm(float("inf"))
         filled = out.clone()
         filled[:, 1] = a[:, 0]
         filled[1:, 2:4] = 0.5
         outer = torch.baddbmm(out[:, :3, None], a[:, :, None], b[:, None, :], beta=2, alpha=3)
-        dots = torch.dot(out[0], out[1]) + torch.mv(out, out[0]).sum() + (1 - out).sum() + out.squeeze(0).sum()
+        dots = (
+            torch.dot(out[0], out[1]) + torch.mv(out, out[0]).sum() + (1 - out).sum() + out.squeeze(0).sum()
+        )
         strided = out[:, ::2].sum() + out[:, -1].sum() + out.flip(0)[0].sum()
         return total + (stacked * filled[:, :3]).sum() + outer.sum() + dots + strided
 
     batches = [(torch.randn(3, 4), torch.zeros(1)) for _ in range(3)]
-    follows_eager(Classifier(nn.Linear(4, 6)), lambda m: torch.optim.SGD(m.parameters(), lr=1e-3), batches, loss=forward)
+    follows_eager(
+        Classifier(nn.Linear(4, 6)), lambda m: torch.optim.SGD(m.parameters(), lr=1e-3), batches, loss=forward
+    )
 
 
 @pytest.mark.usefixtures("f64")

@@ -1,4 +1,3 @@
-// RUN: shardc-opt %s | filecheck %s
 // RUN: shardc-opt %s | shardc-opt | filecheck %s
 
 // CHECK: "dist.mesh"() {axes = {{\[}}["data", 2, "space"], ["tensor", 4, "space"], ["micro", 4, "time"]], sym_name = "mesh"} : () -> ()

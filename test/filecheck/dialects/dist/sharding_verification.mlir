@@ -119,7 +119,7 @@ func.func @f(%x: !torch.vtensor<[4,8],f32>) {
 
 "dist.mesh"() {axes = [["data", 2, "space"], ["tensor", 4, "space"], ["micro", 4, "time"]], sym_name = "mesh"} : () -> ()
 func.func @f(%x: !torch.vtensor<[4,8],f32>) {
-  // expected-error@+1 {{expects 3 parameters but got 2}}
+  // expected-error@+1 {{expected 3 type arguments, but had 2}}
   %0 = "dist.reshard"(%x) {sharding = #dist.sharding<@mesh, [["data"], []]>} : (!torch.vtensor<[4,8],f32>) -> !torch.vtensor<[4,8],f32>
   return
 }

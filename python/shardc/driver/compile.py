@@ -1,0 +1,36 @@
+"""``shardc compile``: from a script to an artefact."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shardc.driver.api import compile_step
+from shardc.driver.artefact import check_folder
+from shardc.driver.report import Report
+from shardc.driver.script import read_script
+
+
+def compile_script(
+    script: Path, out: Path, mesh: Mapping[str, int], micro_batches: int, plan: str, options: Mapping[str, Any]
+) -> Report:
+    """Compile what ``script`` builds for ``mesh`` and write the folder ``out``; what was done, as a report.
+
+    ``options``: ``clip`` (largest gradient norm, or None) and ``verify`` (prove equality first).
+    """
+    check_folder(out.absolute())
+    training = read_script(script)
+    step = compile_step(
+        training.model,
+        training.optimizer,
+        training.batch,
+        mesh=mesh,
+        plan=plan,
+        loss=training.loss,
+        clip_grad_norm=options.get("clip"),
+        micro_batches=micro_batches,
+        verify=bool(options.get("verify")),
+    )
+    step.save(out)
+    return step.plan

@@ -1,0 +1,183 @@
+"""One training step of a 20M-parameter Llama on four CPU processes: ours against DTensor tensor parallelism + FSDP2.
+
+    python test/bench/four_process_step.py
+
+Mesh data 2 x tensor 2, f32, AdamW, one thread a process. Both run in the same processes, in turn (A B A B ...), each
+step between two barriers; medians of ``--steps`` after ``--warmup``. The CPU seconds are those of all four processes
+together. One more step of each runs under a meter that counts collectives and bytes, and the losses are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from dtensor_peer import KINDS, Peer
+from machine import heading, table
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from traffic_meter import TrafficMeter
+
+import shardc
+from shardc.driver.traffic import bytes_moved
+
+MESH = {"data": 2, "tensor": 2}
+Step = Callable[[], torch.Tensor]
+
+
+def model_and_ids(options: argparse.Namespace) -> tuple[Any, torch.Tensor]:
+    """The model and a global batch [batch, sequence], equal on all ranks."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    shape = LlamaConfig(
+        hidden_size=384,
+        intermediate_size=1024,
+        num_hidden_layers=options.layers,
+        num_attention_heads=6,
+        num_key_value_heads=6,
+        vocab_size=8192,
+        max_position_embeddings=options.sequence,
+        use_cache=False,
+    )
+    return LlamaForCausalLM(shape), torch.randint(0, 8192, (options.batch, options.sequence))
+
+
+def contenders(options: argparse.Namespace) -> tuple[dict[str, Step], DeviceMesh]:
+    """A step each of ours and of the peer's, by name, from one and the same initial model."""
+    model, ids = model_and_ids(options)
+    batch = {"input_ids": ids, "labels": ids}
+    steps: dict[str, Step] = {}
+    for plan in options.plans:
+        ours = copy.deepcopy(model)
+        made = shardc.compile_step(ours, _adamw(ours.parameters()), batch, mesh=MESH, plan=plan)
+        made.running  # noqa: B018 (joins the ranks, before anything is timed)
+        steps[f"shardc {plan}"] = lambda made=made: made(batch)
+    mesh = init_device_mesh("cpu", tuple(MESH.values()), mesh_dim_names=tuple(MESH))
+    mine = ids.chunk(MESH["data"])[mesh.get_local_rank("data")]
+    for kind in options.peers:
+        for name, optimizer in (("", _adamw), (", fused AdamW", _fused_adamw))[: 2 if options.fused else 1]:
+            peer = Peer(copy.deepcopy(model), mesh, kind, optimizer)
+            steps[f"FSDP2, {kind}{name}"] = lambda peer=peer: peer(mine)
+    return steps, mesh
+
+
+def _adamw(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(parameters, lr=1e-3)
+
+
+def _fused_adamw(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(parameters, lr=1e-3, fused=True)
+
+
+def time_in_turn(steps: dict[str, Step], options: argparse.Namespace) -> dict[str, tuple[list[float], list[float]]]:
+    """Wall and CPU seconds of each step, after the warm-up."""
+    taken: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in steps}
+    for turn in range(options.warmup + options.steps):
+        for name, step in steps.items():
+            dist.barrier()
+            wall, cpu = time.perf_counter(), time.process_time()
+            step()
+            cpu = time.process_time() - cpu
+            dist.barrier()
+            if turn >= options.warmup:
+                taken[name][0].append(time.perf_counter() - wall)
+                taken[name][1].append(_summed(cpu))
+    return taken
+
+
+def _summed(value: float) -> float:
+    total = torch.tensor(value, dtype=torch.float64)
+    dist.all_reduce(total)
+    return total.item()
+
+
+def count(steps: dict[str, Step], mesh: DeviceMesh) -> dict[str, TrafficMeter]:
+    axes = {tuple(dist.get_process_group_ranks(mesh.get_group(name))): name for name in MESH}
+    meters = {}
+    for name, step in steps.items():
+        with TrafficMeter(axes, bytes_moved) as meters[name]:
+            step()
+    return meters
+
+
+def losses(steps: dict[str, Step]) -> dict[str, float]:
+    """The mean over ranks of each one's first loss."""
+    return {name: _summed(step().item()) / dist.get_world_size() for name, step in steps.items()}
+
+
+def report(found: dict[str, float], meters: dict[str, TrafficMeter], taken: Any, options: argparse.Namespace) -> str:
+    base = median(taken[f"FSDP2, {options.peers[0]}"][0])
+    speed = [
+        [n, 1e3 * median(w), 1e3 * min(w), f"{median(w) / base:.2f}x", 1e3 * median(c), f"{found[n]:.6f}"]
+        for n, (w, c) in taken.items()
+    ]
+    traffic = [
+        [name, sum(meter.calls.values()), sum(meter.sent_bytes.values()) / 1e6, *_by_axis(meter)]
+        for name, meter in meters.items()
+    ]
+    kinds = [
+        [name, axis, kind, calls, meter.sent_bytes[kind, axis] / 1e6]
+        for name, meter in meters.items()
+        for (kind, axis), calls in sorted(meter.calls.items(), key=lambda item: item[0][::-1])
+    ]
+    size = f"{options.layers} layers, batch {options.batch} x {options.sequence}, {options.steps} steps"
+    ratio = f"time / FSDP2, {options.peers[0]}"
+    return "\n".join([
+        heading(f"One step of a Llama on data 2 x tensor 2, four processes ({size})"),
+        table(["step", "median ms", "least ms", ratio, "CPU ms, 4 ranks", "first loss"], speed),
+        table(["step", "collectives", "MB sent a rank", "on tensor", "MB", "on data", "MB"], traffic),
+        table(["step", "axis", "kind", "calls", "MB sent a rank"], kinds),
+    ])  # fmt: skip
+
+
+def _by_axis(meter: TrafficMeter) -> list[float]:
+    row: list[float] = []
+    for axis in ("tensor", "data"):
+        row.append(sum(n for (_, a), n in meter.calls.items() if a == axis))
+        row.append(sum(n for (_, a), n in meter.sent_bytes.items() if a == axis) / 1e6)
+    return row
+
+
+def work(options: argparse.Namespace) -> None:
+    """What each of the four processes does."""
+    torch.set_num_threads(1)
+    steps, mesh = contenders(options)
+    found = losses(steps)
+    meters = count(steps, mesh)
+    taken = time_in_turn(steps, options)
+    if dist.get_rank() == 0:
+        print(report(found, meters, taken, options))
+    dist.barrier()
+    sys.stdout.flush()
+    os._exit(0)  # Gloo's threads abort at random in a normal exit
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--batch", type=int, default=16, help="sequences in the global batch")
+    parser.add_argument("--sequence", type=int, default=128)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--warmup", type=int, default=3)
+    parser.add_argument("--plans", nargs="*", default=["zero3*tensor", "zero3*sequence"])
+    parser.add_argument("--peers", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--fused", action="store_true", help="the peer with torch's fused AdamW as well")
+    options = parser.parse_args()
+    if "RANK" in os.environ:
+        work(options)
+        return
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4", *sys.argv]
+    raise SystemExit(subprocess.run(launch, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False).returncode)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""Training on one device with torch, and the same training as a rank program on simulated ranks, in f64.
+
+The two are compared tensor by tensor after each step. The error of a tensor is ``max|a - b| / scale`` with
+``scale = max|b| + 1e-3 * (the largest max|b| of its kind)``, as in ``shardc.backends.eager.tolerance``; ranks that hold
+the same block must agree to the same bound.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import torch
+from models import TRAININGS, Batch, Training, default_f64
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
+from torch_mlir import ir
+
+from shardc.backends.eager import interpreter
+from shardc.backends.eager.layout import cut, join
+from shardc.backends.eager.program import find_step
+from shardc.backends.eager.signature import read_arguments, read_results
+from shardc.backends.eager.tolerance import FLOOR, difference, magnitude
+from shardc.dialects.context import new_context
+from shardc.dialects.dist.mesh import read_mesh
+from shardc.dialects.dist.sharding import ShardingCodec
+from shardc.driver.compiler import Compiled, PlanLike, compile_capture, make_mesh
+from shardc.driver.model_plan import model_plan_of
+from shardc.driver.values import batch_leaves, example_inputs
+from shardc.frontend.capture import capture_step
+from shardc.frontend.spec import Capture
+
+STEPS = 3
+BOUND = 1e-9
+Key = tuple[str, str]
+"""Role and name of a tensor."""
+Values = dict[Key, Tensor]
+
+
+class Wide(TorchDispatchMode):
+    """Runs in f64 what a model asks to be computed in f32 (norms, logits), so that 1e-9 means something there too."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        wide = lambda leaf: torch.float64 if leaf is torch.float32 else leaf  # noqa: E731
+        return func(*tree_map(wide, args), **tree_map(wide, kwargs or {}))
+
+
+def train_eagerly(training: Training, steps: int = STEPS, clip: float | None = None) -> list[Values]:
+    """Loss, parameters, buffers and optimizer state after each step of the training that a user wrote."""
+    model = training.fresh()
+    optimizer = training.optimizer(model)
+    with default_f64(), Wide():
+        made = []
+        for batch in training.batches(steps):
+            optimizer.zero_grad()
+            output = model(**batch) if isinstance(batch, Mapping) else model(*batch)
+            loss = training.loss(output, batch) if training.loss else output.loss
+            loss.backward()
+            if clip is not None:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
+            optimizer.step()
+            made.append(copy.deepcopy({("loss", "loss"): loss.detach(), **_state(model, optimizer)}))
+    return made
+
+
+def _state(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Values:
+    state: Values = {("buffer", name): buffer for name, buffer in model.named_buffers()}
+    for name, parameter in model.named_parameters():
+        state["param", name] = parameter.detach()
+        for key, value in optimizer.state[parameter].items():
+            if isinstance(value, Tensor):
+                state["opt_state", f"{name}/{key}"] = value
+    return state
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A step captured once, for many meshes: compiling changes the module, so each compile gets a copy."""
+
+    capture: Capture
+    text: str
+    optimizer: torch.optim.Optimizer
+    model_plan: Mapping[str, str] | None
+
+    def compile(self, mesh: Mapping[str, int], plan: PlanLike, micro_batches: int = 1) -> Compiled:
+        with new_context():
+            capture = replace(self.capture, module=ir.Module.parse(self.text))
+        return compile_capture(capture, make_mesh(mesh, micro_batches), plan, model_plan=self.model_plan)
+
+
+def capture(training: Training, clip: float | None = None) -> Captured:
+    with default_f64():
+        model = training.fresh()
+        optimizer = training.optimizer(model)
+        (batch,) = training.batches(1)
+        found = capture_step(
+            model, optimizer, batch, loss=training.loss, clip_grad_norm=clip, context=new_context()
+        )
+    text = found.module.operation.get_asm(enable_debug_info=True)
+    return Captured(found, text, optimizer, model_plan_of(model))
+
+
+@cache
+def captured(name: str) -> Captured:
+    """One of ``TRAININGS``, captured once in a process."""
+    return capture(TRAININGS[name])
+
+
+@cache
+def trained(name: str) -> list[Values]:
+    """One of ``TRAININGS``, trained once in a process."""
+    return train_eagerly(TRAININGS[name])
+
+
+class Ranks:
+    """A rank program with its state on simulated ranks."""
+
+    def __init__(self, step: Captured, module: ir.Module) -> None:
+        mesh, function = read_mesh(module), find_step(module)
+        assert mesh is not None and function is not None
+        codec = ShardingCodec(module.context, mesh)
+        self._step, self._module, self._mesh = step, module, mesh
+        self._arguments, self._results = read_arguments(function, codec), read_results(function, codec)
+        self._blocks: dict[Key, list[Tensor]] = {}
+        self._seed = 0
+
+    def train(self, batches: list[Batch]) -> tuple[list[Values], float]:
+        """What :func:`train_eagerly` gives, and by how much ranks differ that should agree."""
+        made, spread = [], 0.0
+        for batch in batches:
+            self._take(batch)
+            results = interpreter.run(self._module, [self._blocks[p.key] for p in self._arguments], widen=True)
+            values: Values = {}
+            for port, blocks in zip(self._results, results, strict=True):
+                assert port.sharding is not None
+                values[port.key], gap = join(blocks, port.sharding, self._mesh, port.global_type.shape)
+                spread = max(spread, gap)
+                self._blocks[port.key] = blocks
+            made.append(values)
+        return made, spread
+
+    def _take(self, batch: Batch) -> None:
+        """Inputs for one step: state from the step before, or the model's own values at the first."""
+        step = self._step
+        inputs = example_inputs(step.capture, step.optimizer, batch, self._seed)
+        if self._blocks:
+            inputs |= {("input", n): t for n, t in batch_leaves(step.capture, batch).items()}
+            for number in step.capture.hyperparameters:  # the very first step's may differ
+                inputs["hyper", number.name].fill_(number.value(step.optimizer))
+        for port in self._arguments:
+            if port.role not in ("param", "opt_state", "buffer") or port.key not in self._blocks:
+                assert port.sharding is not None
+                self._blocks[port.key] = cut(inputs[port.key].clone(), port.sharding, self._mesh)
+        self._seed += 1
+
+
+def errors(found: Values, wanted: Values) -> dict[Key, float]:
+    """The error of each tensor, by the metric of this module."""
+    assert found.keys() == wanted.keys()
+    largest: dict[str, float] = {}
+    for key, tensor in wanted.items():
+        largest[_kind(key)] = max(largest.get(_kind(key), 0.0), magnitude(tensor))
+    made = {}
+    for key, tensor in wanted.items():
+        scale = magnitude(tensor) + FLOOR * largest[_kind(key)]
+        gap = difference(found[key], tensor)
+        made[key] = gap / scale if gap else 0.0
+    return made
+
+
+def _kind(key: Key) -> str:
+    role, name = key
+    return f"{role}/{name.rpartition('/')[2]}" if role == "opt_state" else role
+
+
+def check_equal(step: Captured, compiled: Compiled, training: Training, wanted: list[Values]) -> None:
+    """The rank program, trained as long as ``wanted``, must make the same losses and state after each step."""
+    found, spread = Ranks(step, compiled.rank_module).train(training.batches(len(wanted)))
+    for number, (ours, theirs) in enumerate(zip(found, wanted, strict=True)):
+        wrong = {key: error for key, error in errors(ours, theirs).items() if not error <= BOUND}
+        worst = sorted(wrong.items(), key=lambda item: -item[1])[:8]
+        assert not wrong, f"step {number}: {len(wrong)} of {len(theirs)} tensors differ: {worst}"
+    assert spread <= BOUND, f"ranks that hold the same block differ by {spread}"
