@@ -8,6 +8,7 @@ from shardc.passes.base import Pass
 
 PASSES: dict[str, str] = {
     "dist-apply-plan": "shardc.passes.plan.dist_apply_plan:DistApplyPlan",
+    "dist-combine": "shardc.passes.optimize.dist_combine:DistCombine",
     "dist-insert-reshards": "shardc.passes.partition.dist_insert_reshards:DistInsertReshards",
     "dist-partition": "shardc.passes.partition.dist_partition:DistPartition",
     "dist-propagate": "shardc.passes.propagate.dist_propagate:DistPropagate",

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import torch
 from torch_mlir import ir
 
 from shardc.backends.torch.loop_values import TUPLES, LoopValues, loop_values
 from shardc.dialects.aten.call import Call, CallReader, is_constant
+from shardc.dialects.aten.schema import overload
 from shardc.dialects.aten.types import read_type
 
 COLLECTIVES = frozenset(
@@ -55,12 +57,13 @@ class Schedule:
         self.last[value] = max(self.last.get(value, position), position)
 
     def size_bytes(self, value: ir.Value) -> int:
-        """The size of a value of this block; 0 for an integer."""
-        step = self.steps[self.made[value]]
-        if step.call is not None:  # the call has the types of its results already; reading them anew is slow
+        """The size of a value of this block, or of an argument; 0 for an integer and for an absent result."""
+        step = self.steps[self.made[value]] if value in self.made else None
+        if step is not None and step.call is not None:  # the call has its results' types; reading them anew is slow
             results = step.call.spec.results
-            return results[step.results.index(value) if len(results) > 1 else 0].size_bytes
-        type_ = read_type(value.type)
+            type_ = results[step.results.index(value) if len(results) > 1 else 0]
+        else:
+            type_ = read_type(value.type)
         return type_.size_bytes if type_ is not None else 0
 
     def waits(self) -> dict[int, list[ir.Value]]:
@@ -83,12 +86,13 @@ class Schedule:
 def schedule_block(block: ir.Block, reader: CallReader, wanted: Iterable[ir.Value]) -> Schedule:
     """The schedule of a block that makes the ``wanted`` values; steps that these do not need are left out.
 
-    The caller notes where it needs them.
+    Steps that draw from PyTorch's generator stay: later draws follow from theirs. The caller notes where it needs
+    the values.
     """
     needed = set(wanted)
     steps: list[Step] = []
     for step in reversed(_read(block, reader)):
-        if needed.intersection(step.results):
+        if needed.intersection(step.results) or _draws(step):
             needed.update(step.operands)
             steps.append(step)
     schedule = Schedule(steps[::-1])
@@ -98,6 +102,10 @@ def schedule_block(block: ir.Block, reader: CallReader, wanted: Iterable[ir.Valu
         for value in step.results:
             schedule.made[value] = position
     return schedule
+
+
+def _draws(step: Step) -> bool:
+    return step.call is not None and torch.Tag.nondeterministic_seeded in overload(step.call.spec.target).tags
 
 
 def _read(block: ir.Block, reader: CallReader) -> list[Step]:

@@ -31,7 +31,7 @@ KINDS: dict[str, tuple[str, int]] = {
 }
 """Operator -> what it is, and which of its arguments holds what this rank puts in."""
 
-SILENT = ("wait_tensor", "barrier")
+SILENT = ("wait_tensor", "barrier", "_wrap_tensor")
 """Operators of these namespaces that carry no data."""
 
 

@@ -94,7 +94,8 @@ def compile_capture(
         for name in ("dist-propagate", "dist-insert-reshards"):
             _timed(seconds, name, lambda name=name: run(module, build(name), verify_each=False))
         annotated = _copy(module) if keep_levels else None
-        _timed(seconds, "dist-partition", lambda: run(module, build("dist-partition"), verify_each=False))
+        for name in ("dist-partition", "dist-combine"):
+            _timed(seconds, name, lambda name=name: run(module, build(name), verify_each=False))
     return Compiled(capture, mesh, chosen, saved, kept, module, annotated, remarks, seconds)
 
 

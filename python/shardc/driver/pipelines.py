@@ -29,7 +29,7 @@ from shardc.passes.registry import PASSES, pass_class
 
 PIPELINES: dict[str, str] = {
     "shard": "torch-share,dist-propagate,dist-insert-reshards,verify-level{level=2}",
-    "partition": "dist-partition,verify-level{level=3}",
+    "partition": "dist-partition,dist-combine,verify-level{level=3}",
     "rank": "shard,partition",
 }
 """Named pipelines; the text may name passes and other pipelines."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
 from shardc.diagnostics.frontend import OptimizerParameterUnknown, OptimizerStateUnknown, OptimizerUnsupported
 from shardc.frontend.compiling import compiling
@@ -202,8 +202,10 @@ class TracedOptimizer:
         # The class's step, not the instance's: schedulers wrap the latter to count calls.
         try:
             type(self.optimizer).step(self.optimizer)
-        except TypeError as error:
-            raise OptimizerUnsupported(optimizer=self.kind, reason=str(error), where="optimizer") from error
+        except (TypeError, DataDependentOutputException) as error:
+            read = isinstance(error, DataDependentOutputException)
+            reason = "it reads the value of a tensor" if read else str(error)
+            raise OptimizerUnsupported(optimizer=self.kind, reason=reason, where="optimizer") from error
 
     def _check_static(self, new: Mapping[str, torch.Tensor], stepped: Mapping[torch.Tensor, dict]) -> None:
         tensors = {slot.name for slot in self.slots}

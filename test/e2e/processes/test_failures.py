@@ -19,7 +19,7 @@ pytestmark = pytest.mark.processes
 
 TIMEOUT_S = 10
 """The time-out of a collective."""
-ENDED_S = 60
+ENDED_S = 150
 """When a rank must have ended: start-up and step, time-out, finding the reason, on a loaded machine."""
 
 

@@ -90,9 +90,10 @@ def test_optimizer_of_another_model() -> None:
         capture(lambda out, _: out.sum(), optimizer=lambda _: torch.optim.SGD(other.parameters(), lr=0.1))
 
 
-def test_optimizer_that_calls_back() -> None:
-    with pytest.raises(OptimizerUnsupported, match="LBFGS"):
-        capture(lambda out, _: out.sum(), optimizer=torch.optim.LBFGS)
+@pytest.mark.parametrize("kind", [torch.optim.LBFGS, torch.optim.Adafactor])
+def test_optimizer_that_calls_back_or_reads_values(kind: type[torch.optim.Optimizer]) -> None:
+    with pytest.raises(OptimizerUnsupported, match=kind.__name__):
+        capture(lambda out, _: out.sum(), optimizer=kind)
 
 
 class Lookahead(torch.optim.Optimizer):

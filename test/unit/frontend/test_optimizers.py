@@ -51,6 +51,15 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 pytestmark = pytest.mark.usefixtures("f64")
 
 
+def test_muon_equals_eager(follows_eager: Callable[..., Any]) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 10, bias=False), nn.Tanh(), nn.Linear(10, 3, bias=False))
+    # Muon orthogonalises in bf16, whatever the dtype of the parameters.
+    follows_eager(
+        model, lambda m: torch.optim.Muon(m.parameters(), lr=0.1), batches(), loss=squares, tolerance=1e-2
+    )
+
+
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS))
 def test_optimizer_equals_eager(name: str, follows_eager: Callable[..., Any]) -> None:
     capture = follows_eager(

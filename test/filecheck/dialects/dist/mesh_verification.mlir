@@ -1,6 +1,6 @@
 // RUN: shardc-opt %s --verify-diagnostics --split-input-file
 
-// expected-error@+1 {{'dist.mesh' op has no axes}}
+// expected-error@+1 {{mesh has no axes}}
 "dist.mesh"() {axes = [], sym_name = "mesh"} : () -> ()
 
 // -----

@@ -1,0 +1,80 @@
+"""From the module of one graph to a Python function of ATen calls, for one device and for whoever runs it.
+
+Unlike a rank's step it replaces nothing in place: it takes its inputs in a list, which it empties so that each can be
+freed after its last use (a backward holds all activations in it), and returns what the graph returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch_mlir import ir
+
+from shardc.backends.torch.aliases import Aliases
+from shardc.backends.torch.axes import AxesTable
+from shardc.backends.torch.body import Body, Program
+from shardc.backends.torch.collectives import DistText
+from shardc.backends.torch.emit import step_function
+from shardc.backends.torch.functions import Functions
+from shardc.backends.torch.names import Names
+from shardc.backends.torch.schedule import schedule_block
+from shardc.dialects.dist.mesh import Mesh, MeshAxis
+from shardc.dialects.dist.sharding import ShardingCodec
+
+_ONE_DEVICE = Mesh((MeshAxis("device", 1),))
+
+HEAD = '''"""A graph of torch.compile, written by shardc: `graph(rank, inputs)` on `rank.device`."""
+
+import torch
+from math import inf, nan
+'''
+
+
+def emit_graph(module: ir.Module, outputs: Sequence[int | None]) -> str:
+    """The text of ``graph(rank, inputs)``, which returns a tuple with an entry for each of ``outputs``.
+
+    An entry is the number of a result of the module's ``@step``, or None for None. ``inputs`` is a list of the
+    arguments of ``@step``; the function empties it. Raises ValueError if the module has no ``@step``.
+    """
+    function = step_function(module)
+    block = function.regions[0].blocks[0]
+    arguments = list(block.arguments)
+    results = list(list(block.operations)[-1].operation.operands)
+    program = _new_program(module)
+    names = [_name(attributes) for attributes in function.attributes["arg_attrs"]]
+    program.values.update((value, program.names.exact(name)) for value, name in zip(arguments, names, strict=True))
+    _write(program, block, results)
+    returned = ["None" if number is None else program.values[results[number]] for number in outputs]
+    return _assemble(program, [program.values[a] for a in arguments], returned)
+
+
+def _new_program(module: ir.Module) -> Program:
+    names = Names(("graph", "inputs"))
+    codec = ShardingCodec(module.context, _ONE_DEVICE)
+    return Program(names, Functions(names), DistText(AxesTable(_ONE_DEVICE, names), codec), codec)
+
+
+def _name(attributes: ir.Attribute) -> str:
+    return ir.DictAttr(attributes)["dist.name"].value
+
+
+def _write(program: Program, block: ir.Block, results: list[ir.Value]) -> None:
+    arguments = list(block.arguments)
+    schedule = schedule_block(block, program.reader, results)
+    for value in results:
+        schedule.need(value, schedule.end)
+    body = Body(program, schedule, Aliases(arguments), "    ")
+    for value in arguments:
+        if value in schedule.last:
+            body.dying.setdefault(schedule.last[value], []).append(value)
+    body.free([value for value in arguments if value not in schedule.last])
+    body.write()
+
+
+def _assemble(program: Program, arguments: list[str], returned: list[str]) -> str:
+    lines = [HEAD, *program.functions.head(), "", "", "def graph(rank, inputs):"]
+    if arguments:
+        lines.append(f"    {', '.join(arguments)}{',' if len(arguments) == 1 else ''} = inputs")
+        lines.append("    inputs.clear()")
+    result = f"    return ({', '.join(returned)}{',' if len(returned) == 1 else ''})"
+    return "\n".join([*lines, *program.lines, result, ""])

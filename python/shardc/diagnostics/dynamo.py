@@ -1,0 +1,28 @@
+"""What ``torch.compile(backend="shardc")`` says when it leaves a graph to ATen. The model still runs, uncompiled."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from shardc.diagnostics.base import ShardcError
+
+
+class ShardcFallbackWarning(UserWarning):
+    """A graph of ``torch.compile(backend="shardc")`` runs through ATen; said once per cause in a process."""
+
+
+class GraphNotCompiled(ShardcError):
+    """A graph has something that shardc's importer cannot take, so that all of it runs through ATen.
+
+    Falls back: ``torch.view_as_complex(x)`` in a model. Compiles: the same rotation written with sines and cosines.
+    """
+
+    template: ClassVar[str] = "shardc runs a graph through ATen, uncompiled, because of {op}: {reason}"
+    hint: ClassVar[str] = "results are those of eager PyTorch; rewrite this line to have the graph compiled"
+
+
+class GraphFailed(ShardcError):
+    """A bug in shardc, or in what it builds on, met while a graph was compiled; the graph runs through ATen."""
+
+    template: ClassVar[str] = "shardc failed on a graph, which runs through ATen, uncompiled: {error}"
+    hint: ClassVar[str] = "results are those of eager PyTorch; please report this message with the model"

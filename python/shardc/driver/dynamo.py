@@ -1,0 +1,114 @@
+"""``torch.compile(model, backend="shardc")``: Dynamo's graphs, forward and backward, compiled for one device.
+
+AOTAutograd hands over functional graphs. Each is imported into the torch dialect, goes through the passes below, and
+runs as a Python function of ATen calls. A graph that the importer cannot take runs as AOTAutograd traced it, and a
+:class:`~shardc.diagnostics.dynamo.ShardcFallbackWarning` says so once per cause. Symbolic sizes are one such cause:
+a model called with a second batch size is traced for all sizes, once, and that graph runs through ATen.
+"""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import logging
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from shardc.backends.torch.emit_graph import emit_graph
+from shardc.diagnostics.base import ShardcError
+from shardc.diagnostics.dynamo import GraphFailed, GraphNotCompiled, ShardcFallbackWarning
+from shardc.driver.pipelines import build, run
+from shardc.frontend.aot_graph import import_graph
+from shardc.frontend.decompositions import decomposition_table
+from shardc.frontend.recorder import BACKWARD, FORWARD
+
+log = logging.getLogger(__name__)
+
+PIPELINE = "torch-share"
+"""What an imported graph goes through before it is written as a program."""
+
+aten = torch.ops.aten
+_LISTS = (aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int)
+"""Ops that return lists of views, which the IR has no type for; traced as the views that they are."""
+
+_said: set[tuple[str, str]] = set()
+_numbers = itertools.count()
+
+Runner = Callable[[list[Any]], Sequence[Any]]
+
+
+def shardc_backend(graph: GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
+    """The backend that PyTorch finds under the name ``shardc``. It has no options; AOTAutograd logs those given."""
+    from torch._dynamo.backends.common import aot_autograd
+
+    table = decomposition_table()
+    compiler = aot_autograd(
+        fw_compiler=compile_forward, bw_compiler=compile_backward, decompositions={op: table[op] for op in _LISTS}
+    )
+    return compiler(graph, example_inputs, **options)
+
+
+def compile_forward(graph: GraphModule, example_inputs: Sequence[Any]) -> Runner:
+    """A forward or an inference graph as a function of a list of inputs, which it empties."""
+    return _compile(graph, FORWARD)
+
+
+def compile_backward(graph: GraphModule, example_inputs: Sequence[Any]) -> Runner:
+    """A backward graph, likewise."""
+    return _compile(graph, BACKWARD)
+
+
+def _compile(graph: GraphModule, phase: str) -> Runner:
+    try:
+        return _compiled(graph, phase)
+    except GraphNotCompiled as cause:
+        _say_once(cause, str(cause.fields["op"]), str(cause.fields["reason"]))
+    except Exception as error:  # whatever went wrong in here, the user's model has a graph that runs
+        log.debug("a graph could not be compiled", exc_info=True)
+        text = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        _say_once(GraphFailed(error=text), "", text)
+    return _boxed(graph.forward)
+
+
+def _compiled(graph: GraphModule, phase: str) -> Runner:
+    imported = import_graph(graph, phase)
+    run(imported.module, build(PIPELINE), verify_each=False)
+    text = emit_graph(imported.module, imported.outputs)
+    log.debug("%s", text)
+    function = partial(_load(text), SimpleNamespace(device=imported.device))
+    return _with_constants(function, imported.constants) if imported.constants else _marked(function)
+
+
+def _load(text: str) -> Callable[..., Any]:
+    """The program's function; tracebacks show the program's lines."""
+    file = f"<shardc graph {next(_numbers)}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    names: dict[str, Any] = {}
+    exec(compile(text, file, "exec"), names)
+    return names["graph"]
+
+
+def _with_constants(function: Runner, constants: list[torch.Tensor]) -> Runner:
+    return _marked(lambda inputs: function([*inputs, *constants]))
+
+
+def _boxed(function: Callable[..., Any]) -> Runner:
+    return _marked(lambda inputs: function(*inputs))
+
+
+def _marked(function: Runner) -> Runner:
+    """AOTAutograd passes a function so marked its inputs in a list, to be emptied, and keeps none of them itself."""
+    function._boxed_call = True  # type: ignore[attr-defined]
+    return function
+
+
+def _say_once(message: ShardcError, op: str, reason: str) -> None:
+    if (op, reason) not in _said:
+        _said.add((op, reason))
+        warnings.warn(str(message), ShardcFallbackWarning, stacklevel=2)

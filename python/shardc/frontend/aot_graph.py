@@ -1,0 +1,129 @@
+"""Imports one graph that AOTAutograd traced (a forward, a backward or an inference) as a level-1 module.
+
+Nothing is cleaned up or decomposed: callers of such a graph rely on the strides that it was traced with, so the module
+says exactly the graph's calls. That it does is checked call by call, for the importer may rewrite what it takes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch_mlir import ir
+
+from shardc.dialects.context import new_context
+from shardc.diagnostics.dynamo import GraphNotCompiled
+from shardc.diagnostics.frontend import UnsupportedOp
+from shardc.frontend.graph_check import check_graph, values_of
+from shardc.frontend.graph_io import StepGraph
+from shardc.frontend.mlir_import import import_step
+from shardc.frontend.recorder import FRAMES, PHASE
+from shardc.frontend.roundtrip import check_calls, expected_calls
+from shardc.frontend.spec import TensorSpec
+from shardc.frontend.stack_trace import UNKNOWN, frames_of
+
+@dataclass
+class ImportedGraph:
+    """A graph as a module with one function ``@step``.
+
+    The function takes the graph's inputs and then ``constants``. ``outputs`` has an entry for each output of the
+    graph: the number of a result of the function, or None where the graph returns None.
+    """
+
+    module: ir.Module
+    constants: list[torch.Tensor]
+    outputs: list[int | None]
+    device: torch.device
+
+
+def import_graph(graph_module: GraphModule, phase: str) -> ImportedGraph:
+    """The module of a functional graph on fake tensors; ``phase`` is ``forward`` or ``backward``.
+
+    The graph is left as it is. Raises GraphNotCompiled.
+    """
+    device = check_graph(graph_module)
+    graph, constants = _copy(graph_module)
+    _mark(graph, phase)
+    outputs, numbers = _number_outputs(graph)
+    calls = expected_calls(graph)
+    step = _step_graph(graph, outputs)
+    try:
+        module = import_step(step, new_context())
+    except UnsupportedOp as error:
+        reason = str(error.fields["reason"]).partition("\n")[0]
+        raise GraphNotCompiled(op=error.fields["op"], reason=reason, where=error.where) from error
+    check_calls(module, [spec.name for spec in step.arguments], calls, keep=_sharing_memory_with(outputs))
+    return ImportedGraph(module, constants, numbers, device)
+
+
+def _copy(module: GraphModule) -> tuple[Graph, list[torch.Tensor]]:
+    """A copy of the graph in which the tensors that the module holds are inputs, after all others."""
+    graph, constants = Graph(), []
+    last: Node | None = None
+    copies: dict[Node, Node] = {}
+    for node in module.graph.nodes:
+        if node.op == "placeholder":
+            last = copies[node] = graph.node_copy(node)
+    for node in module.graph.nodes:
+        if node.op == "get_attr":
+            with graph.inserting_after(last) if last is not None else graph.inserting_before():
+                last = copies[node] = graph.placeholder(node.name)
+            last.meta["val"] = node.meta["val"]
+            constants.append(getattr(module, str(node.target)))
+        elif node.op == "output":
+            graph.output(torch.fx.map_arg(node.args[0], copies.__getitem__))
+        elif node.op != "placeholder":
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+    return graph, constants
+
+
+def _mark(graph: Graph, phase: str) -> None:
+    """Phase and the user's lines on every call, and one form for an op that the importer writes as another."""
+    for node in graph.nodes:
+        if node.op == "call_function":
+            node.meta[PHASE], node.meta[FRAMES] = phase, frames_of(node)
+            if node.target is torch.ops.aten.lift_fresh_copy.default:
+                node.target = torch.ops.aten.clone.default
+
+
+def _number_outputs(graph: Graph) -> tuple[list[Node], list[int | None]]:
+    """The nodes that are returned, and for each output its number among them."""
+    nodes: list[Node] = []
+    numbers: list[int | None] = []
+    for value in graph.output_node().args[0]:  # type: ignore[union-attr]
+        numbers.append(len(nodes) if isinstance(value, Node) else None)
+        if isinstance(value, Node):
+            nodes.append(value)
+    graph.output_node().args = (nodes,)
+    return nodes, numbers
+
+
+def _step_graph(graph: Graph, outputs: list[Node]) -> StepGraph:
+    arguments = [_spec(node) for node in graph.nodes if node.op == "placeholder"]
+    calls = [node for node in graph.nodes if node.op == "call_function"]
+    where = calls[0].meta[FRAMES] if calls else UNKNOWN
+    return StepGraph(GraphModule({}, graph), arguments, [_spec(node) for node in outputs], {}, {}, where)
+
+
+def _spec(node: Node) -> TensorSpec:
+    value = node.meta["val"]
+    if value is None:  # a gradient that an op was asked not to compute
+        return TensorSpec(node.name, "output", (), torch.bool)
+    return TensorSpec(node.name, "input" if node.op == "placeholder" else "output", tuple(value.shape), value.dtype)
+
+
+def _sharing_memory_with(outputs: list[Node]) -> set[str]:
+    """Names of the calls whose results share memory with an output.
+
+    None of them may become one with another: the caller may write to one output and must not find it in the other.
+    """
+    if not outputs:
+        return set()
+    storages = {ref for node in outputs for ref in _storages(node)}
+    return {node.name for node in outputs[0].graph.nodes if storages & _storages(node)}
+
+
+def _storages(node: Node) -> set[StorageWeakRef]:
+    return {StorageWeakRef(value.untyped_storage()) for value in values_of(node)}

@@ -1,0 +1,108 @@
+"""What a graph of AOTAutograd may hold to be imported. All else has a cause that is worded for the user."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx import GraphModule, Node
+
+from shardc.diagnostics.dynamo import GraphNotCompiled
+from shardc.dialects.aten.schema import number_of
+from shardc.frontend.stack_trace import line_of
+
+
+def check_graph(module: GraphModule) -> torch.device:
+    """The one device that the graph works on. Raises GraphNotCompiled."""
+    devices: dict[torch.device, Node] = {}
+    for node in module.graph.nodes:
+        if node.op == "output":
+            _check_outputs(node)
+            continue
+        if node.op == "call_function":
+            _check_target(node)
+        elif node.op == "get_attr":
+            _check_constant(node, getattr(module, str(node.target), None))
+        elif node.op != "placeholder":
+            raise _cause(node, "it calls a Python object, not an operator")
+        for value in _checked_values(node):
+            devices.setdefault(value.device, node)
+    if len(devices) > 1:
+        first, second = list(devices)[:2]
+        raise _cause(devices[second], f"it is on {second}, other tensors are on {first}; a compiled graph has one device")
+    return next(iter(devices), torch.device("cpu"))
+
+
+def values_of(node: Node) -> Iterator[torch.Tensor]:
+    """The (fake) tensors that a node makes."""
+    value = node.meta.get("val")
+    for item in value if isinstance(value, list | tuple) else (value,):
+        if isinstance(item, torch.Tensor):
+            yield item
+
+
+def _check_target(node: Node) -> None:
+    target = node.target
+    if target is operator.getitem:
+        return
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        raise _cause(node, "it is a higher-order operator")
+    if not isinstance(target, torch._ops.OpOverload):
+        raise _cause(node, "it computes with Python numbers, not tensors")
+    if target._schema.is_mutable:
+        raise _cause(node, "it writes to its arguments")
+    if not target._schema.returns:
+        raise _cause(node, "it is called for an effect, not for a result")
+
+
+def _check_constant(node: Node, value: Any) -> None:
+    if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor):
+        raise _cause(node, f"the graph holds a {type(value).__name__}")
+
+
+def _check_outputs(node: Node) -> None:
+    for value in node.args[0]:  # type: ignore[union-attr]
+        if value is not None and not isinstance(value, Node):
+            raise _cause(node, f"it returns {value!r}, not a tensor")
+
+
+def _checked_values(node: Node) -> Iterator[torch.Tensor]:
+    value = node.meta.get("val")
+    if isinstance(value, list) and node.op == "call_function":
+        raise _cause(node, "it returns a list of tensors")
+    for item in value if isinstance(value, tuple) else (value,):
+        if isinstance(item, torch.Tensor):
+            _check_tensor(node, item)
+            yield item
+        elif item is not None:
+            kind = "symbolic sizes" if isinstance(item, torch.SymInt | torch.SymFloat | torch.SymBool) else "numbers"
+            raise _cause(node, f"{kind} are not imported yet")
+
+
+def _check_tensor(node: Node, value: torch.Tensor) -> None:
+    if any(not isinstance(size, int) for size in (*value.shape, *(value.stride() if _is_strided(value) else ()))):
+        raise _cause(node, "symbolic sizes are not imported yet")
+    if not _is_strided(value):
+        raise _cause(node, f"the layout {value.layout} is not imported")
+    if value.is_complex() or not _has_number(value.dtype):
+        raise _cause(node, f"the dtype {value.dtype} is not imported")
+
+
+def _is_strided(value: torch.Tensor) -> bool:
+    return value.layout is torch.strided
+
+
+def _has_number(dtype: torch.dtype) -> bool:
+    try:
+        number_of(dtype)
+    except KeyError:
+        return False
+    return True
+
+
+def _cause(node: Node, reason: str) -> GraphNotCompiled:
+    op = f"the input {node.name}" if node.op == "placeholder" else str(node.target)
+    return GraphNotCompiled(op=op, reason=reason, where=line_of(node))

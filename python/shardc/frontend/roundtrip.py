@@ -1,0 +1,160 @@
+"""Proof that a module says the calls of the FX graph that it was imported from: same operators, same arguments.
+
+The importer makes up its own mind in places (scalars become tensors, ``empty`` becomes ``zeros``, its number for a
+dtype differs from PyTorch's). A graph where it did is not compiled, rather than compiled to other numbers.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+from torch_mlir import ir
+from torch_mlir.extras.fx_importer import TENSOR_SCALAR_OP_CONVERTER, TORCH_MEMORY_FORMAT_TO_INT
+
+from shardc.diagnostics.dynamo import GraphNotCompiled
+from shardc.dialects.aten.call import Call, CallReader, is_constant
+from shardc.dialects.aten.schema import parameters, target_of
+from shardc.dialects.aten.types import TensorType
+from shardc.frontend.stack_trace import line_of
+
+
+_DTYPE_KEPT = frozenset((
+    "aten.constant_pad_nd", "aten.eq.Scalar", "aten.fill.Scalar", "aten.full_like", "aten.masked_fill.Scalar",
+    "aten.ne.Scalar", "aten.new_full",
+))  # fmt: skip
+"""Operators whose results do not depend on whether a number is written as a bool or as an int."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """Stands in an argument list for a tensor: a result of a call, or an input."""
+
+    node: str
+    number: int
+
+
+@dataclass(frozen=True)
+class ExpectedCall:
+    """One call of the graph: ``args`` in schema order, defaults filled in, with a Result where a tensor goes."""
+
+    name: str
+    target: str
+    args: tuple[Any, ...]
+    results: tuple[TensorType | None, ...]
+    where: str | None
+
+
+def expected_calls(graph: Graph) -> list[ExpectedCall]:
+    """What the graph calls, in order. To be asked before the import, which may rewrite the graph."""
+    return [
+        _expected(node) for node in graph.nodes if node.op == "call_function" and node.target is not operator.getitem
+    ]
+
+
+def check_calls(
+    module: ir.Module, inputs: Sequence[str], calls: Sequence[ExpectedCall], keep: Collection[str]
+) -> None:
+    """Raises GraphNotCompiled where the module's function differs from ``calls`` on ``inputs``.
+
+    Calls named in ``keep`` get their name as ``dist.name``, which no two ops share, so that none of them is merged.
+    """
+    reader = CallReader()
+    block = module.body.operations[0].regions[0].blocks[0]
+    values = {Result(name, 0): value for name, value in zip(inputs, block.arguments, strict=True)}
+    ops = [view.operation for view in block.operations if not is_constant(view.operation)][:-1]
+    for op, expected in zip(ops, calls, strict=False):
+        problem = _difference(reader.read(op), expected, values)
+        if problem:
+            raise GraphNotCompiled(op=expected.target, reason=problem, where=expected.where)
+        values |= {Result(expected.name, number): value for number, value in enumerate(op.results)}
+        if expected.name in keep:
+            op.attributes["dist.name"] = ir.StringAttr.get(expected.name, module.context)
+    if len(ops) != len(calls):
+        raise GraphNotCompiled(op="the graph", reason=f"{len(calls)} calls were imported as {len(ops)}")
+
+
+def _expected(node: Node) -> ExpectedCall:
+    schema = node.target._schema  # type: ignore[union-attr]
+    args = []
+    for position, parameter in enumerate(schema.arguments):
+        given = node.kwargs.get(parameter.name, parameter.default_value)
+        args.append(_reference(node.args[position] if position < len(node.args) else given))
+    value = node.meta["val"]
+    results = tuple(_type(v) for v in value) if isinstance(value, tuple) else (_type(value),)
+    return ExpectedCall(node.name, _imported_target(node), tuple(args), results, line_of(node))
+
+
+def _imported_target(node: Node) -> str:
+    """Operators on a tensor and a number are imported as the overload that takes a number: the same function."""
+    name = f"torch.{target_of(node.target)}"
+    if name in TENSOR_SCALAR_OP_CONVERTER and isinstance(node.args[1], int | float):
+        name = TENSOR_SCALAR_OP_CONVERTER[name]
+    return name.removeprefix("torch.")
+
+
+def _type(value: torch.Tensor | None) -> TensorType | None:
+    return None if value is None else TensorType(tuple(value.shape), value.dtype)
+
+
+def _reference(arg: Any) -> Any:
+    """An argument with each node as the Result that it is."""
+    if isinstance(arg, list | tuple):
+        return tuple(_reference(a) for a in arg)
+    if not isinstance(arg, Node):
+        return arg
+    if arg.target is operator.getitem:
+        return Result(arg.args[0].name, arg.args[1])  # type: ignore[union-attr, arg-type]
+    return Result(arg.name, 0)
+
+
+def _difference(call: Call, expected: ExpectedCall, values: dict[Result, ir.Value]) -> str | None:
+    spec = call.spec
+    if spec.target != expected.target:
+        return f"it was imported as {spec.target}"
+    if spec.results != expected.results:
+        return f"its results were imported as {spec.results}"
+    operands = iter(call.operands)
+    comparison = _Comparison(spec.target, operands, values)
+    for actual, wanted, (name, kind, _) in zip(spec.args, expected.args, parameters(spec.target), strict=True):
+        if name == "pin_memory" and wanted:
+            return "it asks for pinned memory"
+        if not comparison.same(actual, wanted, kind):
+            return f"its argument {name} was imported as {actual} instead of {wanted}"
+    return None
+
+
+@dataclass
+class _Comparison:
+    target: str
+    operands: Iterator[ir.Value]
+    values: dict[Result, ir.Value]
+
+    def same(self, actual: Any, wanted: Any, kind: str) -> bool:
+        """Whether an argument of the schema's type ``kind`` was imported as what the graph says."""
+        if isinstance(wanted, Result):
+            return isinstance(actual, TensorType) and next(self.operands) == self.values.get(wanted)
+        if isinstance(wanted, tuple):
+            if not isinstance(actual, tuple) or len(actual) != len(wanted):
+                return False
+            return all(self.same(a, w, kind) for a, w in zip(actual, wanted, strict=True))
+        if "Device" in kind:
+            return (wanted is None) == (actual is None)
+        if "Layout" in kind:
+            return wanted in (None, torch.strided)
+        if isinstance(wanted, torch.memory_format):
+            return actual == TORCH_MEMORY_FORMAT_TO_INT[wanted]
+        return self._same_constant(actual, wanted, kind)
+
+    def _same_constant(self, actual: Any, wanted: Any, kind: str) -> bool:
+        if "float" in kind and isinstance(wanted, int):
+            wanted = float(wanted)
+        if isinstance(wanted, bool) and not isinstance(actual, bool) and self.target in _DTYPE_KEPT:
+            wanted = int(wanted)
+        if type(actual) is not type(wanted):
+            return False
+        return actual == wanted or (actual != actual and wanted != wanted)
