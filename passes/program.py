@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 import torch
 from torch_mlir import ir
 
+from shardc.diagnostics.base import remark
 from shardc.dialects.aten.call import Call, CallReader, OpCall, is_constant
 from shardc.dialects.aten.schema import UnknownOperator
 from shardc.dialects.aten.types import TensorType, read_type
 from shardc.dialects.location import source_line
 from shardc.dialects.rules.rule import Dim, Rule, find_rule, replicated_rule
-from shardc.diagnostics.base import remark
 
 STEP = "step"
 ABSENT = TensorType((), torch.bool)

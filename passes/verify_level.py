@@ -11,8 +11,8 @@ from shardc.diagnostics.levels import LevelBroken
 from shardc.dialects.dist.check import check_sharding
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingAttr, ShardingCodec
-from shardc.dialects.rules.rule import dims_under
 from shardc.dialects.location import source_line
+from shardc.dialects.rules.rule import dims_under
 from shardc.passes.base import Pass
 from shardc.passes.partition.assign import assignment_of
 from shardc.passes.program import Node, Program, find_function, read_program

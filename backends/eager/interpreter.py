@@ -15,8 +15,8 @@ from torch_mlir import ir
 
 from shardc.backends.eager import collectives
 from shardc.backends.eager.aten import WIDE, AtenCall, check_types, executed_type, prepare
-from shardc.backends.eager.dist_ops import HANDLERS, Values
 from shardc.backends.eager.blame import blamed_on
+from shardc.backends.eager.dist_ops import HANDLERS, Values
 from shardc.backends.eager.program import STEP, Instruction, find_step, read_block
 from shardc.backends.eager.ranks import Ranks, once_per
 from shardc.backends.eager.signature import Port, read_arguments

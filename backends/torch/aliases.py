@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -26,14 +27,32 @@ def makes_alias(target: str) -> bool:
     return op.has_kernel_for_dispatch_key(composite)
 
 
+@dataclass(slots=True, eq=False)
+class Group:
+    """Values that may share memory.
+
+    ``foreign``: somebody outside of the block may share it, too. ``stored``: it has become a state tensor's memory.
+    """
+
+    members: list[ir.Value]
+    foreign: bool = False
+    stored: bool = False
+
+
 class Aliases:
-    """Groups of values that may share memory. ``foreign`` values, and all that share with them, are somebody else's."""
+    """The groups of one block's values. The ``foreign`` ones, and all that share with them, are somebody else's."""
 
     def __init__(self, foreign: Iterable[ir.Value]) -> None:
-        self._group: dict[ir.Value, list[ir.Value]] = {}
-        self._foreign: set[int] = set()
+        self._groups: dict[ir.Value, Group] = {}
         for value in foreign:
-            self._foreign.add(id(self._of(value)))
+            self.group(value).foreign = True
+
+    def group(self, value: ir.Value) -> Group:
+        """All that may share memory with ``value``, itself included."""
+        found = self._groups.get(value)
+        if found is None:
+            found = self._groups[value] = Group([value])
+        return found
 
     def add(self, step: Step, reused: bool = False, alone: bool = False) -> None:
         """Note what a step's results share. ``reused``: its result takes the operand's place; ``alone``: a group of one."""
@@ -41,37 +60,20 @@ class Aliases:
             for value in (*step.operands, *step.results):
                 self._join(step.results[0], value)
 
-    def members(self, value: ir.Value) -> list[ir.Value]:
-        """All that may share memory with ``value``, itself included."""
-        return self._of(value)
-
-    def is_foreign(self, value: ir.Value) -> bool:
-        return id(self._of(value)) in self._foreign
-
-    def disown(self, value: ir.Value) -> None:
-        """``value`` may share memory with something outside."""
-        self._foreign.add(id(self._of(value)))
-
-    def _of(self, value: ir.Value) -> list[ir.Value]:
-        found = self._group.get(value)
-        if found is None:
-            found = self._group[value] = [value]
-        return found
-
     def _join(self, value: ir.Value, other: ir.Value) -> None:
-        ours, theirs = self._of(value), self._of(other)
+        ours, theirs = self.group(value), self.group(other)
         if ours is theirs:
             return
-        if len(ours) < len(theirs):
+        if len(ours.members) < len(theirs.members):
             ours, theirs = theirs, ours
-        ours.extend(theirs)
-        for member in theirs:
-            self._group[member] = ours
-        if id(theirs) in self._foreign:
-            self._foreign.add(id(ours))
+        ours.members.extend(theirs.members)
+        ours.foreign |= theirs.foreign
+        ours.stored |= theirs.stored
+        for member in theirs.members:
+            self._groups[member] = ours
 
 
 def _shares(step: Step) -> bool:
     if step.call is not None:
         return makes_alias(step.call.spec.target)
-    return step.name in ("dist.slice", "dist.partial")
+    return step.name in ("dist.slice", "dist.partial", "dist.broadcast")

@@ -50,7 +50,6 @@ class Body:
         stores: list[tuple[ir.Value, ir.Value]] = (),  # type: ignore[assignment]
     ) -> None:
         self.program, self.schedule, self.aliases, self.indent = program, schedule, aliases, indent
-        self._stored: set[int] = set()
         self._stores = _place_stores(schedule, list(stores))
         self._waits = schedule.waits()
         self.dying = schedule.dying()
@@ -107,10 +106,10 @@ class Body:
 
     def _write_stores(self, position: int) -> None:
         for old, new in self._stores.get(position, ()):
-            group = id(self.aliases.members(new))
-            shared = self.aliases.is_foreign(new) or group in self._stored
-            self._stored.add(group)
-            self.line(f"rank.store({self.name(old)}, {self.name(new)}{'.clone()' if shared else ''})")
+            group = self.aliases.group(new)
+            copy = ".clone()" if group.foreign or group.stored else ""
+            group.stored = True
+            self.line(f"rank.store({self.name(old)}, {self.name(new)}{copy})")
 
     def _write_frees(self, position: int) -> None:
         dying = self.dying.get(position)
@@ -146,16 +145,17 @@ class Body:
 
     def _may_reuse(self, value: ir.Value, position: int) -> bool:
         """Whether nothing after ``position`` needs the memory of ``value``, and it is the program's own."""
-        if self.aliases.is_foreign(value):
+        group = self.aliases.group(value)
+        if group.foreign or group.stored:
             return False
-        return all(self.schedule.last.get(v, -1) <= position for v in self.aliases.members(value))
+        return all(self.schedule.last.get(v, -1) <= position for v in group.members)
 
     def _is_alone(self, step: Step) -> bool:
         return prod(a.size for a in self.program.dist.spanned(step.op)) == 1
 
     def _is_worth_freeing(self, value: ir.Value) -> bool:
         size_bytes = self.schedule.size_bytes(value)
-        return size_bytes >= FREED_BYTES or (size_bytes > 0 and len(self.aliases.members(value)) > 1)
+        return size_bytes >= FREED_BYTES or (size_bytes > 0 and len(self.aliases.group(value).members) > 1)
 
 
 def _place_stores(

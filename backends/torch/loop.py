@@ -72,8 +72,8 @@ def _write_body(outer: Body, loop: LoopValues, block: ir.Block, carried: list[st
         body.line(f"{name}.append({body.name(value)})")
     _hand_on(body, carried, loop.following)
     for value, result in zip(loop.following, loop.carried, strict=False):
-        if body.aliases.is_foreign(value):
-            outer.aliases.disown(result)
+        if body.aliases.group(value).foreign:
+            outer.aliases.group(result).foreign = True
 
 
 def _takes_place(schedule: Schedule, argument: ir.Value, value: ir.Value) -> bool:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-import torch
 from torch_mlir import ir
 
 from shardc.backends.torch.loop_values import TUPLES, LoopValues, loop_values
 from shardc.dialects.aten.call import Call, CallReader, is_constant
-from shardc.dialects.aten.schema import overload
 from shardc.dialects.aten.types import read_type
 
 COLLECTIVES = frozenset(
@@ -86,13 +84,12 @@ class Schedule:
 def schedule_block(block: ir.Block, reader: CallReader, wanted: Iterable[ir.Value]) -> Schedule:
     """The schedule of a block that makes the ``wanted`` values; steps that these do not need are left out.
 
-    Steps that draw from PyTorch's generator stay: later draws follow from theirs. The caller notes where it needs
-    the values.
+    The caller notes where it needs them.
     """
     needed = set(wanted)
     steps: list[Step] = []
     for step in reversed(_read(block, reader)):
-        if needed.intersection(step.results) or _draws(step):
+        if needed.intersection(step.results):
             needed.update(step.operands)
             steps.append(step)
     schedule = Schedule(steps[::-1])
@@ -102,10 +99,6 @@ def schedule_block(block: ir.Block, reader: CallReader, wanted: Iterable[ir.Valu
         for value in step.results:
             schedule.made[value] = position
     return schedule
-
-
-def _draws(step: Step) -> bool:
-    return step.call is not None and torch.Tag.nondeterministic_seeded in overload(step.call.spec.target).tags
 
 
 def _read(block: ir.Block, reader: CallReader) -> list[Step]:

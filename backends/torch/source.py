@@ -6,7 +6,6 @@ from pathlib import PurePath
 
 from torch_mlir import ir
 
-
 UNNAMED = "-"
 """What MLIR calls a module that was parsed from a string: no file of the user's."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -13,7 +13,7 @@ class UnknownOperator(KeyError):
     """No operator of that name is registered with PyTorch in this process."""
 
 
-@lru_cache(maxsize=None)
+@cache
 def overload(target: str) -> Any:
     """The ``torch._ops.OpOverload`` called ``target`` (``namespace.name`` or ``namespace.name.overload``)."""
     namespace, name, *rest = target.split(".")
@@ -33,14 +33,14 @@ def target_of(op: Any) -> str:
     return name.removesuffix(".default")
 
 
-@lru_cache(maxsize=None)
+@cache
 def parameters(target: str) -> tuple[tuple[str, str, bool], ...]:
     """(name, type, keyword-only) of each parameter in the operator's schema."""
     schema = overload(target)._schema
     return tuple((a.name, str(a.real_type), a.kwarg_only) for a in schema.arguments)
 
 
-@lru_cache(maxsize=None)
+@cache
 def position(target: str, name: str) -> int:
     """Where ``name`` stands among the operator's parameters."""
     names = [n for n, _, _ in parameters(target)]

@@ -27,8 +27,9 @@ class Axis:
         """
         if self.name != other.name or self.size == 1 or other.size == 1:
             return False
-        first, second = sorted((self, other), key=lambda axis: axis.pre)
-        return second.pre % (first.pre * first.size) != 0
+        if self.pre <= other.pre:
+            return other.pre % (self.pre * self.size) != 0
+        return self.pre % (other.pre * other.size) != 0
 
     def split(self, major: int) -> "tuple[Axis, Axis]":
         """The first ``major`` ways and the rest of this part."""

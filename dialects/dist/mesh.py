@@ -1,6 +1,7 @@
 """``dist.mesh``: the named axes that a program is sharded over."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 
 from torch_mlir import ir
@@ -74,7 +75,7 @@ class Mesh:
             bounds = {1, a.size} | {x.pre for x in axes if x.name == a.name}
             bounds |= {x.pre * x.size for x in axes if x.name == a.name}
             cuts = sorted(bounds)
-            for low, high in zip(cuts, cuts[1:], strict=False):
+            for low, high in pairwise(cuts):
                 part = Axis(a.name, low, high // low)
                 if not any(part.overlaps(x) for x in axes):
                     rest.append(self.coordinate(rank, part))
@@ -102,7 +103,7 @@ class MeshOp(Dist.Operation, name="mesh"):
 
 def mesh_problem(op: ir.Operation) -> str | None:
     """What is wrong with a mesh's name or axes, None if nothing is (or MLIR itself says so)."""
-    name = op.attributes["sym_name"] if "sym_name" in op.attributes else None
+    name = op.attributes.get("sym_name", None)
     if isinstance(name, ir.StringAttr) and name.value != MESH_SYMBOL:
         return f"the mesh of a module is named {MESH_SYMBOL!r}, not {name.value!r}"
     if "axes" not in op.attributes or not isinstance(op.attributes["axes"], ir.ArrayAttr):

@@ -18,6 +18,9 @@ from shardc.dialects.dist.sharding import OPEN, REDUCTIONS, Axes, Sharding, Shar
 
 A = TypeVar("A", bound=ir.Attribute)
 
+_meshes: dict[str, Mesh] = {}
+"""Meshes by their axes as printed."""
+
 
 class Illegal(Exception):
     """What is wrong with an op, in words."""
@@ -48,12 +51,18 @@ class Site:
 
     @cached_property
     def mesh(self) -> Mesh:
-        mesh_op = find_mesh(self.op)
-        if mesh_op is None:
+        op = find_mesh(self.op)
+        if op is None:
             raise Illegal("needs a dist.mesh in the module around it")
-        if "axes" not in mesh_op.attributes or mesh_problem(mesh_op):
+        if "axes" not in op.attributes:
             raise LeftToMlir
-        return read_mesh_op(mesh_op)
+        # Every op's verifier asks for the mesh, and almost all ask for the same.
+        key = str(op.attributes["axes"])
+        if key not in _meshes:
+            if mesh_problem(op):
+                raise LeftToMlir
+            _meshes[key] = read_mesh_op(op)
+        return _meshes[key]
 
     @cached_property
     def _codec(self) -> ShardingCodec:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import torch
+
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.rules.rule import Dim, Local, Rule, rule_for

@@ -7,6 +7,7 @@ The idea is Shardy's (OpenXLA, rfcs/2024-08 "sharding rules"); reductions, linea
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
@@ -16,7 +17,6 @@ from typing import Any, Protocol
 
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.types import TensorType
-from shardc.dialects.dist.axis import Axis
 from shardc.dialects.dist.sharding import Axes, Sharding
 
 Dim = tuple[str, ...]
@@ -110,7 +110,7 @@ def dims_under(dims: tuple[Dim, ...], assignment: Assignment) -> tuple[Axes, ...
 def representable(dims: tuple[Dim, ...], assignment: Assignment, sizes: Mapping[str, int]) -> bool:
     """Whether blocks of dims can say the cut: a factor may be cut only if those more major in its dim are cut whole."""
     for dim in dims:
-        for major, minor in zip(dim, dim[1:], strict=False):
+        for major, minor in itertools.pairwise(dim):
             if assignment.get(minor) and _ways(assignment.get(major, ())) != sizes[major]:
                 return False
     return True

@@ -51,7 +51,7 @@ class _Inserter:
 
     def run(self) -> None:
         program, codec = self._program, self._codec
-        for number, node in enumerate(program.nodes):
+        for _number, node in enumerate(program.nodes):
             made = [self._demands.made[v] for v in node.results]
             node.op.attributes["dist.shardings"] = codec.array(made)
             for name in ("dist.priorities", "dist.refine"):

@@ -52,7 +52,7 @@ class _Partitioner:
 
     def run(self) -> None:
         self._read_shardings()
-        function, block = self._new_function()
+        _function, block = self._new_function()
         self._builder = CallBuilder(block)
         self._reshards = ReshardLowering(self._builder, self._codec, self._context)
         self._values = list(block.arguments)

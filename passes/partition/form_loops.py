@@ -85,10 +85,10 @@ class _Former:
         """To the end of what is placed so far, the tensor lists it reads with it."""
         for value in op.operands:
             owner = value.owner
-            if isinstance(owner, ir.Operation | ir.OpView) and is_constant(owner.operation) and value not in self._moved:
-                if any(_is_tensor(v) for v in owner.operands):
-                    self._moved.add(value)
-                    owner.operation.move_before(self._end)
+            is_list = isinstance(owner, ir.Operation | ir.OpView) and is_constant(owner.operation)
+            if is_list and value not in self._moved and any(_is_tensor(v) for v in owner.operands):
+                self._moved.add(value)
+                owner.operation.move_before(self._end)
         op.move_before(self._end)
 
     def _find_exits(self, k: int) -> None:

@@ -24,7 +24,6 @@ from shardc.passes.partition.reshard_plan import (
     plan_reshard,
 )
 
-
 EDGE = "builtin.unrealized_conversion_cast"
 """What stands for a value's way out of a time loop until the loop is formed (within ``dist-partition``)."""
 EDGE_KIND = "dist.edge"

@@ -49,7 +49,7 @@ def _from_chains(program: Program) -> dict[str, int]:
     state = PropagationState(program)
     weights = _weights(program)
     found: dict[str, int] = {}
-    for position, (name, value, dim, rows) in enumerate(weights):
+    for position, (name, value, dim, _rows) in enumerate(weights):
         if any(state.sharding(value).dims):
             continue
         before = state.snapshot()

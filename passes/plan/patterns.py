@@ -25,13 +25,14 @@ PLANNED_ROLES = ("param", "input", "opt_state", "buffer")
 def read_patterns(patterns: Mapping[str, Sequence[Any]], arguments: Sequence[Argument], mesh: Mesh) -> Plan:
     """The plan of ``{"*.q_proj.weight": ["tensor", None], "input_ids": ["data"]}``.
 
-    Patterns are shell-style (``*``, ``?``, ``[...]``) and match parameters, inputs, buffers and optimizer state by name.
+    Patterns are shell-style (``*``, ``?``, ``[...]``) and match parameters, inputs and buffers by name, and optimizer
+    state (``w/exp_avg``) if they have a slash; optimizer state that nobody names lies as its parameter does.
     A matching argument is closed: propagation adds nothing to it. The first pattern that matches counts.
     """
     plan = Plan("mapping")
     planned = [a for a in arguments if a.role in PLANNED_ROLES]
     for pattern, entries in patterns.items():
-        matches = [a for a in planned if fnmatchcase(a.name, pattern)]
+        matches = [a for a in planned if fnmatchcase(a.name, pattern) and (a.role != "opt_state" or "/" in pattern)]
         if not matches:
             names = [a.name for a in planned]
             nearest = difflib.get_close_matches(pattern, names, n=3, cutoff=0.2) or names[:3]

@@ -79,8 +79,10 @@ def gpt2(dropout: float = 0.0) -> nn.Module:
     return hf.GPT2LMHeadModel(config)
 
 
-def bert() -> nn.Module:
-    config = hf.BertConfig(**SMALL, intermediate_size=64, hidden_dropout_prob=0, attention_probs_dropout_prob=0)
+def bert(dropout: float = 0.0) -> nn.Module:
+    config = hf.BertConfig(
+        **SMALL, intermediate_size=64, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout
+    )
     return hf.BertForMaskedLM(config)
 
 

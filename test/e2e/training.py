@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -49,12 +50,17 @@ class Wide(TorchDispatchMode):
         return func(*tree_map(wide, args), **tree_map(wide, kwargs or {}))
 
 
-def train_eagerly(training: Training, steps: int = STEPS, clip: float | None = None) -> list[Values]:
-    """Loss, parameters, buffers and optimizer state after each step of the training that a user wrote."""
+def train_eagerly(
+    training: Training, steps: int = STEPS, clip: float | None = None, *, wide: bool = True
+) -> list[Values]:
+    """Loss, parameters, buffers and optimizer state after each step of the training that a user wrote.
+
+    ``wide``: all of it in f64; else in the precision that the model asks for.
+    """
     model = training.fresh()
     optimizer = training.optimizer(model)
-    with default_f64(), Wide():
-        made = []
+    made = []
+    with default_f64(), Wide() if wide else nullcontext():
         for batch in training.batches(steps):
             optimizer.zero_grad()
             output = model(**batch) if isinstance(batch, Mapping) else model(*batch)
@@ -117,16 +123,16 @@ def trained(name: str) -> list[Values]:
 
 
 class Ranks:
-    """A rank program with its state on simulated ranks."""
+    """A rank program with its state on simulated ranks. ``seed`` is the first step's; it goes up by one each step."""
 
-    def __init__(self, step: Captured, module: ir.Module) -> None:
+    def __init__(self, step: Captured, module: ir.Module, seed: int = 0) -> None:
         mesh, function = read_mesh(module), find_step(module)
         assert mesh is not None and function is not None
         codec = ShardingCodec(module.context, mesh)
         self._step, self._module, self._mesh = step, module, mesh
         self._arguments, self._results = read_arguments(function, codec), read_results(function, codec)
         self._blocks: dict[Key, list[Tensor]] = {}
-        self._seed = 0
+        self._seed = seed
 
     def train(self, batches: list[Batch]) -> tuple[list[Values], float]:
         """What :func:`train_eagerly` gives, and by how much ranks differ that should agree."""

@@ -9,8 +9,8 @@ from typing import Any
 from torch_mlir import ir
 
 from shardc.diagnostics.base import Remark
-from shardc.driver.traffic import totals, transfers
 from shardc.driver.manifest import edges
+from shardc.driver.traffic import totals, transfers
 from shardc.runtime.layout import Leaf
 from shardc.runtime.mesh import Mesh as RuntimeMesh
 

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 import torch
 from torch.fx import Graph, GraphModule, Node
+from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch_mlir import ir
 
-from shardc.dialects.context import new_context
 from shardc.diagnostics.dynamo import GraphNotCompiled
 from shardc.diagnostics.frontend import UnsupportedOp
+from shardc.dialects.context import new_context
 from shardc.frontend.graph_check import check_graph, values_of
 from shardc.frontend.graph_io import StepGraph
 from shardc.frontend.mlir_import import import_step
@@ -23,6 +24,10 @@ from shardc.frontend.recorder import FRAMES, PHASE
 from shardc.frontend.roundtrip import check_calls, expected_calls
 from shardc.frontend.spec import TensorSpec
 from shardc.frontend.stack_trace import UNKNOWN, frames_of
+
+aten = torch.ops.aten
+_ALIASES = (aten.detach.default, aten.alias.default)
+
 
 @dataclass
 class ImportedGraph:
@@ -46,6 +51,7 @@ def import_graph(graph_module: GraphModule, phase: str) -> ImportedGraph:
     device = check_graph(graph_module)
     graph, constants = _copy(graph_module)
     _mark(graph, phase)
+    _drop_aliases(graph)
     outputs, numbers = _number_outputs(graph)
     calls = expected_calls(graph)
     step = _step_graph(graph, outputs)
@@ -80,12 +86,25 @@ def _copy(module: GraphModule) -> tuple[Graph, list[torch.Tensor]]:
 
 
 def _mark(graph: Graph, phase: str) -> None:
-    """Phase and the user's lines on every call, and one form for an op that the importer writes as another."""
+    """Phase and the user's lines on every call; ops that the importer would write otherwise are written so here."""
     for node in graph.nodes:
         if node.op == "call_function":
             node.meta[PHASE], node.meta[FRAMES] = phase, frames_of(node)
-            if node.target is torch.ops.aten.lift_fresh_copy.default:
-                node.target = torch.ops.aten.clone.default
+            if node.target is aten.lift_fresh_copy.default:
+                node.target = aten.clone.default
+            elif node.target is aten.full.default:  # the importer makes an int of True
+                node.kwargs = {**node.kwargs, "dtype": node.meta["val"].dtype}
+
+
+def _drop_aliases(graph: Graph) -> None:
+    """``detach`` and ``alias`` make a second tensor of the same memory, which only callers could tell from the first."""
+    output = graph.output_node()
+    for node in list(graph.nodes):
+        if node.target in _ALIASES:
+            source = node.args[0]
+            if output not in node.users or (source.op != "placeholder" and output not in source.users):
+                node.replace_all_uses_with(source)
+                graph.erase_node(node)
 
 
 def _number_outputs(graph: Graph) -> tuple[list[Node], list[int | None]]:
@@ -104,7 +123,8 @@ def _step_graph(graph: Graph, outputs: list[Node]) -> StepGraph:
     arguments = [_spec(node) for node in graph.nodes if node.op == "placeholder"]
     calls = [node for node in graph.nodes if node.op == "call_function"]
     where = calls[0].meta[FRAMES] if calls else UNKNOWN
-    return StepGraph(GraphModule({}, graph), arguments, [_spec(node) for node in outputs], {}, {}, where)
+    module = _LazyGraphModule({}, graph)  # one that never runs need not be written as Python code
+    return StepGraph(module, arguments, [_spec(node) for node in outputs], {}, {}, where)
 
 
 def _spec(node: Node) -> TensorSpec:

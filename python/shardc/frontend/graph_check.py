@@ -14,6 +14,8 @@ from shardc.diagnostics.dynamo import GraphNotCompiled
 from shardc.dialects.aten.schema import number_of
 from shardc.frontend.stack_trace import line_of
 
+_SYMBOLIC = "symbolic sizes are not imported yet; torch.compile(dynamic=False) compiles once for each size instead"
+
 
 def check_graph(module: GraphModule) -> torch.device:
     """The one device that the graph works on. Raises GraphNotCompiled."""
@@ -59,6 +61,8 @@ def _check_target(node: Node) -> None:
 
 
 def _check_constant(node: Node, value: Any) -> None:
+    if isinstance(value, GraphModule):
+        return  # the operator that calls it is refused
     if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor):
         raise _cause(node, f"the graph holds a {type(value).__name__}")
 
@@ -77,14 +81,15 @@ def _checked_values(node: Node) -> Iterator[torch.Tensor]:
         if isinstance(item, torch.Tensor):
             _check_tensor(node, item)
             yield item
+        elif isinstance(item, torch.SymInt | torch.SymFloat | torch.SymBool):
+            raise _cause(node, _SYMBOLIC)
         elif item is not None:
-            kind = "symbolic sizes" if isinstance(item, torch.SymInt | torch.SymFloat | torch.SymBool) else "numbers"
-            raise _cause(node, f"{kind} are not imported yet")
+            raise _cause(node, f"it is a {type(item).__name__}, not a tensor")
 
 
 def _check_tensor(node: Node, value: torch.Tensor) -> None:
     if any(not isinstance(size, int) for size in (*value.shape, *(value.stride() if _is_strided(value) else ()))):
-        raise _cause(node, "symbolic sizes are not imported yet")
+        raise _cause(node, _SYMBOLIC)
     if not _is_strided(value):
         raise _cause(node, f"the layout {value.layout} is not imported")
     if value.is_complex() or not _has_number(value.dtype):
@@ -104,5 +109,5 @@ def _has_number(dtype: torch.dtype) -> bool:
 
 
 def _cause(node: Node, reason: str) -> GraphNotCompiled:
-    op = f"the input {node.name}" if node.op == "placeholder" else str(node.target)
+    op = "an input" if node.op == "placeholder" else str(node.target)
     return GraphNotCompiled(op=op, reason=reason, where=line_of(node))

@@ -18,16 +18,15 @@ from torch_mlir.extras.fx_importer import TENSOR_SCALAR_OP_CONVERTER, TORCH_MEMO
 
 from shardc.diagnostics.dynamo import GraphNotCompiled
 from shardc.dialects.aten.call import Call, CallReader, is_constant
-from shardc.dialects.aten.schema import parameters, target_of
+from shardc.dialects.aten.schema import dtype_of, parameters, target_of
 from shardc.dialects.aten.types import TensorType
 from shardc.frontend.stack_trace import line_of
-
 
 _DTYPE_KEPT = frozenset((
     "aten.constant_pad_nd", "aten.eq.Scalar", "aten.fill.Scalar", "aten.full_like", "aten.masked_fill.Scalar",
     "aten.ne.Scalar", "aten.new_full",
 ))  # fmt: skip
-"""Operators whose results do not depend on whether a number is written as a bool or as an int."""
+"""Operators whose results do not depend on whether a number is a bool or, as the importer has it, an int."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +81,8 @@ def _expected(node: Node) -> ExpectedCall:
     schema = node.target._schema  # type: ignore[union-attr]
     args = []
     for position, parameter in enumerate(schema.arguments):
-        given = node.kwargs.get(parameter.name, parameter.default_value)
-        args.append(_reference(node.args[position] if position < len(node.args) else given))
+        arg = node.args[position] if position < len(node.args) else node.kwargs.get(parameter.name, _default(parameter))
+        args.append(_reference(arg))
     value = node.meta["val"]
     results = tuple(_type(v) for v in value) if isinstance(value, tuple) else (_type(value),)
     return ExpectedCall(node.name, _imported_target(node), tuple(args), results, line_of(node))
@@ -99,6 +98,12 @@ def _imported_target(node: Node) -> str:
 
 def _type(value: torch.Tensor | None) -> TensorType | None:
     return None if value is None else TensorType(tuple(value.shape), value.dtype)
+
+
+def _default(parameter: torch.Argument) -> Any:
+    """What an argument that is left out is; the schema gives a dtype by its number."""
+    value = parameter.default_value
+    return dtype_of(value) if isinstance(value, int) and "ScalarType" in str(parameter.real_type) else value
 
 
 def _reference(arg: Any) -> Any:
@@ -119,7 +124,8 @@ def _difference(call: Call, expected: ExpectedCall, values: dict[Result, ir.Valu
     if spec.results != expected.results:
         return f"its results were imported as {spec.results}"
     operands = iter(call.operands)
-    comparison = _Comparison(spec.target, operands, values)
+    keeps_dtype = spec.target in _DTYPE_KEPT or _names_dtype(expected)
+    comparison = _Comparison(keeps_dtype, operands, values)
     for actual, wanted, (name, kind, _) in zip(spec.args, expected.args, parameters(spec.target), strict=True):
         if name == "pin_memory" and wanted:
             return "it asks for pinned memory"
@@ -128,9 +134,14 @@ def _difference(call: Call, expected: ExpectedCall, values: dict[Result, ir.Valu
     return None
 
 
+def _names_dtype(expected: ExpectedCall) -> bool:
+    names = [name for name, _, _ in parameters(expected.target)]
+    return "dtype" in names and expected.args[names.index("dtype")] is not None
+
+
 @dataclass
 class _Comparison:
-    target: str
+    keeps_dtype: bool
     operands: Iterator[ir.Value]
     values: dict[Result, ir.Value]
 
@@ -153,7 +164,7 @@ class _Comparison:
     def _same_constant(self, actual: Any, wanted: Any, kind: str) -> bool:
         if "float" in kind and isinstance(wanted, int):
             wanted = float(wanted)
-        if isinstance(wanted, bool) and not isinstance(actual, bool) and self.target in _DTYPE_KEPT:
+        if isinstance(wanted, bool) and not isinstance(actual, bool) and self.keeps_dtype:
             wanted = int(wanted)
         if type(actual) is not type(wanted):
             return False

@@ -5,6 +5,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
+
 from shardc.cli import main
 from shardc.diagnostics.base import ShardcError
 
@@ -56,7 +57,7 @@ def test_compile_passes_everything_on(install, script: Path, tmp_path: Path, cap
             script,
             tmp_path / "out",
             {"data": 2, "tensor": 2},
-            {"micro_batch": 4},
+            4,
             "data*tensor",
             {"clip": 1.0, "verify": True},
         )
@@ -67,7 +68,7 @@ def test_compile_passes_everything_on(install, script: Path, tmp_path: Path, cap
 def test_compile_defaults(install, script: Path, tmp_path: Path) -> None:
     driver = install("compile", "compile_script", report(""))
     assert main(["compile", str(script), "--mesh", "data=2", "-o", str(tmp_path)]) == 0
-    assert driver.calls == [(script, tmp_path, {"data": 2}, {}, "data", {"clip": None, "verify": False})]
+    assert driver.calls == [(script, tmp_path, {"data": 2}, 1, "data", {"clip": None, "verify": False})]
 
 
 def test_compile_refuses_a_bad_mesh_before_it_compiles(install, script: Path, capsys) -> None:

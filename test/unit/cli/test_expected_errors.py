@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 
 import pytest
+from torch_mlir import ir
+
 from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.cli import BadExpectation, DiagnosticMismatch
 from shardc.driver.opt import OptOptions, run_pipeline
 from shardc.passes.base import Pass
 from shardc.passes.registry import PASSES
-from torch_mlir import ir
 
 VERIFY = OptOptions(verify_diagnostics=True)
 UNDECLARED = "use of undeclared SSA value"

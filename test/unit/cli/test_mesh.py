@@ -1,6 +1,7 @@
 """``--mesh``: what is read, and what is refused with which words."""
 
 import pytest
+
 from shardc.cli.mesh import parse_mesh
 from shardc.diagnostics.cli import BadMesh
 

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from torch_mlir import ir
+
 from shardc.cli import main
 from shardc.diagnostics.base import ShardcError
 from shardc.driver.opt import OptOptions, run_pipeline, split_input
 from shardc.passes.base import Pass
 from shardc.passes.registry import PASSES
-from torch_mlir import ir
 
 SAME_TWICE = """func.func @f(%a: i32) -> i32 {
   %0 = arith.addi %a, %a : i32

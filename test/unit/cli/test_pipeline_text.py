@@ -1,6 +1,7 @@
 """The syntax of pipelines."""
 
 import pytest
+
 from shardc.diagnostics.cli import BadPipeline
 from shardc.driver.pipeline_text import Element, parse_options, parse_pipeline
 

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
+from torch_mlir import ir
+
 from shardc.diagnostics.cli import (
     BadMlirPass,
     BadPassOption,
@@ -18,7 +20,6 @@ from shardc.driver import pipelines
 from shardc.driver.pipelines import PIPELINES, MlirPass, build, run, title
 from shardc.passes.base import Pass
 from shardc.passes.registry import PASSES
-from torch_mlir import ir
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import shardc.runtime.attention  # noqa: F401  (defines the operators)
 import torch
+
+import shardc.runtime.attention  # noqa: F401  (defines the operators)
 from shardc.dialects.rules.proof import prove, sample
 
 SCALE = 0.4

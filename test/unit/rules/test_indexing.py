@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from shardc.diagnostics.rules import NoRuleToProve
 from shardc.dialects.rules.proof import prove, sample
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from shardc.dialects.rules.proof import prove, sample
 
 X = sample(4, 6, 8)

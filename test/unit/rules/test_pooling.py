@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from shardc.dialects.rules.pooling import LINEAR, MAXIMA
 from shardc.dialects.rules.proof import prove, sample
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import shardc.runtime.random  # noqa: F401  (defines the operator)
 import torch
+
+import shardc.runtime.random  # noqa: F401  (defines the operator)
 from shardc.dialects.rules.proof import prove
 
 SEED = torch.tensor(11)

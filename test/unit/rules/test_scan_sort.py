@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from shardc.dialects.rules.proof import prove, sample
 
 X, INTEGERS = sample(4, 6, 2), sample(4, 6, dtype=torch.int64)

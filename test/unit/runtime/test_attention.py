@@ -8,13 +8,14 @@ from typing import NamedTuple
 import pytest
 import torch
 import torch.nn.functional as F
-from shardc.runtime import attention as module
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch._subclasses.functional_tensor import dispatch_functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from shardc.runtime import attention as module
 
 OP, BACKWARD = torch.ops.shardc.attention, torch.ops.shardc.attention_backward
 

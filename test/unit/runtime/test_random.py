@@ -6,9 +6,10 @@ import math
 
 import pytest
 import torch
-from shardc.runtime import random
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+
+from shardc.runtime import random
 
 M32 = 0xFFFFFFFF
 F64 = torch.float64

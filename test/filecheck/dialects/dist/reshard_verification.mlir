@@ -19,7 +19,7 @@ func.func @f(%x: !torch.vtensor<[4,8],f32>) {
 // -----
 
 func.func @f(%x: !torch.vtensor<[4,8],f32>) {
-  // expected-error@+1 {{'dist.reshard' op needs a dist.mesh in the module around it}}
+  // expected-error@+1 {{'dist.reshard' op sharding: needs a dist.mesh in the module around it}}
   %0 = "dist.reshard"(%x) {sharding = #dist.sharding<@mesh, [["data"], []], []>} : (!torch.vtensor<[4,8],f32>) -> !torch.vtensor<[4,8],f32>
   return
 }

@@ -24,10 +24,8 @@ func.func @f(%x: !torch.vtensor<[4,8],f32>) {
 "dist.mesh"() {axes = [["data", 2, "space"], ["tensor", 4, "space"], ["micro", 4, "time"]], sym_name = "mesh"} : () -> ()
 func.func @f(%x: !torch.vtensor<[4,8],f32>) {
   %t = torch.prim.TupleConstruct %x : !torch.vtensor<[4,8],f32> -> !torch.tuple<vtensor<[4,8],f32>>
-  // expected-error@+1 {{'dist.loop' op must end its body with dist.yield, not func.return}}
+  // expected-error@+1 {{'dist.loop' op has a body of 0 blocks; it must have one}}
   %0 = "dist.loop"(%t) ({
-  ^bb0(%a: !torch.vtensor<[4,8],f32>):
-    "func.return"() : () -> ()
   }) {axis = "micro", operandSegmentSizes = array<i32: 1, 0>, resultSegmentSizes = array<i32: 1, 0>, stack_dims = []} : (!torch.tuple<vtensor<[4,8],f32>>) -> !torch.tuple<vtensor<[4,8],f32>>
   return
 }

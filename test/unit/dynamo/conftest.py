@@ -1,0 +1,98 @@
+"""Models under ``torch.compile(backend="shardc")`` next to the same models run eagerly."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.utils import _pytree as pytree
+
+from shardc.diagnostics.dynamo import ShardcFallbackWarning
+from shardc.driver import dynamo
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler() -> Iterator[None]:
+    """No compiled code and no warning already said is left from another test; threads stay out of rounding."""
+    torch._dynamo.reset()
+    dynamo._said.clear()
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def compiled() -> Callable[..., Any]:
+    """``compiled(f)`` is ``f`` under the backend; falling back to ATen is an error in its calls."""
+
+    def wrap(f: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+        inner = torch.compile(f, backend="shardc", **options)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", ShardcFallbackWarning)
+                return inner(*args, **kwargs)
+
+        return call
+
+    return wrap
+
+
+@pytest.fixture
+def programs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The text of every program that is written during the test."""
+    texts: list[str] = []
+    load = dynamo._load
+
+    def record(text: str) -> Callable[..., Any]:
+        texts.append(text)
+        return load(text)
+
+    monkeypatch.setattr(dynamo, "_load", record)
+    return texts
+
+
+def trained(
+    model: torch.nn.Module,
+    run: Callable[..., Any],
+    inputs: tuple[Any, ...],
+    steps: int = 3,
+    loss: Callable[[Any], torch.Tensor] = lambda output: output.float().square().mean(),
+) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
+    """Losses of some steps of AdamW, and the model's state after them; every run draws the same random numbers."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    torch.manual_seed(7)
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        value = loss(run(*inputs))
+        value.backward()
+        optimizer.step()
+        losses.append(value.detach())
+    return losses, {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+
+def assert_trains_as_eager(
+    wrap: Callable[..., Any], model: torch.nn.Module, inputs: tuple[Any, ...], **options: Any
+) -> None:
+    """Losses and the state after training are those of eager, bit for bit."""
+    twin = copy.deepcopy(model)
+    expected = trained(twin, twin, inputs, **options)
+    found = trained(model, wrap(model), inputs, **options)
+    assert_identical(found, expected)
+
+
+def assert_identical(found: Any, expected: Any) -> None:
+    """Two trees of tensors are equal in every bit, shape, dtype and stride."""
+    found, tree = pytree.tree_flatten(found)
+    expected, expected_tree = pytree.tree_flatten(expected)
+    assert tree == expected_tree
+    for a, b in zip(found, expected, strict=True):
+        if isinstance(b, torch.Tensor):
+            torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True, check_stride=True)
+        else:
+            assert a == b

@@ -1,0 +1,143 @@
+"""Graphs that shardc cannot take: the right numbers, from ATen, and one warning for each cause."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch_mlir.extras import fx_importer
+
+from shardc.diagnostics.dynamo import ShardcFallbackWarning
+from shardc.driver import dynamo
+
+from .conftest import assert_identical
+
+
+def _run(f: Callable[..., Any], *calls: tuple[Any, ...], **options: Any) -> list[str]:
+    """Calls ``f`` under the backend, checks each result against eager's, and returns what was said."""
+    run = torch.compile(f, backend="shardc", **options)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for args in calls:
+            assert_identical(run(*args), f(*args))
+    return [str(w.message) for w in caught if issubclass(w.category, ShardcFallbackWarning)]
+
+
+def test_the_backend_is_found_by_its_name() -> None:
+    assert "shardc" in torch._dynamo.list_backends()
+    assert torch._dynamo.lookup_backend("shardc") is dynamo.shardc_backend
+
+
+def test_nothing_is_said_of_a_graph_that_compiles() -> None:
+    assert _run(lambda x: x.softmax(-1), (torch.randn(3),)) == []
+
+
+def test_complex_numbers_fall_back_with_op_and_line() -> None:
+    def rotate(x: torch.Tensor) -> torch.Tensor:
+        y = torch.view_as_complex(x) * 1j  # the line
+        return torch.view_as_real(y)
+
+    (text,) = _run(rotate, (torch.randn(3, 2),))
+    line = next(i for i, row in enumerate(Path(__file__).read_text().splitlines(), 1) if row.endswith("# the line"))
+    assert "aten.view_as_complex" in text and "complex64" in text
+    assert f"{__file__}:{line}" in text
+    assert "try:" in text
+
+
+def test_a_cause_is_said_once_whatever_the_number_of_graphs() -> None:
+    def spectrum(x: torch.Tensor) -> torch.Tensor:
+        x = torch.fft.rfft(x).abs()
+        torch._dynamo.graph_break()
+        return torch.fft.rfft(x).abs()
+
+    assert len(_run(spectrum, (torch.randn(8),), (torch.randn(6),), dynamic=False)) == 1
+    assert _run(lambda x: torch.fft.rfft(x).real, (torch.randn(6),)) == []
+
+
+def test_a_second_batch_size_is_traced_for_all_sizes_and_falls_back() -> None:
+    model = nn.Linear(4, 2)
+    calls = [(torch.randn(n, 4),) for n in (2, 3, 5, 7)]
+    (text,) = _run(lambda x: model(x).relu(), *calls)
+    assert "symbolic sizes" in text and "dynamic=False" in text
+
+
+def test_each_size_compiles_without_dynamic_shapes() -> None:
+    calls = [(torch.randn(n, 4),) for n in (2, 3, 5)]
+    assert _run(lambda x: x.relu() + 1, *calls, dynamic=False) == []
+
+
+def test_control_flow_operators() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))
+
+    (text,) = _run(f, (torch.ones(3),), (-torch.ones(3),))
+    assert "higher-order" in text
+
+
+def test_dropout_under_checkpointing_draws_what_eager_draws() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(5)
+        block = lambda x: torch.nn.functional.dropout(x.sin(), 0.5)  # noqa: E731
+        return torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)
+
+    x = torch.randn(30, requires_grad=True)
+    eager = torch.autograd.grad(f(x).sum(), x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ShardcFallbackWarning)
+        assert_identical(torch.autograd.grad(torch.compile(f, backend="shardc")(x).sum(), x), eager)
+
+
+def test_a_custom_op_compiles_and_one_that_writes_falls_back() -> None:
+    @torch.library.custom_op("shardc_test::twice", mutates_args=())
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @twice.register_fake
+    def _(x: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(x)
+
+    @torch.library.custom_op("shardc_test::double_", mutates_args=("x",))
+    def double_(x: torch.Tensor) -> None:
+        x.mul_(2)
+
+    def writes(x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        double_(y)
+        return y
+
+    assert _run(lambda x: twice(x) + 1, (torch.randn(3),)) == []
+    assert len(_run(writes, (torch.randn(3),))) == 1
+
+
+def test_sparse_tensors() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x.to_sparse().sum() + x.sum()
+
+    _run(f, (torch.eye(3),))
+
+
+def test_a_bug_of_ours_is_said_and_survived(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> None:
+        raise ZeroDivisionError("in a pass")
+
+    monkeypatch.setattr(dynamo, "run", broken)
+    (text,) = _run(lambda x: x + 1, (torch.ones(2),), (torch.ones(2, 2),))
+    assert "ZeroDivisionError: in a pass" in text and "report" in text
+
+
+def test_an_import_that_differs_from_the_graph_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the importer took one op for another: the check of every call finds it."""
+
+
+    def to_cos(node: torch.fx.Node) -> torch.fx.Node:
+        node.target = torch.ops.aten.cos.default
+        return node
+
+    monkeypatch.setitem(fx_importer.NODE_CANONICALIZE, torch.ops.aten.sin.default, to_cos)
+    (text,) = _run(lambda x: x.sin() + 2, (torch.ones(2),))
+    assert "aten.sin" in text and "imported as aten.cos" in text

@@ -1,0 +1,52 @@
+"""Batches as trees of named leaves."""
+
+from __future__ import annotations
+
+from collections import UserDict
+from typing import Any
+
+import pytest
+import torch
+
+from shardc.runtime.batch import leaves_of
+from shardc.runtime.errors import BatchMismatch
+
+X, Y = torch.zeros(2), torch.ones(3)
+TREE = {
+    "mapping": {
+        "ids": {"leaf": "ids"},
+        "deep": {"sequence": [{"leaf": "deep.0"}, {"constant": None}, {"constant": 3}, {"repr": "torch.float32"}]},
+    }
+}
+GOOD = {"ids": X, "deep": [Y, None, 3, torch.float32]}
+
+
+def test_leaves() -> None:
+    assert leaves_of(GOOD, TREE) == {"ids": X, "deep.0": Y}
+    assert leaves_of(UserDict(GOOD), TREE)["ids"] is X
+    assert leaves_of(X, {"sequence": [{"leaf": "0"}]}) == {"0": X}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"ids": None}, "leaf 'ids' is NoneType None; the program takes a tensor"),
+        ({"deep": [Y, None, 3]}, "leaf 'deep' is list .* the program takes a list or tuple of 4"),
+        ({"deep": [Y, None, 4, torch.float32]}, "leaf 'deep.2' is int 4; the program takes 3, a constant"),
+        ({"deep": [Y, None, 3.0, torch.float32]}, "leaf 'deep.2' is float 3.0"),
+        ({"deep": [Y, None, True, torch.float32]}, "leaf 'deep.2' is bool True"),
+        ({"deep": [Y, X, 3, torch.float32]}, r"leaf 'deep.1' is a tensor \[2\]; the program takes None"),
+        ({"deep": [Y, None, 3, torch.float64]}, "leaf 'deep.3' .* takes torch.float32"),
+        ({"more": X}, "has the unknown leaf 'more'"),
+    ],
+)
+def test_misfits_name_the_leaf(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(BatchMismatch, match=message):
+        leaves_of({**GOOD, **change}, TREE)
+
+
+def test_missing_leaf_and_no_mapping() -> None:
+    with pytest.raises(BatchMismatch, match="lacks leaf 'deep'"):
+        leaves_of({"ids": X}, TREE)
+    with pytest.raises(BatchMismatch, match="takes a mapping with ids, deep"):
+        leaves_of([X], TREE)

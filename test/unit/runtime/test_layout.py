@@ -1,0 +1,46 @@
+"""Which part of a tensor belongs to which rank, axes of time included."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from shardc.runtime.connect import connect
+from shardc.runtime.errors import StateMismatch
+from shardc.runtime.layout import Leaf, cut
+from shardc.runtime.mesh import Mesh
+from shardc.runtime.state import State
+
+MESH = Mesh((("data", 2), ("tensor", 2)), (("micro", 3),))
+DATA, TENSOR, MICRO = ("data", 1, 2), ("tensor", 1, 2), ("micro", 1, 3)
+X = torch.arange(24 * 4).view(24, 4)
+
+
+@pytest.mark.parametrize("rank", range(4))
+def test_cut(rank: int) -> None:
+    data, tensor = divmod(rank, 2)
+    assert torch.equal(cut(X, ((DATA,), (TENSOR,)), MESH, rank), X.chunk(2)[data].chunk(2, 1)[tensor])
+    assert torch.equal(cut(X, ((TENSOR, DATA), ()), MESH, rank), X.chunk(4)[tensor * 2 + data])
+    assert torch.equal(cut(X, ((DATA, MICRO), ()), MESH, rank), X.chunk(2)[data])
+    micro_first = torch.cat([part.chunk(2)[data] for part in X.chunk(3)])
+    assert torch.equal(cut(X, ((MICRO, DATA), ()), MESH, rank), micro_first)
+
+
+@pytest.mark.parametrize("rank", range(4))
+def test_slices_agree_with_cut(rank: int) -> None:
+    for dims in (((DATA,), (TENSOR,)), ((TENSOR, DATA), ()), ((DATA, MICRO), ()), ((), ())):
+        leaf = Leaf("x", "param", (24, 4), torch.int64, dims)
+        block = X[leaf.slices(MESH, rank)]
+        assert block.shape == leaf.local_shape(MESH)
+        assert torch.equal(block, cut(X, dims, MESH, rank))
+
+
+def test_cut_of_whole_memory_is_a_view() -> None:
+    assert cut(X, ((DATA,), ()), MESH, 1).data_ptr() == X.data_ptr()
+
+
+def test_a_dim_that_does_not_divide_is_refused() -> None:
+    mesh = Mesh((("data", 1),))
+    uneven = Leaf("w", "param", (3,), torch.float32, ((("data", 1, 2),),))
+    with pytest.raises(StateMismatch, match="dim 0 of param 'w' has size 3, which 2 ranks do not divide"):
+        State([uneven], mesh, connect(mesh, "cpu"))
