@@ -36,6 +36,8 @@ class Functions:
         if found is None:
             _, base, *variant = target.split(".")
             choices = [base, f"{base}_{variant[0].lower()}"] if variant else [base]
+            if variant == ["Scalar"]:  # the plain name is for tensors, whichever comes first
+                choices = choices[1:]
             free = [name for name in choices if self._names.is_free(name)]
             found = self._names.exact(free[0] if free else f"aten_{base}")
             self._bound[target] = found

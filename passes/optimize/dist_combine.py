@@ -12,6 +12,7 @@ from shardc.dialects.aten.build import CallBuilder
 from shardc.dialects.aten.types import TensorType, read_type
 from shardc.passes.base import Pass
 from shardc.passes.optimize.packing import Packer
+from shardc.passes.partition.storage import VIEWS
 from shardc.passes.program import find_function
 
 _KINDS = ("dist.all_reduce", "dist.all_gather", "dist.reduce_scatter")
@@ -37,6 +38,7 @@ class DistCombine(Pass):
             self._combine(function.regions[0].blocks[0])
 
     def _combine(self, block: ir.Block) -> None:
+        sink_views(block)
         ops = [o.operation for o in block.operations]
         for op in ops:
             if op.name == "dist.loop":
@@ -45,8 +47,11 @@ class DistCombine(Pass):
         if not buckets:
             return
         packer = Packer(CallBuilder(block))
+        packed = {id(m.op) for bucket in buckets for m in bucket.members}
         for bucket in buckets:
-            packer.pack([m.op for m in bucket.members], ops[bucket.place])
+            # A bucket may be sent after a packed op that stands where it could start: that op reads nothing of it.
+            before = next(op for op in ops[bucket.place :] if id(op) not in packed)
+            packer.pack([m.op for m in bucket.members], before)
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,23 @@ class Bucket:
         size = sum(m.size_bytes for m in self.members) + member.size_bytes
         fits = max(self.earliest, member.earliest) <= min(self.latest, member.latest)
         return fits and size <= limit
+
+
+def sink_views(block: ir.Block) -> None:
+    """Move views of what a collective makes down to their first reader, so that they do not hurry it."""
+    ops = [o.operation for o in block.operations]
+    place = {o.results[0]: i for i, o in enumerate(ops) if len(o.results)}
+    views: list[ir.Operation] = []
+    seen: set[ir.Value] = set()
+    for op in ops:
+        if op.name in _KINDS:
+            seen.add(op.results[0])
+        elif op.name.removeprefix("torch.") in VIEWS and op.operands[0] in seen:
+            seen.add(op.results[0])
+            views.append(op)
+    for op in reversed(views):
+        reader = _first_reader(op.results[0], ops, place)
+        op.move_before(ops[reader])
 
 
 def collect_buckets(ops: list[ir.Operation], limit: int) -> list[Bucket]:

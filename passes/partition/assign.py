@@ -61,18 +61,27 @@ def assignment_of(rule: Rule, shardings: Sequence[Sharding]) -> dict[str, Axes]:
     return found
 
 
-def passing(rule: Rule, operands: Sequence[Sharding], chosen: dict[str, Axes]) -> tuple[frozenset[int], Axes]:
+def passing(rule: Rule, operands: Sequence[Sharding]) -> tuple[frozenset[int], Axes]:
     """The operands that may stay partial sums through the call, and over which axes; empty if none may.
 
-    Those are the operands of one of the rule's linear sets, over the axes that all of them share and the call does not
-    use for anything else.
+    Those are the operands of one of the rule's linear sets, over the axes that all of them share and that cut none of
+    the other operands.
     """
-    used = [a for axes in chosen.values() for a in axes]
     for linear in rule.linear:
         terms = [{a for r, a in operands[i].partial if r == "sum"} for i in linear]
         shared = set.intersection(*terms) if terms else set()
-        shared = {a for a in shared if not any(a.overlaps(u) for u in used)}
+        others = [a for i, o in enumerate(operands) if i not in linear for a in o.used]
+        shared = {a for a in shared if not any(a.overlaps(o) for o in others)}
         if shared:
             return linear, tuple(sorted(shared))
     return frozenset(), ()
 
+
+def without(chosen: dict[str, Axes], axes: Axes) -> dict[str, Axes]:
+    """An assignment that leaves ``axes`` free, and what is cut further inside of them."""
+    free: dict[str, Axes] = {}
+    for f, cut in chosen.items():
+        end = next((i for i, a in enumerate(cut) if any(a.overlaps(b) for b in axes)), len(cut))
+        if end:
+            free[f] = cut[:end]
+    return free

@@ -10,7 +10,8 @@ from torch_mlir import ir
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
 from shardc.dialects.rules.rule import operand_shardings, result_shardings
-from shardc.passes.partition.assign import Wish, assign, passing
+from shardc.passes.partition.assign import Wish, assign, passing, without
+from shardc.passes.partition.storage import stored_parameters, views_of_storage
 from shardc.passes.program import Node, Program
 
 RETURN = -1
@@ -43,7 +44,8 @@ class DemandAnalysis:
         self._wanted: list[Sharding] = []
         self._rounds: list[tuple[tuple[str, int], ...]] = []
         self._returned = frozenset(program.returns)
-        self._memo: dict[object, tuple[dict[str, Axes], list[Sharding], list[Sharding]]] = {}
+        self._views = views_of_storage(program, stored_parameters(program))
+        self._memo: dict[object, tuple[list[Sharding], list[Sharding]]] = {}
 
     def run(self) -> Demands:
         program = self._program
@@ -75,36 +77,47 @@ class DemandAnalysis:
                 self._rounds.append(rounds)
 
     def _decide(self, demands: Demands, number: int, node: Node) -> None:
-        made = demands.made
-        values = (*node.operands, *node.results)
-        key = (
-            id(node.rule),
-            tuple(self._wanted[v] for v in values),
-            tuple(self._rounds[v] for v in values),
-        )
-        found = self._memo.get(key)
-        if found is None:
-            sizes = [self._program.types[v].size_bytes for v in values]
-            wishes = [Wish(self._wanted[v], self._rounds[v], s) for v, s in zip(values, sizes, strict=True)]
-            chosen = assign(node.rule, wishes)
-            needs = [s.normal() for s in operand_shardings(node.rule, chosen)]
-            results = [s.normal() for s in result_shardings(node.rule, chosen)]
-            found = self._memo[key] = (chosen, needs, results)
-        chosen, needs, results = found
-        through, axes = self._passing(demands, node, chosen)
+        through, axes = self._passing(demands, node)
+        needs, results = self._layouts(number, node, axes)
         terms = tuple(("sum", a) for a in axes)
         for position, (value, need) in enumerate(zip(node.operands, needs, strict=True)):
             if position in through:
                 need = need.with_partial(terms).normal()
             demands.uses[value].append((number, position, need))
         for result in results:
-            made.append(result.with_partial((*result.partial, *terms)).normal() if terms else result)
+            demands.made.append(result.with_partial((*result.partial, *terms)).normal() if terms else result)
 
-    def _passing(self, demands: Demands, node: Node, chosen: dict[str, Axes]) -> tuple[frozenset[int], Axes]:
-        """Partial sums stay partial through a call where that costs nothing: one user, no growth in bytes."""
+    def _layouts(self, number: int, node: Node, partial: Axes) -> tuple[list[Sharding], list[Sharding]]:
+        """What a call needs and makes, where sums over ``partial`` pass through it."""
+        values = (*node.operands, *node.results)
+        whole = self._views.get(number, frozenset())
+        key = (
+            id(node.rule),
+            whole,
+            partial,
+            tuple(self._wanted[v] for v in values),
+            tuple(self._rounds[v] for v in values),
+        )
+        found = self._memo.get(key)
+        if found is None:
+            sizes = [self._program.types[v].size_bytes for v in values]
+            wishes = [
+                Wish(_without(self._wanted[v], whole), self._rounds[v], s) for v, s in zip(values, sizes, strict=True)
+            ]
+            chosen = without(assign(node.rule, wishes), partial)
+            needs = [s.normal() for s in operand_shardings(node.rule, chosen)]
+            results = [s.normal() for s in result_shardings(node.rule, chosen)]
+            found = self._memo[key] = (needs, results)
+        return found
+
+    def _passing(self, demands: Demands, node: Node) -> tuple[frozenset[int], Axes]:
+        """Partial sums stay partial through a call where that costs nothing: one user, no growth in bytes.
+
+        So terms meet in an addition before they are reduced, and are reduced once.
+        """
         if not node.rule.linear or not any(demands.made[v].partial for v in node.operands):
             return frozenset(), ()
-        through, axes = passing(node.rule, [demands.made[v] for v in node.operands], chosen)
+        through, axes = passing(node.rule, [demands.made[v] for v in node.operands])
         program = self._program
         values = [node.operands[i] for i in through]
         if any(len(program.users[v]) > 1 or v in self._returned for v in values):
@@ -132,3 +145,10 @@ def _rounds(attribute: ir.Attribute | None) -> tuple[tuple[str, int], ...]:
     if attribute is None:
         return ()
     return tuple((named.name, named.attr.value) for named in ir.DictAttr(attribute))
+
+
+def _without(sharding: Sharding, axes: frozenset[str]) -> Sharding:
+    """``sharding`` with no cut over ``axes``."""
+    if not axes:
+        return sharding
+    return Sharding(tuple(tuple(a for a in dim if a.name not in axes) for dim in sharding.dims), sharding.partial)

@@ -12,6 +12,8 @@ from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.passes.base import Pass
 from shardc.passes.partition.demand import RETURN, DemandAnalysis, Demands
+from shardc.passes.partition.operands import set_operand
+from shardc.passes.partition.storage import phase_of, split_by_phase, stored_parameters
 from shardc.passes.program import Program, read_program
 
 Use = tuple[int, int]
@@ -35,6 +37,7 @@ class DistInsertReshards(Pass):
         if mesh is None or program is None:
             return
         codec = ShardingCodec(module.context, mesh)
+        program = split_by_phase(module, program)
         demands = DemandAnalysis(program, codec, mesh).run()
         _Inserter(program, codec, mesh, demands).run()
 
@@ -45,7 +48,7 @@ class _Inserter:
         self._codec = codec
         self._mesh = mesh
         self._demands = demands
-        self._stored = _stored_parameters(program)
+        self._stored = stored_parameters(program)
         self._loops = any(a.kind == "time" for a in mesh.axes)
         self._refined = {v for node in program.nodes if "dist.refine" in node.op.attributes for v in node.results}
 
@@ -118,8 +121,7 @@ class _Inserter:
         return self._program.terminator
 
     def _phase(self, node: int) -> str:
-        attributes = self._op(node).attributes if node != RETURN else {}
-        return attributes["dist.phase"].value if "dist.phase" in attributes else ""
+        return phase_of(self._op(node)) if node != RETURN else ""
 
     def _write_edges(self) -> None:
         program, codec, context = self._program, self._codec, self._program.module.context
@@ -160,55 +162,3 @@ def _grows(made: Sharding, need: Sharding) -> bool:
     for size in ways(need):
         after *= size
     return after < before
-
-
-def _stored_parameters(program: Program) -> set[int]:
-    """Values that are a parameter's storage, cut in a later round (ZeRO-3), and views and casts of it."""
-    found = {
-        v
-        for i, v in enumerate(program.arguments)
-        if program.argument_key(i)[0] == "param" and program.attribute(i, "dist.priorities") is not None
-    }
-    for node in program.nodes:
-        if len(node.operands) == 1 and node.operands[0] in found and len(node.results) == 1:
-            found.add(node.results[0])
-    return found
-
-
-def set_operand(op: ir.Operation, position: int, new: ir.Value) -> None:
-    """Make the ``position``-th tensor that ``op`` reads be ``new``; tensors in lists count one by one.
-
-    A list may be shared with other ops, so it is built anew.
-    """
-    count = 0
-    for slot, operand in enumerate(op.operands):
-        if not _is_tensor_list(operand):
-            if _is_tensor(operand):
-                if count == position:
-                    op.operands[slot] = new
-                    return
-                count += 1
-            continue
-        members = list(operand.owner.operands)
-        tensors = [i for i, v in enumerate(members) if _is_tensor(v)]
-        if position < count + len(tensors):
-            members[tensors[position - count]] = new
-            old = operand.owner
-            fresh = ir.Operation.create(old.name, [operand.type], members, loc=old.location, ip=ir.InsertionPoint(op))
-            op.operands[slot] = fresh.result
-            if not list(old.results[0].uses):
-                old.erase()
-            return
-        count += len(tensors)
-    raise IndexError(position)
-
-
-def _is_tensor(value: ir.Value) -> bool:
-    return str(value.type).startswith("!torch.vtensor")
-
-
-def _is_tensor_list(value: ir.Value) -> bool:
-    owner = value.owner
-    if not isinstance(owner, ir.Operation | ir.OpView):
-        return False
-    return owner.operation.name == "torch.prim.ListConstruct" and any(map(_is_tensor, owner.operands))

@@ -127,7 +127,8 @@ class _Former:
         constant, loop_ = is_constant(op), self._loop(op)
         if not constant and loop_ in (None, k):
             return value
-        if not constant and _heavy(op):
+        # A parameter that is stored in pieces is gathered again: what a loop keeps, it would keep whole.
+        if not constant and _heavy(op) and "dist.in_loop" not in op.attributes:
             body = self._bodies[self._plan.loop_of[op.results[0]]]
             if all(v != value for v, _, outside in body.stacked if outside is None):
                 body.stacked.append((value, self._stack_dim(value), None))
@@ -151,7 +152,7 @@ class _Former:
         shardings = [self._codec.read(a) for a in value.owner.attributes["dist.shardings"]]
         position = list(value.owner.results).index(value)
         cut = [d for d, axes in enumerate(shardings[position].dims) if any(a.name == self._axis.name for a in axes)]
-        return cut[0]
+        return cut[0] if cut else 0  # each iteration's terms, one after the other
 
     def _build(self, k: int) -> None:
         body = self._bodies[k]

@@ -44,6 +44,7 @@ def plan_loops(block: ir.Block, codec: ShardingCodec, mesh: Mesh) -> LoopPlan:
             sources[u].append(i)
     inside = _inside(body, sources, codec, mesh)
     latest = _latest(body, readers, inside, _count(sources, inside))
+    _keep_terms(body, sources, inside, latest, codec, mesh)
     plan = LoopPlan()
     for i, op in enumerate(body):
         if inside[i]:
@@ -105,3 +106,25 @@ def _latest(body: list[ir.Operation], readers: list[list[int]], inside: list[boo
         bounds = [stage[u] - (1 if inside[i] and not inside[u] else 0) for u in readers[i]]
         stage[i] = min(bounds, default=loops - 1 if inside[i] else loops)
     return stage
+
+
+def _keep_terms(
+    body: list[ir.Operation],
+    sources: list[list[int]],
+    inside: list[bool],
+    latest: list[int],
+    codec: ShardingCodec,
+    mesh: Mesh,
+) -> None:
+    """Ops on one iteration's terms of a sum run where the terms are made: handing those on would cost their full size."""
+    for i, op in enumerate(body):
+        if inside[i] and any(_is_term(v, codec, mesh) for v in op.operands):
+            latest[i] = max(latest[s] for s in sources[i] if inside[s])
+
+
+def _is_term(value: ir.Value, codec: ShardingCodec, mesh: Mesh) -> bool:
+    owner = value.owner
+    if not isinstance(owner, ir.Operation | ir.OpView) or "dist.shardings" not in owner.operation.attributes:
+        return False
+    position = list(owner.operation.results).index(value)
+    return any(mesh.is_time(axis) for _, axis in codec.read(owner.operation.attributes["dist.shardings"][position]).partial)

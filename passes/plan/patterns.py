@@ -18,6 +18,7 @@ from shardc.diagnostics.plan import (
 )
 from shardc.dialects.dist.mesh import Mesh
 from shardc.passes.plan.plan import Argument, DimNames, Plan
+from shardc.passes.plan.presets import Setting, close_inputs
 
 PLANNED_ROLES = ("param", "input", "opt_state", "buffer")
 
@@ -27,7 +28,8 @@ def read_patterns(patterns: Mapping[str, Sequence[Any]], arguments: Sequence[Arg
 
     Patterns are shell-style (``*``, ``?``, ``[...]``) and match parameters, inputs and buffers by name, and optimizer
     state (``w/exp_avg``) if they have a slash; optimizer state that nobody names lies as its parameter does.
-    A matching argument is closed: propagation adds nothing to it. The first pattern that matches counts.
+    A matching argument is closed: propagation adds nothing to it. The first pattern that matches counts. Time axes cut
+    the batch dim of every input, whether the mapping says so or not.
     """
     plan = Plan("mapping")
     planned = [a for a in arguments if a.role in PLANNED_ROLES]
@@ -40,9 +42,7 @@ def read_patterns(patterns: Mapping[str, Sequence[Any]], arguments: Sequence[Arg
         for argument in matches:
             if argument.key not in plan.entries:
                 plan.say(argument.key, read_dims(argument, entries, mesh), closed=True, why=f"pattern {pattern}")
-    for argument in planned:
-        if argument.role == "input" and argument.key not in plan.entries:
-            plan.say(argument.key, ((),) * len(argument.shape), closed=True, why="input")
+    close_inputs(plan, Setting(arguments, mesh, {}))
     return plan
 
 

@@ -43,7 +43,7 @@ def read_preset(text: str, setting: Setting) -> Plan:
             raise UnknownPreset(word=word.strip(), plan=text, known=", ".join(PRESETS))
         apply, axes = PRESETS[name]
         apply(plan, setting, _axis(name, axis, axes, setting.mesh))
-    _inputs_whole(plan, setting)
+    close_inputs(plan, setting)
     return plan
 
 
@@ -62,8 +62,7 @@ def data(plan: Plan, setting: Setting, axis: str) -> None:
     batch = _common_size(setting, 0)
     for argument in setting.of_role("input"):
         if argument.shape and argument.shape[0] == batch:
-            plan.say(argument.key, _one_dim(argument, 0, (axis, *time_axes(setting.mesh))), closed=True, why="data")
-            _check_divides(argument, 0, (axis, *time_axes(setting.mesh)), setting.mesh)
+            plan.say(argument.key, _one_dim(argument, 0, (axis,)), closed=True, why="data")
 
 
 def zero(plan: Plan, setting: Setting, axis: str, *, stage: int) -> None:
@@ -118,19 +117,19 @@ PRESETS: dict[str, tuple[Preset, tuple[str, ...]]] = {
 }
 
 
-def _inputs_whole(plan: Plan, setting: Setting) -> None:
-    """Inputs that no preset cuts over devices: time axes only, and closed; propagation never cuts an input."""
+def close_inputs(plan: Plan, setting: Setting) -> None:
+    """Time axes cut batches last, after all devices' axes; then inputs are closed: propagation never cuts one."""
     batch = _common_size(setting, 0)
     times = time_axes(setting.mesh)
     for argument in setting.of_role("input"):
         entry = plan.entries.get(argument.key)
-        if entry is not None and entry.dims is not None:
-            continue
-        cut = times if argument.shape and argument.shape[0] == batch else ()
-        dims = _one_dim(argument, 0, cut) if argument.shape else ()
-        if cut:
-            _check_divides(argument, 0, cut, setting.mesh)
-        plan.say(argument.key, dims, closed=True, why="input")
+        known = entry.dims if entry is not None else None
+        named = {axis for axes in known or () for axis in axes}
+        cut = tuple(t for t in times if t not in named) if argument.shape and argument.shape[0] == batch else ()
+        plan.say(argument.key, _one_dim(argument, 0, cut), closed=True, why=entry.why if entry and known else "input")
+        dims = plan.entries[argument.key].dims
+        if dims:
+            _check_divides(argument, 0, dims[0], setting.mesh)
 
 
 def _one_dim(argument: Argument, dim: int, axes: tuple[str, ...]) -> DimNames:

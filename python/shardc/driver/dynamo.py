@@ -18,6 +18,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.backends.debugging import boxed_nop
 from torch.fx import GraphModule
 
 from shardc.backends.torch.emit_graph import emit_graph
@@ -52,8 +54,6 @@ Runner = Callable[[list[Any]], Sequence[Any]]
 
 def shardc_backend(graph: GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
     """The backend that PyTorch finds under the name ``shardc``. It has no options; AOTAutograd logs those given."""
-    from torch._dynamo.backends.common import aot_autograd
-
     table = decomposition_table()
     compiler = aot_autograd(
         fw_compiler=compile_forward, bw_compiler=compile_backward, decompositions={op: table[same] for op, same in _LISTS.items()}
@@ -63,15 +63,16 @@ def shardc_backend(graph: GraphModule, example_inputs: Sequence[Any], **options:
 
 def compile_forward(graph: GraphModule, example_inputs: Sequence[Any]) -> Runner:
     """A forward or an inference graph as a function of a list of inputs, which it empties."""
-    return _compile(graph, FORWARD)
+    return _compile(graph, example_inputs, FORWARD)
 
 
 def compile_backward(graph: GraphModule, example_inputs: Sequence[Any]) -> Runner:
     """A backward graph, likewise."""
-    return _compile(graph, BACKWARD)
+    return _compile(graph, example_inputs, BACKWARD)
 
 
-def _compile(graph: GraphModule, phase: str) -> Runner:
+def _compile(graph: GraphModule, example_inputs: Sequence[Any], phase: str) -> Runner:
+    """The program of a graph; where that cannot be had, the graph itself, as the backend ``aot_eager`` runs it."""
     try:
         return _compiled(graph, phase)
     except GraphNotCompiled as cause:
@@ -80,7 +81,7 @@ def _compile(graph: GraphModule, phase: str) -> Runner:
         log.debug("a graph could not be compiled", exc_info=True)
         text = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
         _say_once(GraphFailed(error=text), "", text)
-    return _boxed(graph.forward)
+    return boxed_nop(graph, example_inputs)
 
 
 def _compiled(graph: GraphModule, phase: str) -> Runner:
@@ -110,11 +111,11 @@ def _load(text: str) -> Callable[..., Any]:
 
 
 def _with_constants(function: Runner, constants: list[torch.Tensor]) -> Runner:
-    return _marked(lambda inputs: function([*inputs, *constants]))
+    def call(inputs: list[Any]) -> Sequence[Any]:
+        inputs.extend(constants)  # into the list that the program empties
+        return function(inputs)
 
-
-def _boxed(function: Callable[..., Any]) -> Runner:
-    return _marked(lambda inputs: function(*inputs))
+    return _marked(call)
 
 
 def _marked(function: Runner) -> Runner:

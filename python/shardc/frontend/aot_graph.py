@@ -26,6 +26,10 @@ from shardc.frontend.spec import TensorSpec
 from shardc.frontend.stack_trace import UNKNOWN, frames_of
 
 aten = torch.ops.aten
+_SAME = {
+    aten.lift_fresh_copy.default: aten.clone.default,
+    aten._unsafe_index_put.default: aten.index_put.default,  # which also checks its indices
+}
 _ALIASES = (aten.detach.default, aten.alias.default)
 
 
@@ -90,9 +94,8 @@ def _mark(graph: Graph, phase: str) -> None:
     for node in graph.nodes:
         if node.op == "call_function":
             node.meta[PHASE], node.meta[FRAMES] = phase, frames_of(node)
-            if node.target is aten.lift_fresh_copy.default:
-                node.target = aten.clone.default
-            elif node.target is aten.full.default:  # the importer makes an int of True
+            node.target = _SAME.get(node.target, node.target)
+            if node.target is aten.full.default:  # the importer makes an int of True
                 node.kwargs = {**node.kwargs, "dtype": node.meta["val"].dtype}
 
 

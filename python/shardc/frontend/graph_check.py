@@ -56,6 +56,8 @@ def _check_target(node: Node) -> None:
         raise _cause(node, "it computes with Python numbers, not tensors")
     if target._schema.is_mutable:
         raise _cause(node, "it writes to its arguments")
+    if target._schema.name in ("aten::as_strided", "aten::as_strided_scatter"):
+        raise _cause(node, "it addresses memory, not elements")
     if not target._schema.returns:
         raise _cause(node, "it is called for an effect, not for a result")
 

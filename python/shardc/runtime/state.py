@@ -29,6 +29,7 @@ class State:
         self.leaves = {leaf.name: leaf for leaf in leaves if leaf.role in ROLES}
         self.local: dict[str, Tensor] = {}
         self._mesh, self._place = mesh, place
+        self._meshes: DeviceMeshes | None = None
         self._dtensors: dict[str, DTensor] = {}
         for leaf in self.leaves.values():
             _check_divides(leaf, mesh)
@@ -44,13 +45,12 @@ class State:
         for name, leaf in self.leaves.items():
             self.local[name] = self._initial(leaf, source, file)
         if self._mesh.world_size > 1:
-            self.dtensors()  # now, because it needs all ranks, and a user may ask on one of them
+            self._meshes = self._make_meshes()  # now: it needs all ranks, and a user may ask for DTensors on one of them
 
     def dtensors(self, *roles: str) -> dict[str, DTensor]:
         """The state as DTensors, by name; of all roles if none is named."""
         if not self._dtensors:
-            ensure_group(self._place.timeout)
-            meshes = DeviceMeshes(self._mesh, self._place.device.type, self.leaves.values())
+            meshes = self._meshes or self._make_meshes()
             self._dtensors = {n: _dtensor(self.local[n], leaf, meshes) for n, leaf in self.leaves.items()}
         return {n: d for n, d in self._dtensors.items() if not roles or self.leaves[n].role in roles}
 
@@ -61,6 +61,10 @@ class State:
             found = self._block(leaf, blocks)
             if found is not None:
                 self.local[name].data = found
+
+    def _make_meshes(self) -> DeviceMeshes:
+        ensure_group(self._place.timeout)
+        return DeviceMeshes(self._mesh, self._place.device.type, self.leaves.values())
 
     def _initial(self, leaf: Leaf, source: Initialiser | None, file: TensorFile | None) -> Tensor:
         found = self._block(leaf, source) if source else None

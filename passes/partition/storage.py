@@ -1,0 +1,92 @@
+"""Parameters that are stored in pieces (ZeRO-3): which values are their storage, and where they are put together."""
+
+from __future__ import annotations
+
+from torch_mlir import ir
+
+from shardc.passes.partition.operands import set_operand
+from shardc.passes.program import Program, read_program
+
+VIEWS = frozenset(
+    f"aten.{name}"
+    for name in (
+        "t", "transpose.int", "permute", "view", "_unsafe_view", "reshape", "unsqueeze", "squeeze.dim", "expand", "alias",
+    )
+)  # fmt: skip
+
+
+def stored_parameters(program: Program) -> dict[int, frozenset[str]]:
+    """The values that are a parameter's storage, with the axes that only its storage is cut over.
+
+    Those axes came in a later round of propagation. A view or a cast of storage is storage too, in the phases that
+    compute with the parameter; the optimizer works on the pieces.
+    """
+    found: dict[int, frozenset[str]] = {}
+    for position, value in enumerate(program.arguments):
+        rounds = program.attribute(position, "dist.priorities")
+        if program.argument_key(position)[0] == "param" and rounds is not None:
+            found[value] = frozenset(named.name for named in ir.DictAttr(rounds))
+    for node in program.nodes:
+        if len(node.operands) == 1 and node.operands[0] in found and len(node.results) == 1:
+            found[node.results[0]] = found[node.operands[0]]
+    return found
+
+
+def views_of_storage(program: Program, stored: dict[int, frozenset[str]]) -> dict[int, frozenset[str]]:
+    """The nodes that view storage outside of the optimizer, with its axes: they see the whole parameter.
+
+    So what is gathered is the parameter as it lies in memory, not a transposed piece of it.
+    """
+    return {
+        number: stored[node.operands[0]]
+        for number, node in enumerate(program.nodes)
+        if node.spec.target in VIEWS and node.operands[0] in stored and phase_of(node.op) != "optimizer"
+    }
+
+
+def split_by_phase(module: ir.Module, program: Program) -> Program:
+    """Give each phase its own views of storage, so that a parameter gathered for one need not live on for another."""
+    stored = stored_parameters(program)
+    views = views_of_storage(program, stored)
+    if not views:
+        return program
+    copies: dict[tuple[int, str], ir.Value] = {}
+    for number, node in enumerate(program.nodes):
+        phase = phase_of(node.op)
+        for position, value in enumerate(node.operands):
+            producer = program.producer[value]
+            if producer not in views or number in views or phase_of(program.nodes[producer].op) == phase:
+                continue
+            set_operand(node.op, position, _copy(program, views, value, phase, node.op, copies))
+    if not copies:
+        return program
+    again = read_program(module)
+    assert again is not None
+    return again
+
+
+def _copy(
+    program: Program,
+    views: dict[int, frozenset[str]],
+    value: int,
+    phase: str,
+    before: ir.Operation,
+    copies: dict[tuple[int, str], ir.Value],
+) -> ir.Value:
+    """A phase's own version of a view, with those that it is a view of."""
+    producer = program.producer[value]
+    if producer not in views:
+        return program.values[value]
+    made = copies.get((value, phase))
+    if made is None:
+        node = program.nodes[producer]
+        source = _copy(program, views, node.operands[0], phase, before, copies)
+        copy = node.op.clone(ir.InsertionPoint(before)).operation
+        copy.operands[0] = source
+        copy.attributes["dist.phase"] = ir.StringAttr.get(phase, before.context)
+        made = copies[value, phase] = copy.results[0]
+    return made
+
+
+def phase_of(op: ir.Operation) -> str:
+    return op.attributes["dist.phase"].value if "dist.phase" in op.attributes else ""
