@@ -11,6 +11,7 @@ import torch
 from torch_mlir import ir
 
 from shardc.diagnostics.base import remark
+from shardc.diagnostics.levels import ManualRegionNotYet, UnknownOperation, UnreadableOperation
 from shardc.dialects.aten.call import Call, CallReader, OpCall, is_constant
 from shardc.dialects.aten.schema import UnknownOperator
 from shardc.dialects.aten.types import TensorType, read_type
@@ -119,7 +120,7 @@ def _add_value(program: Program, value: ir.Value, producer: int) -> int:
 
 
 def _add_node(program: Program, reader: CallReader, op: ir.Operation) -> None:
-    call = _read_dist(op) if op.name.startswith("dist.") else reader.read(op)
+    call = _read_call(op, reader)
     rule, known = _rule(op, call.spec)
     number = len(program.nodes)
     operands = [program.index[v] for v in call.operands]
@@ -137,6 +138,20 @@ def _add_node(program: Program, reader: CallReader, op: ir.Operation) -> None:
         )
 
 
+def _read_call(op: ir.Operation, reader: CallReader) -> Call:
+    where = source_line(op.location)
+    if op.name == "dist.manual" or op.name.startswith("torch.prim.Tuple"):
+        raise ManualRegionNotYet(where=where)
+    if op.name.startswith("dist."):
+        return _read_dist(op)
+    try:
+        return reader.read(op)
+    except UnknownOperator as error:
+        raise UnknownOperation(op=error.args[0], where=where) from None
+    except TypeError as error:
+        raise UnreadableOperation(op=op.name, problem=str(error), where=where) from None
+
+
 def _read_dist(op: ir.Operation) -> Call:
     """``dist.constraint`` and ``dist.reshard``: a value in, the same value out."""
     type_ = read_type(op.operands[0].type)
@@ -147,10 +162,7 @@ def _read_dist(op: ir.Operation) -> Call:
 def _rule(op: ir.Operation, spec: OpCall) -> tuple[Rule, bool]:
     if op.name.startswith("dist."):
         return same_rule(spec.results[0]), True
-    try:
-        rule = find_rule(spec)
-    except UnknownOperator:
-        rule = None
+    rule = find_rule(spec)
     return (rule, True) if rule is not None else (replicated_rule(spec), False)
 
 

@@ -12,3 +12,24 @@ class LevelBroken(ShardcError):
 
     template: ClassVar[str] = "the module is not at level {level}: {problem}"
     hint: ClassVar[str] = "run the passes before this one first; in a pipeline of shardc's own this is a bug, please report it"
+
+
+class UnknownOperation(ShardcError):
+    """An op that is not an operator of PyTorch, in a program that passes are to read."""
+
+    template: ClassVar[str] = "{op} is no operator that PyTorch knows in this process"
+    hint: ClassVar[str] = "import the library that registers it, or decompose it before this pass"
+
+
+class UnreadableOperation(ShardcError):
+    """An op whose operands or results are no value tensors with a shape."""
+
+    template: ClassVar[str] = "{op} can't be sharded: {problem}"
+    hint: ClassVar[str] = "passes of level 1 and 2 take ATen calls on !torch.vtensor with static shapes"
+
+
+class ManualRegionNotYet(ShardcError):
+    """``dist.manual`` in a program that is to be partitioned."""
+
+    template: ClassVar[str] = "dist.manual can be parsed, verified and executed, but passes do not partition it yet"
+    hint: ClassVar[str] = "write what it does with ATen ops and dist.constraint"

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_mlir import ir
 
 from shardc.backends.eager.compare import compare_step
 from shardc.backends.eager.comparison import Comparison
@@ -66,13 +65,11 @@ class CompiledStep:
     def save(self, folder: Path | str) -> None:
         """Write an artefact, which runs with torch alone."""
         c = self.compiled
-        modules = {"1-global": c.global_module, "2-annotated": c.annotated, "3-rank": c.rank_module}
-        levels = {name: _text(module, lines=True) for name, module in modules.items() if module is not None}
         values = {name: value for (_, name), value in c.capture.initial_values().items()}
         batch = {name: t for (role, name), t in example_inputs(c.capture, self._optimizer, self._batch).items() if role == "input"}
         write_artefact(
             Path(folder),
-            levels,
+            c.levels,
             c.rank_module,
             self._fields,
             plan=c.plan_json,
@@ -151,16 +148,11 @@ def compile_step(
         autocast=autocast,
         context=new_context(),
     )
-    fields = fields_of(capture, optimizer, _text(capture.module), seed)
-    compiled = compile_capture(capture, device_mesh, plan, model_plan=model_plan_of(model), keep_levels=True)
+    fields = fields_of(capture, optimizer, capture.module.operation.get_asm(enable_debug_info=False), seed)
+    compiled = compile_capture(capture, device_mesh, plan, model_plan=model_plan_of(model))
     step = CompiledStep(compiled, fields, example_batch, optimizer, state)
     if verify:
         outcome = step.check()
         if not outcome.passed:
             raise NotEqual(table=outcome.render())
     return step
-
-
-def _text(module: ir.Module, *, lines: bool = False) -> str:
-    """A module as text, with the user's source lines if asked for."""
-    return module.operation.get_asm(enable_debug_info=lines)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,19 +29,23 @@ PlanLike = str | Path | Mapping[str, Sequence[Any]]
 class Compiled:
     """A step after all passes.
 
-    ``global_module`` is level 1 (what the user wrote), ``rank_module`` level 3; ``annotated`` is level 2, there if it was
-    asked for. ``seconds`` says what each pass took.
+    ``rank_module`` is level 3. ``levels`` are the texts of levels 1 to 3 with source lines, there if they were asked
+    for. ``seconds`` says what each pass took.
     """
 
     capture: Capture
     mesh: Mesh
     plan: Plan
     plan_json: dict[str, Any]
-    global_module: ir.Module
     rank_module: ir.Module
-    annotated: ir.Module | None
+    levels: dict[str, str]
     remarks: Remarks
     seconds: dict[str, float] = field(default_factory=dict)
+
+    @cached_property
+    def global_module(self) -> ir.Module:
+        """Level 1: the program that the user wrote, for one device."""
+        return ir.Module.parse(self.levels["1-global"], self.rank_module.context)
 
 
 def make_mesh(spec: Mapping[str, int], micro_batches: int = 1) -> Mesh:
@@ -79,10 +84,15 @@ def compile_capture(
 ) -> Compiled:
     """Run every pass on a captured step."""
     seconds: dict[str, float] = {"trace": capture.trace_s, "import": capture.import_s}
+    module, levels = capture.module, {}
+
+    def keep(name: str) -> None:
+        if keep_levels:
+            levels[name] = module.operation.get_asm(enable_debug_info=True)
+
     with collect_remarks() as remarks:
-        module = capture.module
         _timed(seconds, "torch-share", lambda: run(module, build("torch-share")))
-        kept = _copy(module) if keep_levels else module
+        keep("1-global")
         started = time.perf_counter()
         write_mesh(module, mesh)
         program = read_program(module)
@@ -91,12 +101,13 @@ def compile_capture(
         saved = plan_to_json(chosen, mesh, arguments_of(program))
         apply_plan(program, mesh, chosen)
         seconds["dist-apply-plan"] = time.perf_counter() - started
-        for name in ("dist-propagate", "dist-insert-reshards"):
+        for name in ("dist-propagate", "dist-insert-reshards", "verify-level{level=2}"):
             _timed(seconds, name, lambda name=name: run(module, build(name), verify_each=False))
-        annotated = _copy(module) if keep_levels else None
-        for name in ("dist-partition", "dist-combine"):
+        keep("2-annotated")
+        for name in ("dist-partition", "dist-combine", "verify-level{level=3}"):
             _timed(seconds, name, lambda name=name: run(module, build(name), verify_each=False))
-    return Compiled(capture, mesh, chosen, saved, kept, module, annotated, remarks, seconds)
+        keep("3-rank")
+    return Compiled(capture, mesh, chosen, saved, module, levels, remarks, seconds)
 
 
 def _timed(seconds: dict[str, float], name: str, work: Any) -> None:
@@ -104,7 +115,3 @@ def _timed(seconds: dict[str, float], name: str, work: Any) -> None:
     work()
     seconds[name] = time.perf_counter() - started
 
-
-def _copy(module: ir.Module) -> ir.Module:
-    with module.context, ir.Location.unknown():
-        return ir.Module.parse(str(module.operation.get_asm(enable_debug_info=True, print_generic_op_form=False)))

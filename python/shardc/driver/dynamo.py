@@ -1,9 +1,10 @@
 """``torch.compile(model, backend="shardc")``: Dynamo's graphs, forward and backward, compiled for one device.
 
 AOTAutograd hands over functional graphs. Each is imported into the torch dialect, goes through the passes below, and
-runs as a Python function of ATen calls. A graph that the importer cannot take runs as AOTAutograd traced it, and a
-:class:`~shardc.diagnostics.dynamo.ShardcFallbackWarning` says so once per cause. Symbolic sizes are one such cause:
-a model called with a second batch size is traced for all sizes, once, and that graph runs through ATen.
+runs as a Python function of ATen calls; ``TORCH_LOGS="+shardc.driver.dynamo"`` prints the functions. A graph that the
+importer cannot take runs as AOTAutograd traced it, and a :class:`~shardc.diagnostics.dynamo.ShardcFallbackWarning` says
+so once per cause. Symbolic sizes are one such cause: a model called with a second batch size is traced once for all
+sizes, and that graph runs through ATen.
 """
 
 from __future__ import annotations
@@ -55,9 +56,8 @@ Runner = Callable[[list[Any]], Sequence[Any]]
 def shardc_backend(graph: GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
     """The backend that PyTorch finds under the name ``shardc``. It has no options; AOTAutograd logs those given."""
     table = decomposition_table()
-    compiler = aot_autograd(
-        fw_compiler=compile_forward, bw_compiler=compile_backward, decompositions={op: table[same] for op, same in _LISTS.items()}
-    )
+    views = {op: table[same] for op, same in _LISTS.items()}
+    compiler = aot_autograd(fw_compiler=compile_forward, bw_compiler=compile_backward, decompositions=views)
     return compiler(graph, example_inputs, **options)
 
 
