@@ -1,0 +1,56 @@
+"""Imports point one way (design: diagnostics <- dialects <- passes <- backends <- driver <- cli)."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+# What each package may import of the others. Deferred imports count too.
+ALLOWED = {
+    "diagnostics": set(),
+    "runtime": set(),
+    "dialects": {"diagnostics", "runtime"},
+    "frontend": {"diagnostics", "dialects", "runtime"},
+    "passes": {"diagnostics", "dialects"},
+    "backends": {"diagnostics", "dialects", "passes", "runtime"},
+    "driver": {"diagnostics", "dialects", "passes", "backends", "frontend", "runtime"},
+    "cli": {"diagnostics", "driver"},
+}
+HOMES = {
+    package: ROOT / package if package in ("dialects", "passes", "backends") else ROOT / "python" / "shardc" / package
+    for package in ALLOWED
+}
+
+
+def imports(path: Path) -> set[str]:
+    """The packages of shardc that a file imports."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        found |= {name.split(".")[1] for name in names if name.startswith("shardc.")}
+    return found & set(ALLOWED)
+
+
+@pytest.mark.parametrize("package", ALLOWED)
+def test_imports_point_one_way(package: str) -> None:
+    files = sorted(HOMES[package].rglob("*.py"))
+    assert files
+    wrong = {
+        str(path.relative_to(ROOT)): extra for path in files if (extra := imports(path) - ALLOWED[package] - {package})
+    }
+    assert not wrong
+
+
+def test_the_runtime_needs_torch_alone() -> None:
+    """Artefacts carry a copy of it to machines without shardc."""
+    for path in (ROOT / "python" / "shardc" / "runtime").rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        absolute = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.level == 0 and n.module]
+        names = {n.module.split(".")[0] for n in absolute}
+        names |= {a.name.split(".")[0] for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+        assert not names & {"shardc", "torch_mlir", "numpy", "safetensors", "rich", "typer"}, path
