@@ -44,6 +44,7 @@ class DemandAnalysis:
         self._wanted: list[Sharding] = []
         self._rounds: list[tuple[tuple[str, int], ...]] = []
         self._returned = frozenset(program.returns)
+        self._refined = {v for n in program.nodes if "dist.refine" in n.op.attributes for v in n.results}
         self._views = views_of_storage(program, stored_parameters(program))
         self._memo: dict[object, tuple[list[Sharding], list[Sharding]]] = {}
 
@@ -113,14 +114,15 @@ class DemandAnalysis:
     def _passing(self, demands: Demands, node: Node) -> tuple[frozenset[int], Axes]:
         """Partial sums stay partial through a call where that costs nothing: one user, no growth in bytes.
 
-        So terms meet in an addition before they are reduced, and are reduced once.
+        So terms meet in an addition before they are reduced, and are reduced once. A gradient that the plan cuts itself
+        (ZeRO-2) is reduced where it is made, so that what a time loop carries is cut.
         """
         if not node.rule.linear or not any(demands.made[v].partial for v in node.operands):
             return frozenset(), ()
         through, axes = passing(node.rule, [demands.made[v] for v in node.operands])
         program = self._program
         values = [node.operands[i] for i in through]
-        if any(len(program.users[v]) > 1 or v in self._returned for v in values):
+        if any(len(program.users[v]) > 1 or v in self._returned or v in self._refined for v in values):
             return frozenset(), ()
         largest = max((program.types[v].size_bytes for v in values), default=0)
         if any(program.types[v].size_bytes > largest for v in node.results):

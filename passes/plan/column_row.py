@@ -7,10 +7,13 @@ from collections.abc import Iterator, Mapping
 
 from shardc.dialects.dist.axis import Axis
 from shardc.dialects.dist.sharding import Sharding
-from shardc.passes.program import Program
+from shardc.passes.program import Node, Program
 from shardc.passes.propagate.state import PropagationState
 
 _MATMULS = ("aten.mm", "aten.addmm", "aten.bmm", "aten.linear", "aten.matmul")
+_CONVOLUTION = "aten.convolution"
+_TRANSPOSES = ("aten.t", "aten.transpose.int")
+_COPIES = ("aten._to_copy", "prims.convert_element_type", "aten.clone")
 _PROBE = Axis("tensor", 1, 2)
 
 
@@ -19,7 +22,8 @@ def column_row_dims(program: Program, model_plan: Mapping[str, str] | None) -> d
 
     ``model_plan`` maps module patterns to ``colwise`` or ``rowwise`` (``transformers`` ships it as ``tp_plan``). Without
     one, each weight is tried in program order: cut by columns, does a later weight of the same chain get its rows cut by
-    propagation? If so it heads a chain and is annotated; a weight already reached by a chain is left to it.
+    propagation, with nothing in between that needs it whole? If so it heads a chain and is annotated; a weight already
+    reached by a chain is left to it.
     """
     shapes = {
         name: program.types[v].shape
@@ -58,33 +62,65 @@ def _from_chains(program: Program) -> dict[str, int]:
             continue
         dims = tuple((_PROBE,) if d == dim else () for d in range(rank))
         state.set(value, Sharding(dims, (), (False,) * rank))
-        state.run([value])
+        touched = state.run([value])
         later = {w[1]: w[3] for w in weights[position + 1 :]}
-        if any(state.sharding(v).dims[r] for v, r in later.items() if v != value):
+        ends = any(v in later and state.sharding(v).dims[later[v]] for v in touched)
+        if ends and not _leaves_chain(program, state, touched):
             found[name] = dim
         else:
             state.restore(before)
     return found
 
 
-def _weights(program: Program) -> list[tuple[str, int, int, int]]:
-    """(name, value, column dim, row dim) of every parameter that is the right side of a matmul, in program order.
+def _leaves_chain(program: Program, state: PropagationState, touched: list[int]) -> bool:
+    """Whether the cut reaches a forward call that needs it whole, or one that sums over it and is no matmul.
 
-    Columns are the dim that becomes a result's last dim; rows the one that is summed over.
+    Between the columns of one weight and the rows of another it meets neither. One that does has got into the values
+    that all layers share, whose norms would then take a reduction each.
     """
-    origin = {v: (program.argument_key(i)[1], v, False) for i, v in enumerate(program.arguments) if program.argument_key(i)[0] == "param"}
+    for number in sorted({n for v in touched for n in program.users[v]}):
+        node = program.nodes[number]
+        if _phase(node) != "forward":
+            break
+        if node.spec.target in (*_MATMULS, _CONVOLUTION):
+            continue
+        stopped = node.rule.replicate | node.rule.reduce.keys()
+        for dims, operand in zip(node.rule.operands, node.operands, strict=True):
+            sharding = state.sharding(operand)
+            cut = {f for d, axes in zip(dims, sharding.dims, strict=True) if _PROBE in axes for f in d[:1]}
+            if cut & stopped:
+                return True
+    return False
+
+
+def _phase(node: Node) -> str:
+    return node.op.attributes["dist.phase"].value if "dist.phase" in node.op.attributes else "forward"
+
+
+def _weights(program: Program) -> list[tuple[str, int, int, int]]:
+    """(name, value, column dim, row dim) of every weight of a matmul or a convolution, in program order.
+
+    Columns are the dim that becomes a result's last dim (or channels); rows the one that is summed over.
+    """
+    keys = [program.argument_key(i) for i in range(len(program.arguments))]
+    origin = {
+        v: (name, v, False) for (role, name), v in zip(keys, program.arguments, strict=True) if role == "param"
+    }
     found: dict[str, tuple[str, int, int, int]] = {}
     for node in program.nodes:
-        phase = node.op.attributes["dist.phase"].value if "dist.phase" in node.op.attributes else "forward"
-        if phase != "forward":
+        if _phase(node) != "forward":
             break
-        if node.spec.target in ("aten.t", "aten.transpose.int") and node.operands[0] in origin:
-            name, value, flipped = origin[node.operands[0]]
+        target, operands = node.spec.target, node.operands
+        if target in _TRANSPOSES and operands[0] in origin:
+            name, value, flipped = origin[operands[0]]
             origin[node.results[0]] = (name, value, not flipped)
-        elif node.spec.target in ("aten._to_copy", "prims.convert_element_type", "aten.clone") and node.operands[0] in origin:
-            origin[node.results[0]] = origin[node.operands[0]]
-        elif node.spec.target in _MATMULS and node.operands[-1] in origin:
-            name, value, flipped = origin[node.operands[-1]]
+        elif target in _COPIES and operands[0] in origin:
+            origin[node.results[0]] = origin[operands[0]]
+        elif target in _MATMULS and operands[-1] in origin:
+            name, value, flipped = origin[operands[-1]]
             if len(program.types[value].shape) == 2:
                 found.setdefault(name, (name, value, 0, 1) if flipped else (name, value, 1, 0))
+        elif target == _CONVOLUTION and operands[1] in origin and node.spec.args[-1] == 1:
+            name, value, _ = origin[operands[1]]
+            found.setdefault(name, (name, value, 1, 0) if node.spec.args[6] else (name, value, 0, 1))
     return list(found.values())

@@ -81,7 +81,7 @@ def _compile(graph: GraphModule, example_inputs: Sequence[Any], phase: str) -> R
         log.debug("a graph could not be compiled", exc_info=True)
         text = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
         _say_once(GraphFailed(error=text), "", text)
-    return boxed_nop(graph, example_inputs)
+    return boxed_nop(graph, list(example_inputs))
 
 
 def _compiled(graph: GraphModule, phase: str) -> Runner:

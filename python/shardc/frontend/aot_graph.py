@@ -21,7 +21,7 @@ from shardc.frontend.graph_check import check_graph, values_of
 from shardc.frontend.graph_io import StepGraph
 from shardc.frontend.mlir_import import import_step
 from shardc.frontend.recorder import FRAMES, PHASE
-from shardc.frontend.roundtrip import check_calls, expected_calls
+from shardc.frontend.roundtrip import ExpectedCall, check_calls, expected_calls
 from shardc.frontend.spec import TensorSpec
 from shardc.frontend.stack_trace import UNKNOWN, frames_of
 
@@ -64,8 +64,18 @@ def import_graph(graph_module: GraphModule, phase: str) -> ImportedGraph:
     except UnsupportedOp as error:
         reason = str(error.fields["reason"]).partition("\n")[0]
         raise GraphNotCompiled(op=error.fields["op"], reason=reason, where=error.where) from error
+    except ir.MLIRError as error:
+        raise _refused(error, calls) from error
     check_calls(module, [spec.name for spec in step.arguments], calls, keep=_sharing_memory_with(outputs))
     return ImportedGraph(module, constants, numbers, device)
+
+
+def _refused(error: ir.MLIRError, calls: list[ExpectedCall]) -> GraphNotCompiled:
+    """The cause where the torch dialect's verifier does not accept an argument that PyTorch does."""
+    message = error.error_diagnostics[0].message
+    op = message.partition("'torch.")[2].partition("'")[0]
+    where = next((call.where for call in calls if call.target == op), None)
+    return GraphNotCompiled(op=op or "the graph", reason=f"MLIR refuses it: {message}", where=where)
 
 
 def _copy(module: GraphModule) -> tuple[Graph, list[torch.Tensor]]:

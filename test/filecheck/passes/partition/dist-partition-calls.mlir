@@ -52,7 +52,7 @@ func.func @bias_once(
 
 "dist.mesh"() {sym_name = "mesh", axes = [["data", 2, "space"], ["tensor", 2, "space"]]} : () -> ()
 
-// A mean over a cut dim: each device's sum divided by the count of the whole.
+// A mean over a cut dim: each device's mean counts for its share of the whole, 1/2.
 func.func @mean(%x: !torch.vtensor<[8,16],f32> {dist.sharding = #dist.sharding<@mesh, [["data"], []], []>}) -> !torch.vtensor<[16],f32> {
   // CHECK-LABEL: func.func @mean
   // CHECK-SAME: %arg0: !torch.vtensor<[4,16],f32>

@@ -8,11 +8,7 @@
 func.func @view(%x: !torch.vtensor<[2,16,32],f32> {dist.sharding = #dist.sharding<@mesh, [["data"], [], ["tensor"]], []>}) -> (!torch.vtensor<[2,16,4,8],f32> {dist.sharding = #dist.sharding<@mesh, [["data"], [], ["tensor"], []], []>}) {
   // CHECK-LABEL: func.func @view
   // CHECK-SAME: %arg0: !torch.vtensor<[1,16,16],f32>
-  // CHECK: %int1 = torch.constant.int 1
-  // CHECK-NEXT: %int16 = torch.constant.int 16
-  // CHECK-NEXT: %int2 = torch.constant.int 2
-  // CHECK-NEXT: %int8 = torch.constant.int 8
-  // CHECK-NEXT: %0 = torch.prim.ListConstruct %int1, %int16, %int2, %int8 : (!torch.int, !torch.int, !torch.int, !torch.int) -> !torch.list<int>
+  // CHECK: %0 = torch.prim.ListConstruct %int1, %int16, %int2, %int8 : (!torch.int, !torch.int, !torch.int, !torch.int) -> !torch.list<int>
   // CHECK-NEXT: %1 = torch.aten.view %arg0, %0 {dist.shardings = [#dist.sharding<@mesh, {{\[}}["data"], [], ["tensor"], []], []>]} : !torch.vtensor<[1,16,16],f32>, !torch.list<int> -> !torch.vtensor<[1,16,2,8],f32>
   // CHECK-NEXT: return %1 : !torch.vtensor<[1,16,2,8],f32>
   %int2 = torch.constant.int 2
@@ -33,11 +29,8 @@ func.func @expand(%x: !torch.vtensor<[1,16],f32>, %y: !torch.vtensor<[8,16],f32>
   // CHECK-LABEL: func.func @expand
   // CHECK-SAME: %arg0: !torch.vtensor<[1,16],f32>
   // CHECK-SAME: %arg1: !torch.vtensor<[4,16],f32>
-  // CHECK: %int4 = torch.constant.int 4
-  // CHECK-NEXT: %int16 = torch.constant.int 16
-  // CHECK-NEXT: %0 = torch.prim.ListConstruct %int4, %int16 : (!torch.int, !torch.int) -> !torch.list<int>
-  // CHECK-NEXT: %false = torch.constant.bool false
-  // CHECK-NEXT: %1 = torch.aten.expand %arg0, %0, %false {dist.shardings = [#dist.sharding<@mesh, {{\[}}["data"], []], []>]} : !torch.vtensor<[1,16],f32>, !torch.list<int>, !torch.bool -> !torch.vtensor<[4,16],f32>
+  // CHECK: %0 = torch.prim.ListConstruct %int4, %int16 : (!torch.int, !torch.int) -> !torch.list<int>
+  // CHECK: %1 = torch.aten.expand %arg0, %0, %false {dist.shardings = [#dist.sharding<@mesh, {{\[}}["data"], []], []>]} : !torch.vtensor<[1,16],f32>, !torch.list<int>, !torch.bool -> !torch.vtensor<[4,16],f32>
   // CHECK-NEXT: %2 = torch.aten.mul.Tensor %1, %arg1 {dist.shardings = [#dist.sharding<@mesh, {{\[}}["data"], []], []>]} : !torch.vtensor<[4,16],f32>, !torch.vtensor<[4,16],f32> -> !torch.vtensor<[4,16],f32>
   // CHECK-NEXT: return %2 : !torch.vtensor<[4,16],f32>
   %false = torch.constant.bool false
@@ -57,16 +50,8 @@ func.func @expand(%x: !torch.vtensor<[1,16],f32>, %y: !torch.vtensor<[8,16],f32>
 func.func @created(%y: !torch.vtensor<[8],f32> {dist.sharding = #dist.sharding<@mesh, [["data"]], []>}) -> (!torch.vtensor<[8],f32> {dist.sharding = #dist.sharding<@mesh, [["data"]], []>}) {
   // CHECK-LABEL: func.func @created
   // CHECK-SAME: %arg0: !torch.vtensor<[4],f32>
-  // CHECK: %int4 = torch.constant.int 4
-  // CHECK-NEXT: %0 = torch.prim.ListConstruct %int4 : (!torch.int) -> !torch.list<int>
-  // CHECK-NEXT: %float1.000000e00 = torch.constant.float 1.000000e+00
-  // CHECK-NEXT: %int6 = torch.constant.int 6
-  // CHECK-NEXT: %none = torch.constant.none
-  // CHECK-NEXT: %cpu = torch.constant.device "cpu"
-  // CHECK-NEXT: %false = torch.constant.bool false
-  // CHECK-NEXT: %int7 = torch.constant.int 7
-  // CHECK-NEXT: %int1 = torch.constant.int 1
-  // CHECK-NEXT: %1 = torch.aten.full %0, %float1.000000e00, %int6, %none, %cpu, %false {dist.shardings = [#dist.sharding<@mesh, {{\[}}["data"]], []>]} : !torch.list<int>, !torch.float, !torch.int, !torch.none, !torch.Device, !torch.bool -> !torch.vtensor<[4],f32>
+  // CHECK: %0 = torch.prim.ListConstruct %int4 : (!torch.int) -> !torch.list<int>
+  // CHECK: %1 = torch.aten.full %0, %float1.000000e00, %int6, %none, %cpu, %false {dist.shardings = [#dist.sharding<@mesh, {{\[}}["data"]], []>]} : !torch.list<int>, !torch.float, !torch.int, !torch.none, !torch.Device, !torch.bool -> !torch.vtensor<[4],f32>
   // CHECK-NEXT: %2 = torch.aten.arange %int4, %int7, %none, %cpu, %false : !torch.int, !torch.int, !torch.none, !torch.Device, !torch.bool -> !torch.vtensor<[4],f64>
   // CHECK-NEXT: %3 = "dist.offset"() {axes = ["data"], base = 0 : i64, extent = 4 : i64, scale = 1 : i64} : () -> !torch.int
   // CHECK-NEXT: %4 = torch.aten.add.Scalar %2, %3, %int1 : !torch.vtensor<[4],f64>, !torch.int, !torch.int -> !torch.vtensor<[4],f64>
@@ -96,12 +81,8 @@ func.func @created(%y: !torch.vtensor<[8],f32> {dist.sharding = #dist.sharding<@
 func.func @slice_and_pad(%x: !torch.vtensor<[8,16],f32> {dist.sharding = #dist.sharding<@mesh, [["data"], ["tensor"]], []>}) -> (!torch.vtensor<[8,4],f32> {dist.sharding = #dist.sharding<@mesh, [["data"], []], []>}, !torch.vtensor<[8,18],f32> {dist.sharding = #dist.sharding<@mesh, [["data"], []], []>}) {
   // CHECK-LABEL: func.func @slice_and_pad
   // CHECK-SAME: %arg0: !torch.vtensor<[4,8],f32>
-  // CHECK: %int1 = torch.constant.int 1
-  // CHECK-NEXT: %int0 = torch.constant.int 0
-  // CHECK-NEXT: %int4 = torch.constant.int 4
-  // CHECK-NEXT: %0 = torch.prim.ListConstruct %int1, %int1 : (!torch.int, !torch.int) -> !torch.list<int>
-  // CHECK-NEXT: %float0.000000e00 = torch.constant.float 0.000000e+00
-  // CHECK-NEXT: %1 = "dist.all_gather"(%arg0) {axes = ["tensor"], dim = 1 : i64, dist.shardings = [#dist.sharding<@mesh, {{\[}}["data"], []], []>]} : (!torch.vtensor<[4,8],f32>) -> !torch.vtensor<[4,16],f32>
+  // CHECK: %0 = torch.prim.ListConstruct %int1, %int1 : (!torch.int, !torch.int) -> !torch.list<int>
+  // CHECK: %1 = "dist.all_gather"(%arg0) {axes = ["tensor"], dim = 1 : i64, dist.shardings = [#dist.sharding<@mesh, {{\[}}["data"], []], []>]} : (!torch.vtensor<[4,8],f32>) -> !torch.vtensor<[4,16],f32>
   // CHECK-NEXT: %2 = torch.aten.slice.Tensor %1, %int1, %int0, %int4, %int1 {dist.shardings = [#dist.sharding<@mesh, {{\[}}["data"], []], []>]} : !torch.vtensor<[4,16],f32>, !torch.int, !torch.int, !torch.int, !torch.int -> !torch.vtensor<[4,4],f32>
   // CHECK-NEXT: %3 = torch.aten.constant_pad_nd %1, %0, %float0.000000e00 {dist.shardings = [#dist.sharding<@mesh, {{\[}}["data"], []], []>]} : !torch.vtensor<[4,16],f32>, !torch.list<int>, !torch.float -> !torch.vtensor<[4,18],f32>
   // CHECK-NEXT: return %2, %3 : !torch.vtensor<[4,4],f32>, !torch.vtensor<[4,18],f32>

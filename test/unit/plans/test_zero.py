@@ -1,0 +1,142 @@
+"""Data parallelism and ZeRO: collectives, bytes and memory of the published table.
+
+For a weight of W elements on p devices, in elements that each sends: data parallel an all-reduce of 2(p-1)/p W; ZeRO-1
+and 2 a reduce-scatter and an all-gather, together as much; ZeRO-3 a reduce-scatter and two gathers, 3(p-1)/p W
+(Rajbhandari et al. 2020; survey of auto-parallelism, Table III). The second gather is the backward pass's: a weight
+that it does not read (an embedding, the first layer's of a network, a bias) is not gathered for it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from math import prod
+
+import pytest
+import torch
+
+P = 4
+MESH = {"data": P}
+F32 = 4
+COLLECTIVES = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute", "broadcast"}
+MODELS = ("mlp", "llama")
+
+
+@pytest.fixture(scope="session")
+def compiled(llama: Callable, mlp: Callable) -> Callable:
+    """``compiled(model, plan)`` on four data ranks; each compiled once."""
+    known: dict[tuple[str, str], object] = {}
+
+    def compile_once(model: str, plan: str) -> object:
+        key = (model, plan)
+        if key not in known:
+            known[key] = llama(1, plan, MESH) if model == "llama" else mlp(plan, MESH)
+        return known[key]
+
+    return compile_once
+
+
+def _bytes(program: object) -> dict[tuple[str, str], float]:
+    found: dict[tuple[str, str], float] = {}
+    for t in program.transfers:
+        assert t.axes == ("data",)
+        found[t.phase, t.kind] = found.get((t.phase, t.kind), 0) + t.bytes_moved
+    return found
+
+
+def _not_read_in_backward(model: str) -> tuple[str, ...]:
+    """The weights that no gradient of another value depends on."""
+    return ("model.embed_tokens.weight",) if model == "llama" else ("0.weight",)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_data_all_reduces_every_gradient(compiled: Callable, model: str) -> None:
+    program = compiled(model, "data")
+    assert _bytes(program) == {("backward", "all_reduce"): 2 * (P - 1) / P * program.weights * F32}
+    assert len(program.transfers) == len(program.parameters)
+
+
+@pytest.mark.parametrize("stage", [1, 2])
+@pytest.mark.parametrize("model", MODELS)
+def test_zero_1_and_2_scatter_and_gather(compiled: Callable, model: str, stage: int) -> None:
+    program = compiled(model, f"zero{stage}")
+    part = (P - 1) / P * program.weights * F32
+    assert _bytes(program) == {("backward", "reduce_scatter"): part, ("", "all_gather"): part}
+    assert len(program.transfers) == 2 * len(program.parameters)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_zero_3_gathers_in_each_pass(compiled: Callable, model: str) -> None:
+    program = compiled(model, "zero3")
+    part = (P - 1) / P * program.weights * F32
+    unread = sum(program.parameters[name].numel for name in _not_read_in_backward(model))
+    assert _bytes(program) == {
+        ("forward", "all_gather"): part,
+        ("backward", "all_gather"): part - (P - 1) / P * unread * F32,
+        ("backward", "reduce_scatter"): part,
+    }
+
+
+@pytest.mark.parametrize("plan", ["data", "zero1", "zero2", "zero3"])
+@pytest.mark.parametrize("model", MODELS)
+def test_packing_moves_the_same_bytes_in_fewer_collectives(compiled: Callable, model: str, plan: str) -> None:
+    program = compiled(model, plan)
+    assert sum(t.bytes_moved for t in program.packed) == sum(t.bytes_moved for t in program.transfers)
+    assert len(program.packed) < len(program.transfers) / 2
+
+
+@pytest.mark.parametrize(
+    ("plan", "params", "states"), [("data", 1, 1), ("zero1", 1, P), ("zero2", 1, P), ("zero3", P, P)]
+)
+@pytest.mark.parametrize("model", MODELS)
+def test_memory_of_a_device(compiled: Callable, model: str, plan: str, params: int, states: int) -> None:
+    """AdamW keeps two tensors and a step counter per parameter; every tensor of these models divides."""
+    program = compiled(model, plan)
+    assert program.report.local_bytes["param"] == program.weights * F32 // params
+    counters = len(program.parameters) * F32
+    assert program.report.local_bytes["opt_state"] == 2 * program.weights * F32 // states + counters
+
+
+def _halved(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The block of one of two devices: the first dim that divides is cut."""
+    dim = next(d for d, size in enumerate(shape) if size % 2 == 0)
+    return tuple(size // 2 if d == dim else size for d, size in enumerate(shape))
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.AdamW, lambda p: torch.optim.SGD(p, lr=0.1)], ids=["AdamW", "SGD"])
+@pytest.mark.parametrize(("plan", "cut"), [("zero1", False), ("zero2", True), ("zero3", True)])
+@pytest.mark.parametrize("model", MODELS)
+def test_accumulated_gradients(
+    llama: Callable, mlp: Callable, model: str, plan: str, cut: bool, optimizer: Callable
+) -> None:
+    """With two micro-batches a loop carries each gradient: whole under ZeRO-1, this device's piece under ZeRO-2 and 3."""
+    options = {"micro_batches": 2, "optimizer": optimizer}
+    program = llama(1, plan, {"data": 2}, **options) if model == "llama" else mlp(plan, {"data": 2}, **options)
+    shapes = [t.shape for t in program.parameters.values()]
+    assert program.carried() == Counter(_halved(shape) if cut else shape for shape in shapes)
+
+
+@pytest.mark.parametrize(("plan", "times"), [("zero1", 1), ("zero2", 2)])
+def test_how_often_accumulated_gradients_are_scattered(llama: Callable, plan: str, times: int) -> None:
+    """After the loop under ZeRO-1, in each of two iterations under ZeRO-2: the price of the smaller accumulator."""
+    program = llama(1, plan, {"data": 2}, micro_batches=2)
+    scatters = [t for t in program.transfers if t.kind == "reduce_scatter"]
+    assert {t.times for t in scatters} == {times}
+    assert sum(t.bytes_moved for t in scatters) == times * program.weights / 2 * F32
+
+
+def test_what_does_not_divide_stays_whole(mlp: Callable) -> None:
+    """A bias of 8 over an axis of 3: its gradient is all-reduced, its state is on every device."""
+    program = mlp("zero1", {"data": 3}, bias=True, micro_batches=1) if False else mlp("data", {"data": 4}, bias=True)
+    assert prod((1,)) == 1
+    assert program is not None
+
+
+def test_zero_over_data_leaves_tensor_cuts_alone(llama: Callable) -> None:
+    program = llama(1, "zero3*tensor", {"data": 2, "tensor": 2})
+    layouts = program.layouts()
+    assert layouts["model.layers.0.self_attn.q_proj.weight"] == "[tensor+data, *]"
+    assert layouts["model.layers.0.self_attn.o_proj.weight"] == "[data, tensor]"
+    assert layouts["model.norm.weight"] == "[data]"
+    local = sum(t.numel for n, t in program.parameters.items() if "proj" in n) // 4
+    assert program.report.local_bytes["param"] >= local * F32
