@@ -112,7 +112,7 @@ class DemandAnalysis:
         return found
 
     def _passing(self, demands: Demands, node: Node) -> tuple[frozenset[int], Axes]:
-        """Partial sums stay partial through a call where that costs nothing: one user, no growth in bytes.
+        """Partial sums stay partial through a call where that costs nothing: one user, one result that is not larger.
 
         So terms meet in an addition before they are reduced, and are reduced once. A gradient that the plan cuts itself
         (ZeRO-2) is reduced where it is made, so that what a time loop carries is cut.
@@ -124,8 +124,9 @@ class DemandAnalysis:
         values = [node.operands[i] for i in through]
         if any(len(program.users[v]) > 1 or v in self._returned or v in self._refined for v in values):
             return frozenset(), ()
+        made = [program.types[v] for v, type_ in zip(node.results, node.spec.results, strict=True) if type_]
         largest = max((program.types[v].size_bytes for v in values), default=0)
-        if any(program.types[v].size_bytes > largest for v in node.results):
+        if len(made) > 1 or any(type_.size_bytes > largest for type_ in made):
             return frozenset(), ()
         return through, axes
 

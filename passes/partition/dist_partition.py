@@ -9,7 +9,7 @@ from torch_mlir import ir
 
 from shardc.dialects.aten.build import CallBuilder
 from shardc.dialects.aten.call import fill
-from shardc.dialects.aten.types import TensorType
+from shardc.dialects.aten.types import TensorType, read_type
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.passes.base import Pass
@@ -120,14 +120,26 @@ class _Partitioner:
         return made
 
     def _label(self, node: Node, made: list[ir.Value]) -> None:
-        op = made[0].owner
-        for name in (*KEPT, "dist.shardings"):
-            if name in node.op.attributes:
-                op.attributes[name] = node.op.attributes[name]
-        if "dist.phase" not in node.op.attributes:
+        """Put the call's phase, names and shardings on the ops that make its results."""
+        attributes = node.op.attributes
+        owners = {value.owner.results[0]: value.owner for value in made}
+        if len(owners) == 1:
+            op = made[0].owner
+            for name in (*KEPT, "dist.shardings"):
+                if name in attributes:
+                    op.attributes[name] = attributes[name]
             return
-        for value in made[1:]:
-            value.owner.attributes["dist.phase"] = node.op.attributes["dist.phase"]
+        names = _names_by_result(attributes["dist.name"].value) if "dist.name" in attributes else {}
+        for op in owners.values():
+            if "dist.phase" in attributes:
+                op.attributes["dist.phase"] = attributes["dist.phase"]
+            here = {made.index(r): i for i, r in enumerate(op.results) if r in made}
+            given = {i: self._shardings[node.results[position]] for position, i in here.items()}
+            whole = [Sharding.replicated(len(t.shape) if (t := read_type(r.type)) else 0) for r in op.results]
+            op.attributes["dist.shardings"] = self._codec.array([given.get(i, s) for i, s in enumerate(whole)])
+            own = [f"{name}#{i}" for position, i in here.items() for name in names.get(position, [])]
+            if own:
+                op.attributes["dist.name"] = ir.StringAttr.get(",".join(own), self._context)
 
     def _reshard(self, node: Node, ip: ir.InsertionPoint) -> ir.Value:
         source = self._shardings[node.operands[0]]
@@ -143,3 +155,12 @@ class _Partitioner:
                     op.attributes[name] = attributes[name]
 
         return self._reshards.build(value, type_, steps, source, node.op.location, ip, finish)
+
+
+def _names_by_result(text: str) -> dict[int, list[str]]:
+    """``grad:w,grad:b#2`` as names by the number of the result that they name."""
+    found: dict[int, list[str]] = {}
+    for part in text.split(","):
+        name, _, number = part.partition("#")
+        found.setdefault(int(number or 0), []).append(name)
+    return found

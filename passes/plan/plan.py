@@ -40,14 +40,18 @@ class Plan:
         old = self.entries.get(key, Entry())
         if old.dims is not None:
             dims = tuple((*a, *b) for a, b in zip(old.dims, dims, strict=True))
-            closed, why = closed or old.closed, f"{old.why}, {why}" if why not in old.why else old.why
-        self.entries[key] = Entry(dims, closed, old.refine, why)
+            closed = closed or old.closed
+        self.entries[key] = Entry(dims, closed, old.refine, _joined(old.why, why))
 
     def refine(self, key: Key, priority: int, axis: str, dim: int, *, why: str) -> None:
         """Cut an argument further in a later round."""
         old = self.entries.get(key, Entry(closed=False))
-        joined = f"{old.why}, {why}" if old.why and why not in old.why else why
-        self.entries[key] = Entry(old.dims, old.closed, (*old.refine, (priority, axis, dim)), joined)
+        self.entries[key] = Entry(old.dims, old.closed, (*old.refine, (priority, axis, dim)), _joined(old.why, why))
+
+
+def _joined(old: str, why: str) -> str:
+    """Both reasons, each said once."""
+    return ", ".join(dict.fromkeys(reason for text in (old, why) for reason in text.split(", ") if reason))
 
 
 @dataclass(frozen=True)

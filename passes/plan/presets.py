@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from shardc.diagnostics.base import remark
-from shardc.diagnostics.plan import AutoPlanNotYet, IndivisibleDim, UnknownAxis, UnknownPreset
+from shardc.diagnostics.plan import AutoPlanNotYet, AxisUsedTwice, IndivisibleDim, UnknownAxis, UnknownPreset
 from shardc.dialects.dist.mesh import Mesh
 from shardc.passes.plan.plan import Argument, DimNames, Plan, time_axes
 
@@ -44,6 +44,7 @@ def read_preset(text: str, setting: Setting) -> Plan:
         apply, axes = PRESETS[name]
         apply(plan, setting, _axis(name, axis, axes, setting.mesh))
     close_inputs(plan, setting)
+    _check_axes_once(plan)
     return plan
 
 
@@ -130,6 +131,15 @@ def close_inputs(plan: Plan, setting: Setting) -> None:
         dims = plan.entries[argument.key].dims
         if dims:
             _check_divides(argument, 0, dims[0], setting.mesh)
+
+
+def _check_axes_once(plan: Plan) -> None:
+    """Raises AxisUsedTwice where two presets of a product cut one argument over the same axis."""
+    for (_, name), entry in plan.entries.items():
+        axes = [axis for dim in entry.dims or () for axis in dim]
+        twice = next((a for i, a in enumerate(axes) if a in axes[:i]), None)
+        if twice is not None:
+            raise AxisUsedTwice(name=name, axis=twice, sharding=[list(d) for d in entry.dims or ()])
 
 
 def _one_dim(argument: Argument, dim: int, axes: tuple[str, ...]) -> DimNames:

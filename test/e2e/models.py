@@ -1,7 +1,7 @@
 """Small random models of eight architectures, each as a user would train it on one device.
 
-All are in f64 and without dropout, so that a sharded program can be held against eager training to 1e-9. Batches hold
-``BATCH`` samples of ``LENGTH`` tokens; a model's batch for a step is made from the step's number alone.
+All are in f64 and without dropout: a sharded program can be held against eager training to 1e-9. Batches
+hold ``BATCH`` samples of ``LENGTH`` tokens and are the same at each call.
 """
 
 from __future__ import annotations

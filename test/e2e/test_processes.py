@@ -1,4 +1,4 @@
-"""Four models trained for three steps on real processes over Gloo, from artefacts, against eager training on one device."""
+"""Four models trained for three steps on real processes over Gloo, from artefacts, against eager training."""
 
 from __future__ import annotations
 
@@ -32,8 +32,10 @@ class Run:
 
 
 RUNS = {
-    # Llama and T5 compute norms in f32. SGD then, not Adam: its steps are as far off as its gradients, and no further.
-    "llama-data2-tensor2": Run(replace(TRAININGS["llama"], optimizer=sgd), {"data": 2, "tensor": 2}, "data*tensor", 1e-5),
+    # Llama and T5 compute norms in f32. SGD then, not Adam: its steps are as far off as its gradients.
+    "llama-data2-tensor2": Run(
+        replace(TRAININGS["llama"], optimizer=sgd), {"data": 2, "tensor": 2}, "data*tensor", 1e-5
+    ),
     "gpt2-zero3-4": Run(TRAININGS["gpt2"], {"data": 4}, "zero3", 1e-9),
     "t5-tensor2": Run(replace(TRAININGS["t5"], optimizer=sgd), {"tensor": 2}, "tensor", 1e-5),
     "convnet-data2": Run(TRAININGS["convnet"], {"data": 2}, "data", 1e-9),
@@ -53,7 +55,9 @@ def test_equals_eager_training(name: str, tmp_path: Path, capfd: pytest.CaptureF
     losses = [values.pop(("loss", "loss")).item() for values in wanted]
     assert printed == pytest.approx(losses, rel=max(run.bound, 1e-5))  # six digits are printed
     final = {key: value for key, value in wanted[-1].items() if key[0] != "loss"}
-    wrong = {key: e for key, e in errors(load(tmp_path / "trained", final), final).items() if not e <= run.bound}
+    wrong = {
+        key: e for key, e in errors(load(tmp_path / "trained", final), final).items() if not e <= run.bound
+    }
     assert not wrong
 
 
@@ -63,7 +67,12 @@ def compile_to(folder: Path, run: Run) -> None:
         model = run.training.fresh()
         batches = run.training.batches(STEPS)
         step = compile_step(
-            model, run.training.optimizer(model), batches[0], mesh=run.mesh, plan=run.plan, loss=run.training.loss
+            model,
+            run.training.optimizer(model),
+            batches[0],
+            mesh=run.mesh,
+            plan=run.plan,
+            loss=run.training.loss,
         )
         step.save(folder)
     leaves = [batch_leaves(step.compiled.capture, batch) for batch in batches]

@@ -1,4 +1,4 @@
-"""Other plans, meshes and settings than the matrix of ``test_oracle.py``, against eager training for three steps to 1e-9."""
+"""Plans, meshes and settings that ``test_oracle.py`` has not: three steps against eager training, to 1e-9."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ class Case:
     def __str__(self) -> str:
         mesh = "-".join(f"{name}{size}" for name, size in self.mesh.items())
         plan = "mapping" if isinstance(self.plan, dict) else self.plan
-        return f"{self.model}-{mesh}-{plan}" + (f"-micro{self.micro_batches}" if self.micro_batches > 1 else "")
+        return f"{self.model}-{mesh}-{plan}" + (
+            f"-micro{self.micro_batches}" if self.micro_batches > 1 else ""
+        )
 
 
 CASES = [
@@ -55,7 +57,10 @@ CASES = [
             "lm_head.weight": [["data", "tensor"]],
         },
     ),
-    Case("bert", GRID, {"input_ids": [["data", "tensor"]], "attention_mask": [["data", "tensor"]], "*.weight": ["data"]}),
+    Case(
+        "bert", GRID,
+        {"input_ids": [["data", "tensor"]], "attention_mask": [["data", "tensor"]], "*.weight": ["data"]},
+    ),
     Case("llama", GRID, {"input_ids": [None, "data"], "labels": [None, "data"], "*.mlp.*": ["tensor"]}),
     Case("convnet", GRID, {"0": [None, None, "data", "tensor"]}),
 ]  # fmt: skip
@@ -78,7 +83,9 @@ def clipped() -> tuple[Training, Captured, list[Values]]:
     return training, capture(training, CLIP), train_eagerly(training, clip=CLIP)
 
 
-@pytest.mark.parametrize("mesh, plan, micro", [(FOUR, "zero3", 1), (GRID, "zero1*tensor", 2)], ids=["zero3", "micro2"])
+@pytest.mark.parametrize(
+    "mesh, plan, micro", [(FOUR, "zero3", 1), (GRID, "zero1*tensor", 2)], ids=["zero3", "micro2"]
+)
 def test_clipping_and_tied_weights(mesh: dict[str, int], plan: str, micro: int) -> None:
     training, step, wanted = clipped()
     free = train_eagerly(training, steps=1)[0]

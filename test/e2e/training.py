@@ -1,8 +1,8 @@
 """Training on one device with torch, and the same training as a rank program on simulated ranks, in f64.
 
 The two are compared tensor by tensor after each step. The error of a tensor is ``max|a - b| / scale`` with
-``scale = max|b| + 1e-3 * (the largest max|b| of its kind)``, as in ``shardc.backends.eager.tolerance``; ranks that hold
-the same block must agree to the same bound.
+``scale = max|b| + 1e-3 * (the largest max|b| of its kind)``, as in ``shardc.backends.eager.tolerance``; ranks
+that hold the same block must agree to the same bound.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Values = dict[Key, Tensor]
 
 
 class Wide(TorchDispatchMode):
-    """Runs in f64 what a model asks to be computed in f32 (norms, logits), so that 1e-9 means something there too."""
+    """Runs in f64 what a model asks to be computed in f32 (norms, logits): 1e-9 is then within reach."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         wide = lambda leaf: torch.float64 if leaf is torch.float32 else leaf  # noqa: E731
@@ -123,7 +123,7 @@ def trained(name: str) -> list[Values]:
 
 
 class Ranks:
-    """A rank program with its state on simulated ranks. ``seed`` is the first step's; it goes up by one each step."""
+    """A rank program and its state on simulated ranks. ``seed`` is the first one; goes up by one a step."""
 
     def __init__(self, step: Captured, module: ir.Module, seed: int = 0) -> None:
         mesh, function = read_mesh(module), find_step(module)
@@ -139,7 +139,9 @@ class Ranks:
         made, spread = [], 0.0
         for batch in batches:
             self._take(batch)
-            results = interpreter.run(self._module, [self._blocks[p.key] for p in self._arguments], widen=True)
+            results = interpreter.run(
+                self._module, [self._blocks[p.key] for p in self._arguments], widen=True
+            )
             values: Values = {}
             for port, blocks in zip(self._results, results, strict=True):
                 assert port.sharding is not None
@@ -184,7 +186,7 @@ def _kind(key: Key) -> str:
 
 
 def check_equal(step: Captured, compiled: Compiled, training: Training, wanted: list[Values]) -> None:
-    """The rank program, trained as long as ``wanted``, must make the same losses and state after each step."""
+    """The rank program, trained as long as ``wanted``, must make its losses and state after each step."""
     found, spread = Ranks(step, compiled.rank_module).train(training.batches(len(wanted)))
     for number, (ours, theirs) in enumerate(zip(found, wanted, strict=True)):
         wrong = {key: error for key, error in errors(ours, theirs).items() if not error <= BOUND}

@@ -5,14 +5,19 @@ Exit codes: 0 success, 1 a check failed, 2 bad input, 3 an error inside shardc, 
 
 from __future__ import annotations
 
+import logging
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 
 from shardc.diagnostics.base import ShardcError
 
 INTERNAL_ERROR = 3
 INTERRUPTED = 130
+
+FAKE_TENSORS = "torch._subclasses.fake_tensor"
+"""The logger of what goes wrong while a step is traced. Named here, since importing torch takes a second."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -24,7 +29,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Taken out here, so that it may stand before the command or after it.
     arguments = [argument for argument in arguments if argument != "--debug"]
     try:
-        app(args=arguments, prog_name="shardc")
+        with nullcontext() if debug else _quiet_torch():
+            app(args=arguments, prog_name="shardc")
     except SystemExit as exit_:
         return exit_.code if isinstance(exit_.code, int) else 0
     except ShardcError as error:
@@ -34,6 +40,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         return _report(_internal(error), INTERNAL_ERROR, debug)
     return 0
+
+
+@contextmanager
+def _quiet_torch() -> Iterator[None]:
+    """Keeps torch from logging a traceback of its own of an error that we report in words."""
+    logger = logging.getLogger(FAKE_TENSORS)
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _report(message: str, code: int, debug: bool) -> int:

@@ -14,6 +14,13 @@ class MeshIsNotTheWorld(ShardcError):
     hint: ClassVar[str] = "start it with torchrun --nproc-per-node {size}, or change the mesh"
 
 
+class BadArgument(ShardcError):
+    """An argument of ``compile_step`` of a wrong kind. Bad: ``loss="mse"``. Good: ``loss=lambda out, batch: ...``."""
+
+    template: ClassVar[str] = "{argument} is {given}, not {expected}"
+    hint: ClassVar[str] = "{hint}"
+
+
 class NotEqual(ShardcError):
     """``verify=True`` found that the compiled program differs from the single-device one."""
 
@@ -34,6 +41,28 @@ class BadScript(ShardcError):
 
     template: ClassVar[str] = "{script} {problem}"
     hint: ClassVar[str] = "define build() that returns (model, optimizer, example_batch) or, with a loss function, four values"
+
+
+class ScriptFailed(ShardcError):
+    """The code of a script for ``shardc compile`` raised an error of its own, or ended the process."""
+
+    template: ClassVar[str] = "{script} {problem}"
+    hint: ClassVar[str] = "make `python {script}` work by itself first; --debug shows the whole traceback"
+
+
+class NameNotFound(ShardcError):
+    """``shardc explain FOLDER NAME`` with a name that no parameter or argument has."""
+
+    template: ClassVar[str] = "no parameter or argument of {path} has {name!r} in its name"
+    hint: ClassVar[str] = "the nearest names are {nearest}"
+
+
+class NotTheProgram(ShardcError):
+    """The manifest of an artefact describes another program than the artefact's level-3 module."""
+
+    template: ClassVar[str] = "the manifest does not describe the program in levels/3-rank.mlir: {problem}"
+    hint: ClassVar[str] = "one of the two was changed by hand: compile again, or copy the folder again"
+    exit_code: ClassVar[int] = 1
 
 
 class NotAnArtefact(ShardcError):

@@ -11,7 +11,10 @@ class LevelBroken(ShardcError):
     """A module does not keep the contract of the level it should be at."""
 
     template: ClassVar[str] = "the module is not at level {level}: {problem}"
-    hint: ClassVar[str] = "run the passes before this one first; in a pipeline of shardc's own this is a bug, please report it"
+    hint: ClassVar[str] = (
+        "run the passes before this one first, and give a mesh: 'dist-apply-plan{{mesh=data=2}},rank' does both; in "
+        "shardc compile this is a bug, please report it"
+    )
 
 
 class UnknownOperation(ShardcError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import ClassVar
 
 from shardc.diagnostics.base import ShardcError
@@ -10,8 +11,16 @@ from shardc.diagnostics.base import ShardcError
 class UnknownPreset(ShardcError):
     """``plan="tensr"``: a word in a plan that is no preset."""
 
-    template: ClassVar[str] = "{word!r} in plan {plan!r} is no preset"
-    hint: ClassVar[str] = "use {known}, products such as 'data*tensor', or a mapping of name patterns to shardings"
+    template: ClassVar[str] = "{word!r} in plan {plan!r} is no preset{nearest}"
+    hint: ClassVar[str] = (
+        "use {known}, products such as 'data*tensor', the path of a saved plan (a .json file), or a mapping of name "
+        "patterns to shardings"
+    )
+
+    def __init__(self, *, word: str, plan: str, known: str, where: str | None = None, **fields: object) -> None:
+        near = difflib.get_close_matches(word.lower(), known.split(", "), n=1)
+        fields["nearest"] = f"; did you mean {near[0]!r}?" if near else ""
+        super().__init__(where=where, word=word, plan=plan, known=known, **fields)
 
 
 class AutoPlanNotYet(ShardcError):
@@ -67,7 +76,10 @@ class BadPlanFile(ShardcError):
     """A saved plan that can't be read: cut off, of another version, or for another model."""
 
     template: ClassVar[str] = "{path} is not a plan that fits: {problem}"
-    hint: ClassVar[str] = "save the plan again with step.plan.save(...), from this model and this version of shardc"
+    hint: ClassVar[str] = (
+        "save the plan again with step.save_plan(path), or take plan.json from a folder that shardc compile wrote, of "
+        "this model, optimizer, batch and mesh"
+    )
 
 
 class BadShardingEntry(ShardcError):

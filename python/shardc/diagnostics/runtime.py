@@ -19,6 +19,13 @@ class BadArtefact(ShardcError):
     hint = "{hint}"
 
 
+class BadCheckpointFolder(ShardcError):
+    """``--load`` names no checkpoint, or ``--save`` a folder in which something else would be lost."""
+
+    template = "{folder} {problem}"
+    hint = "{hint}"
+
+
 class MeshSizeMismatch(ShardcError):
     """The number of processes is not the size of the mesh that the artefact was compiled for."""
 

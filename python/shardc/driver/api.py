@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,16 +14,20 @@ from shardc.backends.eager.comparison import Comparison
 from shardc.backends.torch.emit import emit_program
 from shardc.diagnostics.api import MeshIsNotTheWorld, NotEqual
 from shardc.dialects.context import new_context
+from shardc.driver.arguments import check_arguments, world_size
 from shardc.driver.artefact import write_artefact
 from shardc.driver.compiler import Compiled, PlanLike, compile_capture, make_mesh
 from shardc.driver.manifest import ManifestFields, build_manifest, fields_of
 from shardc.driver.model_plan import model_plan_of
 from shardc.driver.report import Report, make_report
-from shardc.driver.values import example_inputs
+from shardc.driver.values import batch_leaves, example_inputs
 from shardc.frontend.capture import capture_step
 from shardc.runtime.program import Program
 from shardc.runtime.state import Source
 from shardc.runtime.step import TrainStep
+
+RUNNING = ("hyper", "seed", "state", "steps_done")
+"""What a running step has besides the attributes of its class."""
 
 
 class CompiledStep:
@@ -63,10 +66,14 @@ class CompiledStep:
         return compare_step(c.global_module, c.rank_module, inputs, steps=steps)
 
     def save(self, folder: Path | str) -> None:
-        """Write an artefact, which runs with torch alone."""
+        """Write an artefact, which runs with torch alone.
+
+        A model on the meta device leaves it without initial values: they come from a checkpoint, or from ``state=`` of
+        the runtime's ``TrainStep.load``. Raises NotOurFolder if the folder holds anything but an older artefact, and
+        UnwritableOutput.
+        """
         c = self.compiled
         values = {name: value for (_, name), value in c.capture.initial_values().items()}
-        batch = {name: t for (role, name), t in example_inputs(c.capture, self._optimizer, self._batch).items() if role == "input"}
         write_artefact(
             Path(folder),
             c.levels,
@@ -74,8 +81,8 @@ class CompiledStep:
             self._fields,
             plan=c.plan_json,
             constants=c.capture.constants,
-            state=values,
-            batches=[batch],
+            state=values if any(value is not None for value in values.values()) else None,
+            batches=[batch_leaves(c.capture, self._batch)],
         )
 
     def __call__(self, batch: Any) -> Tensor:
@@ -100,8 +107,9 @@ class CompiledStep:
         return self._running
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
+        # Only what a running step has joins the processes: hasattr(step, "anything") must not.
+        if name.startswith("_") or not (hasattr(TrainStep, name) or name in RUNNING):
+            raise AttributeError(f"a compiled step has no attribute {name!r}")
         return getattr(self.running, name)
 
 
@@ -134,9 +142,10 @@ def compile_step(
 
     Raises subclasses of ShardcError; NotEqual if ``verify`` finds a difference.
     """
-    world = os.environ.get("WORLD_SIZE")
+    check_arguments(locals())
+    world = world_size()
     device_mesh = make_mesh(mesh, micro_batches)
-    if world is not None and int(world) != device_mesh.world_size:
+    if world is not None and world != device_mesh.world_size:
         shown = " x ".join(f"{a.name} {a.size}" for a in device_mesh.space)
         raise MeshIsNotTheWorld(mesh=shown, size=device_mesh.world_size, world=world)
     capture = capture_step(

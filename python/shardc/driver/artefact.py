@@ -22,13 +22,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch_mlir import ir
 
 import shardc.runtime
 from shardc.backends.torch.emit import emit_program
+from shardc.diagnostics.cli import UnwritableOutput
 from shardc.diagnostics.runtime import BadArtefact, NotOurFolder
 from shardc.driver.manifest import ManifestFields, build_manifest
+from shardc.driver.manifest_form import form_problem
 from shardc.runtime import check
 from shardc.runtime.errors import RuntimeFailure
 
@@ -44,6 +47,8 @@ from runtime.run import main  # noqa: E402
 
 main(FOLDER)
 '''
+
+AGAIN = "compile again, or copy the folder again"
 
 README = """A training step compiled by shardc for {ranks} ranks ({mesh}). It needs torch alone.
 Run it: torchrun --nproc-per-node {ranks} run.py --steps 10   (use it: from runtime import TrainStep)
@@ -65,24 +70,34 @@ def write_artefact(
 
     ``levels`` maps names (``1-global``) to MLIR text. ``state`` and ``batches`` hold whole tensors by the names of the
     program's arguments; entries that are None or on the meta device are left out. An older artefact in ``folder`` is
-    replaced. Raises NotOurFolder if the folder holds anything else.
+    replaced. Raises NotOurFolder if the folder holds anything else, UnwritableOutput if it can't be written.
     """
     folder = folder.absolute()
     check_folder(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
     new = folder.with_name(f".{folder.name}.{os.getpid()}.new")
     shutil.rmtree(new, ignore_errors=True)
     try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
         _write_files(new, folder.name, levels, rank_module, fields, plan, constants, state, batches)
         _put_in_place(new, folder)
+    except (OSError, SafetensorError) as error:
+        problem = getattr(error, "strerror", None) or str(error)
+        raise UnwritableOutput(file=folder, problem=problem, where=str(folder)) from error
     finally:
         shutil.rmtree(new, ignore_errors=True)
 
 
 def check_folder(folder: Path) -> None:
-    """Raises NotOurFolder unless ``folder`` is missing, empty, or an artefact with nothing else inside."""
-    if folder.is_file() or folder.is_symlink():
+    """Raises NotOurFolder unless ``folder`` is missing, empty, or an artefact with nothing else inside.
+
+    Raises UnwritableOutput if no folder can be made there.
+    """
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise NotOurFolder(folder=folder, problem="is no folder", where=str(folder))
+    above = next((parent for parent in folder.parents if parent.exists()), folder)
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        problem = "is no folder" if not above.is_dir() else "may not be written to"
+        raise UnwritableOutput(file=folder, problem=f"{above} {problem}", where=str(folder))
     if not folder.exists() or not any(folder.iterdir()):
         return
     try:
@@ -95,17 +110,24 @@ def check_folder(folder: Path) -> None:
             raise NotOurFolder(folder=folder, problem=f"holds {name}, which shardc did not write", where=str(path))
 
 
-def read_manifest(folder: Path, model: str | None = None, *, files: bool = True) -> dict[str, Any]:
-    """The manifest of an artefact, and its files checked against it. Raises BadArtefact.
+def read_manifest(folder: Path, model: str | None = None, *, unchecked: Sequence[str] = ()) -> dict[str, Any]:
+    """The manifest of an artefact, its form and its files checked. Raises BadArtefact.
 
-    ``model``: the fingerprint that it must have been compiled from.
+    ``model``: the fingerprint that it must have been compiled from. ``unchecked`` files need only be there.
     """
     try:
         manifest = check.read_manifest(folder)
-        if files:
-            check.check_files(folder, manifest)
+        problem = form_problem(manifest)
+        if problem is not None:
+            where = str(folder / check.MANIFEST)
+            raise BadArtefact(problem=f"the manifest is damaged: {problem}", hint=AGAIN, where=where)
+        checked = {name: entry for name, entry in manifest["files"].items() if name not in unchecked}
+        check.check_files(folder, {"files": checked})
     except RuntimeFailure as failure:
         raise BadArtefact(problem=failure.what, hint=failure.hint, where=failure.where) from None
+    for name in unchecked:
+        if not (folder / name).is_file():
+            raise BadArtefact(problem=f"{name} is missing", hint=AGAIN, where=str(folder / name))
     if model is not None and manifest["model"] != model:
         raise BadArtefact(
             problem=f"the artefact was compiled from another model or batch ({manifest['model'][:12]}, not {model[:12]})",
@@ -173,5 +195,10 @@ def _put_in_place(new: Path, folder: Path) -> None:
     old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
     if folder.exists():
         folder.rename(old)
-    new.rename(folder)
+    try:
+        new.rename(folder)
+    except OSError:
+        if old.exists():
+            old.rename(folder)
+        raise
     shutil.rmtree(old, ignore_errors=True)

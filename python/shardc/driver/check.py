@@ -7,77 +7,148 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch_mlir import ir
 
 from shardc.backends.eager.compare import compare_step
 from shardc.backends.eager.comparison import Comparison
 from shardc.backends.torch.emit import emit_program
+from shardc.diagnostics.api import NotTheProgram
 from shardc.diagnostics.runtime import BadArtefact
 from shardc.dialects.context import new_context
-from shardc.driver.artefact import read_manifest
+from shardc.driver.artefact import AGAIN, read_manifest
+from shardc.driver.manifest import describe_program
+from shardc.driver.mlir_errors import Source, parse_module
+from shardc.runtime.check import MANIFEST, sha256
+
+PROGRAM = "program.py"
+WORST = 8
+"""How many comparisons a report shows."""
 
 
 @dataclass(frozen=True)
 class CheckReport:
     """The proof in f64 (to 1e-9), and the same programs in their own precision within its bounds.
 
-    ``program_is_current`` says whether the folder's ``program.py`` is what its level-3 module emits.
+    ``ranks`` and ``steps`` say what was run. ``changed`` says how ``program.py`` differs from what the folder's level-3
+    module emits, None if it does not.
     """
 
     exact: Comparison
     own: Comparison
-    program_is_current: bool
+    ranks: int
+    steps: int
+    changed: str | None
 
     @property
     def passed(self) -> bool:
-        return self.exact.passed and self.own.passed and self.program_is_current
+        return self.exact.passed and self.own.passed and self.changed is None
 
     def render(self) -> str:
-        lines = ["in float64:", self.exact.render(limit=8), "", "in the program's own precision:", self.own.render(limit=8), ""]
-        if not self.program_is_current:
-            lines.append("program.py is not what levels/3-rank.mlir emits: it was changed by hand")
-        lines.append("equal to the single-device program" if self.passed else "NOT equal to the single-device program")
+        lines = [f"levels/1-global.mlir on one device, levels/3-rank.mlir on {self.ranks} simulated ranks, {self.steps} steps"]
+        lines += ["", "in float64 (the proof)", _indented(self.exact)]
+        lines += ["", "in the program's own precision", _indented(self.own)]
+        lines += ["", f"{PROGRAM}: {self.changed or 'is what levels/3-rank.mlir emits'}"]
+        lines += ["", "equal to the single-device program" if self.passed else "NOT equal to the single-device program"]
         return "\n".join(lines)
 
 
 def check_artefact(folder: Path, steps: int) -> CheckReport:
-    """Run levels 1 and 3 of an artefact on its stored state and first batch and compare them."""
-    manifest = read_manifest(folder)
+    """Run levels 1 and 3 of an artefact on its stored state and first batch and compare them.
+
+    Raises BadArtefact for a folder that is damaged or has no values to run on, NotTheProgram if the manifest does not
+    describe the level-3 module. A changed ``program.py`` is a finding of the report.
+    """
+    manifest = read_manifest(folder, unchecked=(PROGRAM,))
     context = new_context()
     whole, ranked = (_level(folder, name, context) for name in ("1-global", "3-rank"))
+    _check_manifest(folder, manifest, describe_program(ranked))
     inputs = stored_inputs(folder, manifest)
     exact = compare_step(whole, ranked, inputs, steps=steps)
     own = compare_step(whole, ranked, inputs, steps=steps, widen=False)
-    return CheckReport(exact, own, emit_program(ranked) == (folder / "program.py").read_text())
+    ranks = torch.Size([axis["size"] for axis in manifest["mesh"] if axis["kind"] == "space"]).numel()
+    return CheckReport(exact, own, ranks, steps, _changed(folder / PROGRAM, emit_program(ranked), manifest))
+
+
+def _indented(comparison: Comparison) -> str:
+    return "\n".join(f"  {line}" for line in comparison.render(limit=WORST).splitlines())
 
 
 def _level(folder: Path, name: str, context: ir.Context) -> ir.Module:
-    return ir.Module.parse((folder / "levels" / f"{name}.mlir").read_text(), context)
+    path = folder / "levels" / f"{name}.mlir"
+    if not path.is_file():
+        raise BadArtefact(problem=f"levels/{name}.mlir is missing", hint=AGAIN, where=str(path))
+    return parse_module(Source(str(path), path.read_text()), context)
+
+
+def _check_manifest(folder: Path, manifest: dict[str, Any], program: dict[str, Any]) -> None:
+    """Raises NotTheProgram at the first thing that the manifest and the level-3 module say differently."""
+    for field, expected in program.items():
+        problem = _difference(field, manifest[field], expected)
+        if problem is not None:
+            raise NotTheProgram(problem=problem, where=str(folder / MANIFEST))
+
+
+def _difference(field: str, held: list[dict[str, Any]], expected: list[dict[str, Any]]) -> str | None:
+    names, wanted = ([entry["name"] for entry in entries] for entries in (held, expected))
+    if names != wanted:
+        changed = sorted(set(names) ^ set(wanted))
+        return f"its {field} are {len(names)}, the program's {len(wanted)}; they differ in {', '.join(changed) or 'order'}"
+    for entry, right in zip(held, expected, strict=True):
+        for key, value in right.items():
+            if entry.get(key) != value:
+                return f"{field} {right['name']!r}: {key} is {entry.get(key)!r} there and {value!r} in the program"
+    return None
+
+
+def _changed(path: Path, emitted: str, manifest: dict[str, Any]) -> str | None:
+    """How a program differs from the emitted one: at the first line that does."""
+    expected, found = emitted.splitlines(), path.read_text(errors="replace").splitlines()
+    for number, (right, line) in enumerate(zip(expected, found, strict=False), 1):
+        if right != line:
+            return f"was changed: line {number} is {line.strip()!r}, levels/3-rank.mlir emits {right.strip()!r}"
+    if len(expected) != len(found):
+        return f"was changed: it has {len(found)} lines, levels/3-rank.mlir emits {len(expected)}"
+    if sha256(path) != manifest["files"][PROGRAM]["sha256"]:
+        return f"has another SHA-256 than {MANIFEST} says, so shardc run will refuse it"
+    return None
 
 
 def stored_inputs(folder: Path, manifest: dict[str, Any]) -> dict[tuple[str, str], torch.Tensor]:
-    """A tensor for each argument from the artefact's files. Raises BadArtefact if it carries no initial values."""
-    state_file = folder / "state.safetensors"
-    if not state_file.exists():
-        raise BadArtefact(
-            problem="the artefact carries no initial values (its model was on the meta device)",
-            hint="compile a smaller model of the same family with real weights to check the plan",
-            where=str(folder),
-        )
-    stored = {**load_file(state_file), **load_file(folder / "constants.safetensors")}
-    batches = load_file(folder / "batches.safetensors")
-    hyper = {h["name"]: h["value"] if h["first_step"] is None else h["first_step"] for h in manifest["hyperparameters"]}
+    """A tensor for each argument from the artefact's files. Raises BadArtefact if it lacks one."""
+    stored = _tensors(folder / "constants.safetensors")
+    if (folder / "state.safetensors").exists():
+        stored |= _tensors(folder / "state.safetensors")
+    batches = _tensors(folder / "batches.safetensors")
+    hyper = {h["name"]: h["value"] if h.get("first_step") is None else h["first_step"] for h in manifest["hyperparameters"]}
     values: dict[tuple[str, str], torch.Tensor] = {}
     for entry in manifest["arguments"]:
         role, name, dtype = entry["role"], entry["name"], getattr(torch, entry["dtype"])
         if role == "input":
-            value = batches[f"0/{name}"]
+            value = batches.get(f"0/{name}")
         elif role == "hyper":
-            value = torch.tensor(hyper[name])
+            value = torch.tensor(hyper[name], dtype=torch.float64) if name in hyper else None
         elif role == "seed":
             value = torch.tensor(manifest["seed"])
         else:
-            value = stored[name]
+            value = stored.get(name)
+        if value is None or list(value.shape) != entry["shape"]:
+            raise _lacking(folder, role, name, entry["shape"])
         values[role, name] = value.to(dtype)
     return values
+
+
+def _tensors(path: Path) -> dict[str, torch.Tensor]:
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise BadArtefact(problem=f"{path.name} can't be read: {error}", hint=AGAIN, where=str(path)) from error
+
+
+def _lacking(folder: Path, role: str, name: str, shape: list[int]) -> BadArtefact:
+    return BadArtefact(
+        problem=f"the artefact holds no value of shape {shape} for the {role} {name!r}; was its model on the meta device?",
+        hint="compile a smaller model of the same family with real weights and a real batch to check the plan",
+        where=str(folder),
+    )

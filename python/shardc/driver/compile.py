@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,4 +34,4 @@ def compile_script(
         verify=bool(options.get("verify")),
     )
     step.save(out)
-    return step.plan
+    return replace(step.plan, written=out)

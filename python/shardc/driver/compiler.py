@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +17,7 @@ from shardc.diagnostics.base import Remarks, collect_remarks
 from shardc.diagnostics.plan import BadMeshSpec
 from shardc.dialects.dist.mesh import Mesh, MeshAxis, write_mesh
 from shardc.driver.pipelines import build, run
+from shardc.driver.plan_check import check_plan
 from shardc.frontend.spec import Capture
 from shardc.passes.plan.dist_apply_plan import apply_plan, arguments_of, preset_plan
 from shardc.passes.plan.patterns import read_patterns
@@ -23,6 +26,9 @@ from shardc.passes.plan.plan_file import plan_to_json, read_plan
 from shardc.passes.program import Program, read_program
 
 PlanLike = str | Path | Mapping[str, Sequence[Any]]
+
+MICRO = "micro"
+"""The time axis of micro-batches."""
 
 
 @dataclass
@@ -61,17 +67,29 @@ def make_mesh(spec: Mapping[str, int], micro_batches: int = 1) -> Mesh:
     if micro_batches != 1:
         if micro_batches < 1:
             raise BadMeshSpec(mesh=dict(spec), problem=f"{micro_batches} micro-batches; at least 1 is needed")
-        axes.append(MeshAxis("micro", micro_batches, "time"))
+        if MICRO in spec:
+            problem = f"axis {MICRO!r} is the time axis that micro-batches are on"
+            raise BadMeshSpec(mesh=dict(spec), problem=f"{problem}: call yours something else")
+        axes.append(MeshAxis(MICRO, micro_batches, "time"))
     return Mesh(tuple(axes))
 
 
 def make_plan(plan: PlanLike, program: Program, mesh: Mesh, model_plan: Mapping[str, str] | None) -> Plan:
-    """A plan from a preset's name, a saved plan's path, or a mapping of name patterns to shardings."""
+    """A plan from a preset's name, a saved plan's path, or a mapping of name patterns to shardings.
+
+    Raises subclasses of ShardcError from ``shardc.diagnostics.plan`` for a plan that does not fit the step or the mesh.
+    """
+    arguments = arguments_of(program)
+    file: Path | None = None
     if isinstance(plan, Mapping):
-        return read_patterns(plan, arguments_of(program), mesh)
-    if isinstance(plan, Path) or plan.endswith(".json"):
-        return read_plan(Path(plan), mesh, arguments_of(program))
-    return preset_plan(plan, program, mesh, model_plan)
+        chosen = read_patterns(plan, arguments, mesh)
+    elif isinstance(plan, Path) or plan.endswith(".json"):
+        file = Path(plan)
+        chosen = read_plan(file, mesh, arguments)
+    else:
+        chosen = preset_plan(plan, program, mesh, model_plan)
+    check_plan(chosen, arguments, mesh, file)
+    return chosen
 
 
 def compile_capture(
@@ -90,7 +108,7 @@ def compile_capture(
         if keep_levels:
             levels[name] = module.operation.get_asm(enable_debug_info=True)
 
-    with collect_remarks() as remarks:
+    with collect_remarks() as remarks, collection_paused():
         _timed(seconds, "torch-share", lambda: run(module, build("torch-share")))
         keep("1-global")
         started = time.perf_counter()
@@ -108,6 +126,18 @@ def compile_capture(
             _timed(seconds, name, lambda name=name: run(module, build(name), verify_each=False))
         keep("3-rank")
     return Compiled(capture, mesh, chosen, saved, module, levels, remarks, seconds)
+
+
+@contextmanager
+def collection_paused() -> Iterator[None]:
+    """No garbage collection inside: passes make millions of small objects and hardly a cycle."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _timed(seconds: dict[str, float], name: str, work: Any) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import difflib
 import json
+import re
 from pathlib import Path
 
 from torch_mlir import ir
 
-from shardc.diagnostics.api import NotAnArtefact
+from shardc.diagnostics.api import NameNotFound, NotAnArtefact
+from shardc.diagnostics.cli import MalformedMlir, UnreadableInput
+from shardc.diagnostics.runtime import BadArtefact
 from shardc.dialects.context import new_context
-from shardc.driver.artefact import read_manifest
+from shardc.driver.artefact import AGAIN, read_manifest
 from shardc.driver.mlir_errors import Source, parse_module
-from shardc.driver.report import Report, make_report
+from shardc.driver.report import Report, make_report, table
+from shardc.driver.source_lines import shown, shown_in
 from shardc.driver.traffic import Transfer, transfers
 from shardc.passes.program import find_function
 
@@ -19,47 +24,87 @@ from shardc.passes.program import find_function
 def explain(path: Path, what: str | None = None) -> str:
     """The report of an artefact (or of a level-3 module), then a line per argument and per collective.
 
-    ``what`` keeps only arguments whose name contains it. Raises BadArtefact, MalformedMlir or NotAnArtefact.
+    With ``what`` only the arguments whose name contains it. Raises BadArtefact, MalformedMlir, UnreadableInput,
+    NotAnArtefact, or NameNotFound.
     """
     module, plan = _read(path)
     report = make_report(module, plan, [])
-    lines = [report.render(), "", *_arguments(report, what)]
-    if what is None:
-        lines += ["", *_collectives(transfers(module))]
-    return "\n".join(lines)
+    if what is not None:
+        return "\n\n".join([report.title(), "\n".join(_arguments(report, what, path))])
+    parts = [report.render(), "\n".join(_arguments(report, "", path)), "\n".join(_collectives(transfers(module)))]
+    return "\n\n".join(parts)
 
 
 def _read(path: Path) -> tuple[ir.Module, str]:
+    """The level-3 module of a path, and its plan's text."""
+    plan = "?"
     if path.is_dir():
         read_manifest(path)
-        plan = json.loads((path / "plan.json").read_text()).get("text", "?")
+        plan = _plan_text(path / "plan.json")
         path = path / "levels" / "3-rank.mlir"
-    else:
-        plan = "?"
-    module = parse_module(Source(str(path), path.read_text()), new_context())
-    function = find_function(module)
-    edges = list(function.attributes["arg_attrs"]) if function is not None and "arg_attrs" in function.attributes else []
-    if not edges or any("dist.global_type" not in a for a in edges):
-        raise NotAnArtefact(path=path, problem="its arguments carry no dist.sharding and dist.global_type", where=str(path))
+    try:
+        module = parse_module(Source(str(path), path.read_text(encoding="utf-8")), new_context())
+    except (OSError, UnicodeDecodeError) as error:
+        problem = (error.strerror or str(error)) if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UnreadableInput(file=path, problem=problem) from error
+    except MalformedMlir as error:
+        if path.suffix == ".mlir":
+            raise
+        problem = f"it is no MLIR ({error.fields['message']})"
+        raise NotAnArtefact(path=path, problem=problem, where=error.where) from error
+    problem = _level_problem(module)
+    if problem is not None:
+        raise NotAnArtefact(path=path, problem=problem, where=str(path))
     return module, plan
 
 
-def _arguments(report: Report, what: str | None) -> list[str]:
-    rows = [r for r in report.shardings if what is None or what in r[1]]
-    if not rows:
-        return [f"no argument has {what!r} in its name"]
-    width = max(len(name) for _, name, _, _, _ in rows)
-    return ["arguments: role, name, global shape, layout, where it came from"] + [
-        f"  {role:<10} {name:<{width}} {shape:<18} {layout:<22} {why}" for role, name, shape, layout, why in rows
-    ]
+def _plan_text(path: Path) -> str:
+    try:
+        return str(json.loads(path.read_text())["text"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadArtefact(problem=f"plan.json is no plan ({error!r})", hint=AGAIN, where=str(path)) from error
+
+
+def _level_problem(module: ir.Module) -> str | None:
+    """Why a module is not at level 3, None if it is."""
+    function = find_function(module)
+    if function is None:
+        return "it has no function"
+    edges = list(function.attributes["arg_attrs"]) if "arg_attrs" in function.attributes else []
+    if not edges or any("dist.sharding" not in a or "dist.global_type" not in a for a in edges):
+        return "its arguments carry no dist.sharding and dist.global_type, so it is at level 1"
+    if any(op.operation.name == "dist.reshard" for op in function.regions[0].blocks[0].operations):
+        return "it holds dist.reshard, so it is at level 2"
+    return None
+
+
+def _arguments(report: Report, what: str, path: Path) -> list[str]:
+    chosen = [row for row in report.shardings if what in row[1]]
+    if not chosen:
+        raise NameNotFound(name=what, path=path, nearest=", ".join(_nearest(what, report)))
+    rows = [(role, name, shape, layout, shown_in(why)) for role, name, shape, layout, why in chosen]
+    return ["arguments: role, name, global shape, axes of each dim (* = whole), where it came from", *table(rows)]
+
+
+def _nearest(what: str, report: Report) -> list[str]:
+    """Parts of names that look like ``what`` (``q_proj`` for ``q_prj``), else whole names."""
+    names = [name for _, name, _, _, _ in report.shardings]
+    parts = sorted({part for name in names for part in re.split(r"[./]", name)})
+    return difflib.get_close_matches(what, parts, n=3) or difflib.get_close_matches(what, names, n=3, cutoff=0.0)
 
 
 def _collectives(found: list[Transfer]) -> list[str]:
-    lines = ["collectives in order: phase, kind, axes, local shape, bytes sent per device, source line"]
-    for t in found:
-        shape = "x".join(map(str, t.type.shape)) or "scalar"
-        times = f" x{t.times}" if t.times > 1 else ""
-        lines.append(
-            f"  {t.phase or '-':<10} {t.kind:<15} {'+'.join(t.axes):<12} {shape:<16} {t.bytes_moved:>12,.0f}{times}  {t.where or ''}"
+    title = "collectives in order: phase, kind, axes, local shape, how often, bytes that each device sends, source line"
+    rows = [
+        (
+            t.phase or "-",
+            t.kind,
+            "+".join(t.axes),
+            "x".join(map(str, t.type.shape)) or "scalar",
+            f"{t.times} x",
+            f"{t.bytes_moved:,.0f} B",
+            shown(t.where),
         )
-    return lines
+        for t in found
+    ]
+    return [title, *(table(rows, right=(4, 5)) if rows else ["  none"])]

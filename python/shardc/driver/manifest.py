@@ -56,29 +56,37 @@ def fingerprint(level1: str) -> str:
 
 def build_manifest(module: ir.Module, fields: ManifestFields, files: Mapping[str, Any]) -> dict[str, Any]:
     """The manifest of a level-3 module. ``files`` maps each file's path to its size and SHA-256."""
-    mesh = read_mesh(module)
-    if mesh is None:
-        raise ValueError("the module has no dist.mesh: it is not at level 3")
-    function = step_function(module)
-    codec = ShardingCodec(module.context, mesh)
-    arguments = list(_edges(function, "arg_attrs", function.regions[0].blocks[0].arguments, codec))
-    returned = list(function.regions[0].blocks[0].operations)[-1].operation.operands
-    for entry in arguments:
+    program = describe_program(module)
+    for entry in program["arguments"]:
         if entry["name"] in fields.fills:
             entry["fill"] = fields.fills[entry["name"]]
     return {
         "schema": {"name": SCHEMA_NAME, "version": SCHEMA_VERSION},
         "made_with": {"shardc": __version__, "torch": torch.__version__, "python": platform.python_version()},
         "model": fields.model,
-        "mesh": _mesh(mesh),
-        "arguments": arguments,
-        "results": list(_edges(function, "res_attrs", returned, codec)),
+        **program,
         "hyperparameters": fields.hyperparameters,
         "baked": fields.baked,
         "batch": fields.batch,
         "seed": fields.seed,
         "tied": fields.tied,
         "files": dict(files),
+    }
+
+
+def describe_program(module: ir.Module) -> dict[str, Any]:
+    """What a manifest says of a level-3 module alone: ``mesh``, ``arguments`` and ``results``."""
+    mesh = read_mesh(module)
+    if mesh is None:
+        raise ValueError("the module has no dist.mesh: it is not at level 3")
+    function = step_function(module)
+    codec = ShardingCodec(module.context, mesh)
+    block = function.regions[0].blocks[0]
+    returned = list(block.operations)[-1].operation.operands
+    return {
+        "mesh": _mesh(mesh),
+        "arguments": list(_edges(function, "arg_attrs", block.arguments, codec)),
+        "results": list(_edges(function, "res_attrs", returned, codec)),
     }
 
 

@@ -12,6 +12,9 @@ from shardc.dialects.location import Place, place_of
 UNNAMED_SOURCE = "-"
 """What MLIR calls a source that it was given as text."""
 
+SNIPPET_WIDTH = 100
+"""How many letters of a line a message shows."""
+
 
 @dataclass(frozen=True)
 class Source:
@@ -29,8 +32,8 @@ class Source:
         lines = self.text.split("\n")
         if place.file != UNNAMED_SOURCE or not self.text or not 1 <= place.line <= len(lines):
             return ""
-        line = lines[place.line - 1].expandtabs(1)
-        return f"\n    {line}\n    {' ' * (place.column - 1)}^"
+        line, caret = _clipped(lines[place.line - 1].expandtabs(1), place.column - 1)
+        return f"\n    {line}\n    {' ' * caret}^"
 
     def describe(self, error: ir.MLIRError) -> dict[str, str]:
         """The fields ``message``, ``snippet`` and ``where`` of an error, from the first thing MLIR says."""
@@ -44,6 +47,16 @@ class Source:
             "snippet": self.snippet(place) if place else "",
             "where": self.where(place) if place else self.name,
         }
+
+
+def _clipped(line: str, column: int) -> tuple[str, int]:
+    """The part of a line around a column, and where the column is in it: a function's line may be of 100,000 letters."""
+    if len(line) <= SNIPPET_WIDTH:
+        return line, column
+    start = max(0, min(column - SNIPPET_WIDTH // 2, len(line) - SNIPPET_WIDTH))
+    end = start + SNIPPET_WIDTH
+    before, after = "..." if start else "", "..." if end < len(line) else ""
+    return f"{before}{line[start:end]}{after}", column - start + len(before)
 
 
 UNKNOWN_SOURCE = Source()

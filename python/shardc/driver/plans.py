@@ -5,8 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from shardc.diagnostics.cli import UnwritableOutput
 from shardc.driver.compiler import Compiled
 
 
 def save_plan(path: Path, compiled: Compiled) -> None:
-    path.write_text(json.dumps(compiled.plan_json, indent=1) + "\n")
+    """Write the plan as JSON. Raises UnwritableOutput."""
+    try:
+        path.write_text(json.dumps(compiled.plan_json, indent=1) + "\n")
+    except OSError as error:
+        raise UnwritableOutput(file=path, problem=error.strerror or str(error)) from error

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
+from pathlib import Path
 from typing import Any
 
 from torch_mlir import ir
 
 from shardc.diagnostics.base import Remark
 from shardc.driver.manifest import edges
+from shardc.driver.source_lines import shown_in
 from shardc.driver.traffic import totals, transfers
 from shardc.runtime.layout import Leaf
 from shardc.runtime.mesh import Mesh as RuntimeMesh
@@ -19,7 +24,11 @@ ROLES = ("param", "opt_state", "buffer", "input")
 
 @dataclass(frozen=True)
 class Report:
-    """A compiled step in words. ``shardings`` are (role, name, shape, layout, why)."""
+    """A compiled step in words.
+
+    ``shardings`` are (role, name, shape, layout, why), ``traffic`` (phase, axes, kind, how many, bytes of all of them).
+    ``local_bytes`` are by role, ``seconds`` by pass. ``written`` is the folder of the artefact, if one was written.
+    """
 
     mesh: str
     plan: str
@@ -28,27 +37,50 @@ class Report:
     traffic: list[tuple[str, str, str, int, float]]
     remarks: list[Remark]
     seconds: dict[str, float]
+    devices: int = 0
+    written: Path | None = None
 
     def render(self) -> str:
-        lines = [f"mesh {self.mesh}   plan {self.plan}", "", "bytes on each device"]
-        lines += [f"  {role:<10} {_bytes(size):>10}" for role, size in self.local_bytes.items()]
-        lines += ["", "collectives of a step, bytes that each device sends"]
-        lines += [
-            f"  {phase or '-':<10} {axes:<14} {kind:<15} {count:>5} x {_bytes(moved):>10}"
-            for phase, axes, kind, count, moved in self.traffic
-        ] or ["  none"]
-        lines += ["", "shardings (layout of each dim; * = whole)"]
-        lines += [f"  {count:>4} x {layout}" for layout, count in self._layouts()]
-        if self.remarks:
-            lines += ["", "remarks", *(f"  {r.render()}" for r in self.remarks)]
+        parts = [[self.title()], self._memory(), self._collectives(), self._layouts(), self._remarks(), self._end()]
+        return "\n\n".join("\n".join(lines) for lines in parts if lines)
+
+    def title(self) -> str:
+        devices = f" ({self.devices} device{'' if self.devices == 1 else 's'})" if self.devices else ""
+        return f"mesh {self.mesh}{devices}   plan {self.plan}"
+
+    def _memory(self) -> list[str]:
+        rows = [(role, size_text(size)) for role, size in self.local_bytes.items()]
+        rows.append(("total", size_text(sum(self.local_bytes.values()))))
+        return ["bytes on each device", *table(rows, right=(1,))]
+
+    def _collectives(self) -> list[str]:
+        title = "collectives of a step: phase, axes, kind, how many, bytes that each device sends in all of them"
+        rows = [(phase or "-", axes, kind, str(n), size_text(moved)) for phase, axes, kind, n, moved in self.traffic]
+        if not rows:
+            return [title, "  none"]
+        sent = size_text(sum(row[4] for row in self.traffic))
+        rows.append(("total", "", "", str(sum(row[3] for row in self.traffic)), sent))
+        return [title, *table(rows, right=(3, 4))]
+
+    def _layouts(self) -> list[str]:
+        counts = Counter((role, layout, why) for role, _, _, layout, why in self.shardings)
+        ordered = sorted(counts.items(), key=lambda item: (ROLES.index(item[0][0]), -item[1], item[0]))
+        rows = [(role, f"{count} x", layout, shown_in(why)) for (role, layout, why), count in ordered]
+        return ["shardings: how many, the axes of each dim (* = whole), where it came from", *table(rows, right=(1,))]
+
+    def _remarks(self) -> list[str]:
+        return ["remarks", *(f"  {remark.render()}" for remark in self.remarks)] if self.remarks else []
+
+    def _end(self) -> list[str]:
+        lines = []
         if self.seconds:
             spent = ", ".join(f"{name} {s:.2f}" for name, s in self.seconds.items())
-            lines += ["", f"compiled in {sum(self.seconds.values()):.2f} s ({spent})"]
-        return "\n".join(lines)
-
-    def _layouts(self) -> list[tuple[str, int]]:
-        counts = Counter(f"{role:<10} {layout:<24} {why}" for role, _, _, layout, why in self.shardings)
-        return sorted(counts.items(), key=lambda c: (-c[1], c[0]))
+            text = f"compiled in {sum(self.seconds.values()):.2f} s: {spent}"
+            lines += textwrap.wrap(text, 110, subsequent_indent="  ", break_on_hyphens=False)
+        if self.written is not None:
+            lines.append(f"written to {self.written}; next: shardc check {self.written}, or")
+            lines.append(f"  shardc run {self.written} --nproc {self.devices}")
+        return lines
 
     __str__ = render
 
@@ -64,15 +96,11 @@ def make_report(
         if entry["role"] not in ROLES:
             continue
         leaf = Leaf.read(entry)
-        local = leaf.local_shape(runtime_mesh)
-        count = 1
-        for size in local:
-            count *= size
-        sizes[leaf.role] += count * leaf.dtype.itemsize
+        sizes[leaf.role] += prod(leaf.local_shape(runtime_mesh)) * leaf.dtype.itemsize
         shardings.append((leaf.role, leaf.name, str(list(leaf.shape)), layout(entry["sharding"]), why))
     rows = [(phase, "+".join(axes), kind, n, moved) for (phase, axes, kind), (n, moved) in totals(transfers(rank_module)).items()]
     text = " x ".join(f"{a['name']} {a['size']}" + (" (time)" if a["kind"] == "time" else "") for a in mesh)
-    return Report(text, plan, shardings, sizes, rows, remarks, seconds or {})
+    return Report(text, plan, shardings, sizes, rows, remarks, seconds or {}, runtime_mesh.world_size)
 
 
 def layout(sharding: dict[str, Any]) -> str:
@@ -81,7 +109,18 @@ def layout(sharding: dict[str, Any]) -> str:
     return f"[{', '.join(dims)}]"
 
 
-def _bytes(size: float) -> str:
+def table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
+    """Rows as indented lines in columns as wide as they must be; columns ``right`` are set to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [cell.rjust(w) if i in right else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))]
+        lines.append(f"  {'  '.join(cells)}".rstrip())
+    return lines
+
+
+def size_text(size: float) -> str:
+    """``1.4 MB``: decimal units, one digit after the point from kB on."""
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if size < 1000 or unit == "TB":
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

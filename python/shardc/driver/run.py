@@ -10,9 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from shardc.diagnostics.runtime import MeshSizeMismatch, RankFailed, RankRefused
+from shardc.diagnostics.runtime import BadCheckpointFolder, MeshSizeMismatch, RankFailed, RankRefused
 from shardc.driver.artefact import read_manifest
 from shardc.runtime.mesh import Mesh
+
+CHECKPOINT = ".metadata"
+"""The file that makes a folder a checkpoint of torch.distributed.checkpoint."""
 
 SEEN = "look at what that rank printed above"
 KILLED = "look at the machine's memory first: a killed process is most often one that took too much of it"
@@ -22,12 +25,14 @@ def run_artefact(folder: Path, nproc: int, steps: int, options: Mapping[str, Any
     """Train ``steps`` steps on ``nproc`` processes, which print to this process's output. Returns 0.
 
     ``options``: ``load``, ``save`` (checkpoint folders) and ``batches`` (a safetensors file). Raises BadArtefact,
-    MeshSizeMismatch, and RankFailed (RankRefused for bad input) naming the rank that failed first.
+    MeshSizeMismatch, BadCheckpointFolder before anything is started, and RankFailed (RankRefused for bad input) naming
+    the rank that failed first.
     """
     folder = folder.absolute()
     mesh = Mesh.read(read_manifest(folder)["mesh"])
     if mesh.world_size != nproc:
         raise MeshSizeMismatch(mesh_size=mesh.world_size, mesh=mesh.describe(), nproc=nproc, where=str(folder))
+    _check_checkpoints((options or {}).get("load"), (options or {}).get("save"))
     arguments = ["--standalone", "--nproc-per-node", str(nproc), str(folder / "run.py"), "--steps", str(steps)]
     for name, value in (options or {}).items():
         if value is not None:
@@ -35,6 +40,21 @@ def run_artefact(folder: Path, nproc: int, steps: int, options: Mapping[str, Any
     with _rank_environment():
         _launch(arguments)
     return 0
+
+
+def _check_checkpoints(load: Path | None, save: Path | None) -> None:
+    """Raises BadCheckpointFolder now, rather than after the last step has been trained."""
+    if load is not None and not (load / CHECKPOINT).is_file():
+        hint = "name a folder that --save or step.save_checkpoint wrote"
+        raise BadCheckpointFolder(folder=load, problem="holds no checkpoint", hint=hint, where="--load")
+    if save is None:
+        return
+    hint = "name a new or empty folder, or that of an older checkpoint"
+    if save.exists() and not save.is_dir():
+        raise BadCheckpointFolder(folder=save, problem="is no folder", hint=hint, where="--save")
+    if save.exists() and any(save.iterdir()) and not (save / CHECKPOINT).is_file():
+        problem = "is not empty and holds no checkpoint; it is not overwritten"
+        raise BadCheckpointFolder(folder=save, problem=problem, hint=hint, where="--save")
 
 
 def _launch(arguments: list[str]) -> None:

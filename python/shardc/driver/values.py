@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from shardc.diagnostics.api import NoValues
+from shardc.frontend.batch import flatten_batch
 from shardc.frontend.spec import Capture
 
 
@@ -45,6 +45,5 @@ def example_inputs(
 
 def batch_leaves(capture: Capture, batch: Any) -> dict[str, Tensor]:
     """The tensors of a batch by the names of the step's inputs."""
-    flat, _ = pytree.tree_flatten(batch)
-    tensors = [leaf for i, leaf in enumerate(flat) if i not in capture.batch_tree.constants]
+    tensors, _ = flatten_batch(batch)
     return dict(zip(capture.batch_tree.names, tensors, strict=True))

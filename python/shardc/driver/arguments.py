@@ -1,0 +1,116 @@
+"""The arguments of ``compile_step``, looked at before anything is traced."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from shardc.diagnostics.api import BadArgument
+
+AUTOCAST = (torch.bfloat16, torch.float16)
+"""What torch's autocast computes in on every device."""
+
+
+def check_arguments(arguments: Mapping[str, Any]) -> None:
+    """Raises BadArgument for the first of ``compile_step``'s arguments, by name, that is of a wrong kind."""
+    for name, (is_right, expected, hint) in RULES.items():
+        if name in arguments and not is_right(arguments[name]):
+            raise BadArgument(argument=name, given=_describe(arguments[name]), expected=expected, hint=hint, where=f"{name}=")
+
+
+def world_size() -> int | None:
+    """How many processes torchrun started; None if it started none. Raises BadArgument for what is no number."""
+    text = os.environ.get("WORLD_SIZE")
+    if text is None:
+        return None
+    if not text.isdecimal():
+        raise BadArgument(
+            argument="the environment variable WORLD_SIZE",
+            given=repr(text),
+            expected="a number of processes",
+            hint="start the script with torchrun, which sets it, or unset it",
+        )
+    return int(text)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_plan(plan: Any) -> bool:
+    if isinstance(plan, Mapping):
+        return all(isinstance(pattern, str) for pattern in plan)
+    return isinstance(plan, str | Path)
+
+
+Rule = tuple[Callable[[Any], bool], str, str]
+
+RULES: dict[str, Rule] = {
+    "model": (
+        lambda v: isinstance(v, torch.nn.Module),
+        "a torch.nn.Module",
+        "wrap a function in a module whose forward calls it",
+    ),
+    "optimizer": (
+        lambda v: isinstance(v, torch.optim.Optimizer),
+        "an optimizer of torch.optim",
+        "build it from the model's parameters: torch.optim.AdamW(model.parameters())",
+    ),
+    "mesh": (
+        lambda v: isinstance(v, Mapping),
+        "a mapping of axis names to sizes",
+        'give names and sizes, as in mesh={"data": 2, "tensor": 2}',
+    ),
+    "plan": (
+        _is_plan,
+        "a preset's name, the path of a saved plan, or a mapping with name patterns as keys",
+        "as in plan=\"data*tensor\", plan=\"plan.json\" or plan={\"*.q_proj.weight\": [\"tensor\", None]}",
+    ),
+    "loss": (
+        lambda v: v is None or callable(v),
+        "a function",
+        "pass loss=fn, called as fn(output, batch), that returns one number",
+    ),
+    "clip_grad_norm": (
+        lambda v: v is None or (_is_number(v) and v > 0),
+        "a number above 0",
+        "give the largest norm that the gradients may have together, such as 1.0, or None",
+    ),
+    "autocast": (
+        lambda v: v is None or v in AUTOCAST,
+        "torch.bfloat16, torch.float16 or None",
+        "give the dtype itself, as in autocast=torch.bfloat16",
+    ),
+    "micro_batches": (
+        lambda v: _is_whole(v) and v >= 1,
+        "a whole number from 1",
+        "give the number of parts that each rank's batch is cut into",
+    ),
+    "seed": (_is_whole, "a whole number", "give the seed of dropout and other random numbers, such as 0"),
+    "state": (
+        lambda v: v is None or isinstance(v, Mapping) or callable(v),
+        "a state dict or a function",
+        "pass model.state_dict(), or a function (name, shape, dtype, slices) -> tensor that makes each block",
+    ),
+}
+"""Argument -> whether a value will do, what is expected in words, what to do."""
+
+
+def _describe(value: Any) -> str:
+    """A value in a message: numbers and text as they are, anything else by its type."""
+    if value is None or isinstance(value, bool | int | float | str | torch.dtype):
+        return repr(value)
+    if isinstance(value, Mapping):
+        keys = ", ".join(repr(key) for key in list(value)[:3])
+        return f"a {type(value).__name__} with the keys {keys or 'none'}"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return f"a {type(value).__name__}"

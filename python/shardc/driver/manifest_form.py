@@ -1,0 +1,72 @@
+"""Whether every entry of a manifest has its fields, so that a damaged one is named here and not by a rank's traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from shardc.runtime.layout import Leaf
+
+_PORT = {"name": str, "role": str, "shape": list, "dtype": str, "sharding": dict}
+ENTRIES: dict[str, dict[str, type | tuple[type, ...]]] = {
+    "mesh": {"name": str, "size": int, "kind": str},
+    "arguments": _PORT,
+    "results": _PORT,
+    "hyperparameters": {"name": str, "group": int, "key": str, "value": (int, float)},
+    "baked": {"group": int, "key": str},
+    "files": {"size": int, "sha256": str},
+}
+"""What the entries of each list of a manifest hold, and the JSON type of each."""
+
+FILES = ("program.py", "run.py", "plan.json", "levels/3-rank.mlir", "constants.safetensors", "batches.safetensors")
+"""What every artefact has; a manifest that does not list one of them would let a change of it pass."""
+
+
+def form_problem(manifest: Mapping[str, Any]) -> str | None:
+    """The first entry of a manifest that can't be read, in words; None if all can. Its lists must be there."""
+    return next(_problems(manifest), None)
+
+
+def _problems(manifest: Mapping[str, Any]) -> Iterator[str]:
+    for field, expected in ENTRIES.items():
+        for label, entry in _entries(field, manifest[field]):
+            yield from _entry_problems(label, entry, expected)
+    yield from _mesh_problems(manifest["mesh"])
+    for field in ("arguments", "results"):
+        for label, entry in _entries(field, manifest[field]):
+            yield from _port_problems(label, entry)
+    yield from (f"files does not list {name}" for name in FILES if name not in manifest["files"])
+
+
+def _entries(field: str, held: Any) -> Iterator[tuple[str, Any]]:
+    numbered = held.items() if isinstance(held, dict) else enumerate(held)
+    return ((f"{field}[{key!r}]", entry) for key, entry in numbered)
+
+
+def _entry_problems(label: str, entry: Any, expected: Mapping[str, type | tuple[type, ...]]) -> Iterator[str]:
+    if not isinstance(entry, dict):
+        yield f"{label} is {entry!r}, not an object"
+        return
+    for key, type_ in expected.items():
+        if key not in entry:
+            yield f"{label} has no {key!r}"
+        elif not isinstance(entry[key], type_) or isinstance(entry[key], bool):
+            yield f"{label} has {entry[key]!r} for {key!r}"
+
+
+def _mesh_problems(axes: list[dict[str, Any]]) -> Iterator[str]:
+    if not axes:
+        yield "mesh has no axes"
+    for axis in axes:
+        if axis["size"] < 1 or axis["kind"] not in ("space", "time"):
+            yield f"mesh axis {axis['name']!r} has size {axis['size']} and kind {axis['kind']!r}"
+
+
+def _port_problems(label: str, entry: dict[str, Any]) -> Iterator[str]:
+    try:
+        leaf = Leaf.read(entry)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        yield f"{label} can't be read ({type(error).__name__}: {error})"
+        return
+    if not all(isinstance(size, int) for size in leaf.shape) or len(leaf.shape) != len(leaf.dims):
+        yield f"{label} has shape {entry['shape']} and {len(leaf.dims)} dims in its sharding"
