@@ -13,6 +13,7 @@ from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.passes.base import Pass
 from shardc.passes.partition.demand import RETURN, DemandAnalysis, Demands
 from shardc.passes.partition.operands import set_operand
+from shardc.passes.partition.reassociate import reassociate
 from shardc.passes.partition.storage import phase_of, split_by_phase, stored_parameters
 from shardc.passes.program import Program, read_program
 
@@ -39,6 +40,10 @@ class DistInsertReshards(Pass):
         codec = ShardingCodec(module.context, mesh)
         program = split_by_phase(module, program)
         demands = DemandAnalysis(program, codec, mesh).run()
+        if reassociate(program, demands):
+            again = read_program(module)
+            assert again is not None
+            program, demands = again, DemandAnalysis(again, codec, mesh).run()
         _Inserter(program, codec, mesh, demands).run()
 
 

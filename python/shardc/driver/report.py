@@ -65,8 +65,8 @@ class Report:
     def _layouts(self) -> list[str]:
         counts = Counter((role, layout, why) for role, _, _, layout, why in self.shardings)
         ordered = sorted(counts.items(), key=lambda item: (ROLES.index(item[0][0]), -item[1], item[0]))
-        rows = [(role, f"{count} x", layout, shown_in(why)) for (role, layout, why), count in ordered]
-        return ["shardings: how many, the axes of each dim (* = whole), where it came from", *table(rows, right=(1,))]
+        rows = [(f"{count} x", role, layout, shown_in(why)) for (role, layout, why), count in ordered]
+        return ["shardings: how many, the axes of each dim (* = whole), where it came from", *table(rows, right=(0,))]
 
     def _remarks(self) -> list[str]:
         return ["remarks", *(f"  {remark.render()}" for remark in self.remarks)] if self.remarks else []

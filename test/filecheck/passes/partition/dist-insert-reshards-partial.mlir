@@ -99,3 +99,26 @@ func.func @needed_in_pieces(
   %3 = torch.aten.add.Tensor %2, %residual, %int1 : !torch.vtensor<[8,16],f32>, !torch.vtensor<[8,16],f32>, !torch.int -> !torch.vtensor<[8,16],f32>
   return %3 : !torch.vtensor<[8,16],f32>
 }
+
+// -----
+
+"dist.mesh"() {sym_name = "mesh", axes = [["data", 2, "space"], ["tensor", 2, "space"]]} : () -> ()
+
+// A call with several results, linear as it is: one sum before it costs less than one of each result after it.
+func.func @several_results(
+    %g: !torch.vtensor<[8,16],f32> {dist.sharding = #dist.sharding<@mesh, [[], ["tensor"]], []>},
+    %w: !torch.vtensor<[16,16],f32>, %x: !torch.vtensor<[8,16],f32>, %mean: !torch.vtensor<[8,1],f32>, %rstd: !torch.vtensor<[8,1],f32>,
+    %scale: !torch.vtensor<[16],f32>, %bias: !torch.vtensor<[16],f32>) -> (!torch.vtensor<[8,16],f32>, !torch.vtensor<[16],f32>, !torch.vtensor<[16],f32>) {
+  // CHECK-LABEL: func.func @several_results
+  // CHECK: %2 = torch.aten.mm %arg0, %arg1 {dist.shardings = [#dist.sharding<@mesh, {{\[}}[], []], {{\[}}["sum", "tensor"]]>]}
+  // CHECK-NEXT: %3 = "dist.reshard"(%2) {dist.shardings = [#dist.sharding<@mesh, {{\[}}[], []], []>], sharding = #dist.sharding<@mesh, {{\[}}[], []], []>}
+  // CHECK-NEXT: %result0, %result1, %result2 = torch.aten.native_layer_norm_backward %3, %arg2, %0, %arg3, %arg4, %arg5, %arg6, %1 {dist.shardings = [#dist.sharding<@mesh, {{\[}}[], []], []>, #dist.sharding<@mesh, {{\[}}[]], []>, #dist.sharding<@mesh, {{\[}}[]], []>]}
+  // CHECK-NEXT: return %result0, %result1, %result2
+  %true = torch.constant.bool true
+  %int16 = torch.constant.int 16
+  %shape = torch.prim.ListConstruct %int16 : (!torch.int) -> !torch.list<int>
+  %all = torch.prim.ListConstruct %true, %true, %true : (!torch.bool, !torch.bool, !torch.bool) -> !torch.list<bool>
+  %0 = torch.aten.mm %g, %w : !torch.vtensor<[8,16],f32>, !torch.vtensor<[16,16],f32> -> !torch.vtensor<[8,16],f32>
+  %1:3 = torch.aten.native_layer_norm_backward %0, %x, %shape, %mean, %rstd, %scale, %bias, %all : !torch.vtensor<[8,16],f32>, !torch.vtensor<[8,16],f32>, !torch.list<int>, !torch.vtensor<[8,1],f32>, !torch.vtensor<[8,1],f32>, !torch.vtensor<[16],f32>, !torch.vtensor<[16],f32>, !torch.list<bool> -> !torch.vtensor<[8,16],f32>, !torch.vtensor<[16],f32>, !torch.vtensor<[16],f32>
+  return %1#0, %1#1, %1#2 : !torch.vtensor<[8,16],f32>, !torch.vtensor<[16],f32>, !torch.vtensor<[16],f32>
+}

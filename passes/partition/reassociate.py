@@ -1,0 +1,119 @@
+"""Sums of several terms: those that are partial over the same axes are added first, so that they are reduced once.
+
+Autograd adds a gradient's terms in the order in which they come: ``((residual + dv) + dk) + dq``, where the last three
+are partial. As written that takes three reductions; as ``residual + ((dv + dk) + dq)`` one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch_mlir import ir
+
+from shardc.passes.partition.demand import Demands
+from shardc.passes.program import Node, Program
+
+Terms = tuple[object, ...]
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Additions that feed one another alone: ``adds`` in program order, the last one the whole sum; its ``leaves``."""
+
+    adds: tuple[int, ...]
+    leaves: tuple[int, ...]
+
+
+def reassociate(program: Program, demands: Demands) -> bool:
+    """Reorder every chain of additions that is reduced more often than needed. Whether any was."""
+    changed = False
+    for chain in chains(program):
+        groups = Counter(t for v in chain.leaves if (t := _terms(program, demands, v)))
+        if groups and len(groups) < _reductions(program, demands, chain):
+            _rebuild(program, demands, chain)
+            changed = True
+    return changed
+
+
+def chains(program: Program) -> Iterator[Chain]:
+    """The maximal chains of two additions and more."""
+    additions = {number for number, node in enumerate(program.nodes) if _is_plain_addition(program, node)}
+    inner = {
+        number
+        for number in additions
+        if len(users := program.users[program.nodes[number].results[0]]) == 1
+        and users[0] in additions
+        and program.nodes[number].results[0] not in program.returns
+        and "dist.name" not in program.nodes[number].op.attributes
+    }
+    for root in sorted(additions - inner):
+        adds: list[int] = []
+        leaves: list[int] = []
+        _collect(program, inner, root, adds, leaves)
+        if len(adds) > 1:
+            yield Chain(tuple(sorted(adds)), tuple(leaves))
+
+
+def _collect(program: Program, inner: set[int], number: int, adds: list[int], leaves: list[int]) -> None:
+    adds.append(number)
+    for value in program.nodes[number].operands:
+        if program.producer[value] in inner:
+            _collect(program, inner, program.producer[value], adds, leaves)
+        else:
+            leaves.append(value)
+
+
+def _is_plain_addition(program: Program, node: Node) -> bool:
+    """``a + b`` of one type, nothing broadcast or scaled."""
+    if node.spec.target != "aten.add.Tensor" or len(node.operands) != 2 or node.spec["alpha"] != 1:
+        return False
+    return len({program.types[v] for v in (*node.operands, *node.results)}) == 1
+
+
+def _terms(program: Program, demands: Demands, value: int) -> Terms:
+    """Over what a leaf is partial, if the chain may pass it on unreduced."""
+    return demands.made[value].partial if len(program.users[value]) == 1 else ()
+
+
+def _reductions(program: Program, demands: Demands, chain: Chain) -> int:
+    """How many reductions the chain takes as it stands, the one of its sum included."""
+    numbers = set(chain.adds)
+    inside = {program.nodes[n].results[0] for n in chain.adds}
+    count = sum(
+        1
+        for value in (*chain.leaves, *inside)
+        for node, _, need in demands.uses[value]
+        if node in numbers and demands.made[value].partial and not need.partial
+    )
+    return count + bool(demands.made[program.nodes[max(numbers)].results[0]].partial)
+
+
+def _rebuild(program: Program, demands: Demands, chain: Chain) -> None:
+    """Whole terms first, then the sum of each group of partial ones; the result takes the old sum's place."""
+    root = program.nodes[chain.adds[-1]].op
+    groups: dict[Terms, list[ir.Value]] = {}
+    for value in chain.leaves:
+        groups.setdefault(_terms(program, demands, value), []).append(program.values[value])
+    ordered = sorted(groups.items(), key=lambda group: bool(group[0]))
+    sums = [_sum(root, values) for _, values in ordered]
+    total = _sum(root, sums)
+    owner = total.owner
+    for name in root.attributes:
+        owner.attributes[name] = root.attributes[name]
+    root.results[0].replace_all_uses_with(total)
+    for number in reversed(chain.adds):
+        program.nodes[number].op.erase()
+
+
+def _sum(root: ir.Operation, values: list[ir.Value]) -> ir.Value:
+    """The values added up from left to right, before ``root``."""
+    total = values[0]
+    attributes = {n: root.attributes[n] for n in ("dist.phase", "dist.shardings", "dist.priorities") if n in root.attributes}
+    for value in values[1:]:
+        operands = [total, value, root.operands[2]]
+        total = ir.Operation.create(
+            root.name, [root.results[0].type], operands, attributes, loc=root.location, ip=ir.InsertionPoint(root)
+        ).result
+    return total

@@ -1,0 +1,88 @@
+"""The arguments of ``compile_step``: what is refused before anything is traced."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import shardc
+from shardc.diagnostics.api import BadArgument
+from shardc.diagnostics.plan import BadMeshSpec
+from shardc.driver.arguments import RULES, check_arguments, world_size
+from shardc.driver.compiler import make_mesh
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "given"),
+    [
+        ("model", torch.relu, "model is a builtin_function_or_method, not a torch.nn.Module"),
+        ("optimizer", None, "optimizer is None, not an optimizer"),
+        ("optimizer", torch.optim.SGD, "optimizer is the class SGD, not an optimizer"),
+        ("mesh", "data=2", "mesh is 'data=2', not a mapping"),
+        ("mesh", [2, 2], "mesh is a list, not a mapping"),
+        ("plan", None, "plan is None, not a preset's name"),
+        ("plan", {0: ["data"]}, "plan is a dict with the keys 0, not a preset's name"),
+        ("loss", "mse", "loss is 'mse', not a function"),
+        ("clip_grad_norm", "1", "clip_grad_norm is '1', not a number above 0"),
+        ("clip_grad_norm", -1.0, "clip_grad_norm is -1.0, not a number above 0"),
+        ("clip_grad_norm", float("nan"), "clip_grad_norm is nan, not a number above 0"),
+        ("autocast", "bf16", "autocast is 'bf16', not torch.bfloat16"),
+        ("autocast", torch.int8, "autocast is torch.int8, not torch.bfloat16"),
+        ("micro_batches", 2.0, "micro_batches is 2.0, not a whole number from 1"),
+        ("micro_batches", 0, "micro_batches is 0, not a whole number from 1"),
+        ("seed", "x", "seed is 'x', not a whole number"),
+        ("state", 3, "state is 3, not a state dict or a function"),
+    ],
+)
+def test_a_wrong_argument_is_named_with_what_to_give(argument: str, value: Any, given: str) -> None:
+    with pytest.raises(BadArgument) as caught:
+        check_arguments({argument: value})
+    message = caught.value.render()
+    assert given in message
+    assert f"at: {argument}=" in message
+    assert f"try: {RULES[argument][2]}" in message
+
+
+def test_right_arguments_pass() -> None:
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters())
+    check_arguments({"model": model, "optimizer": optimizer, "mesh": {"data": 2}, "plan": Path("p.json"), "loss": None})
+    check_arguments({"clip_grad_norm": 1, "autocast": torch.bfloat16, "micro_batches": 4, "state": lambda *_: None})
+
+
+def test_compile_step_looks_at_them() -> None:
+    model = torch.nn.Linear(2, 2)
+    with pytest.raises(BadArgument, match="optimizer is None"):
+        shardc.compile_step(model, None, (torch.ones(2, 2),), mesh={"data": 2})  # type: ignore[arg-type]
+
+
+def test_the_world_must_be_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    assert world_size() is None
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert world_size() == 4
+    monkeypatch.setenv("WORLD_SIZE", "four")
+    with pytest.raises(BadArgument, match="WORLD_SIZE is 'four', not a number of processes"):
+        world_size()
+
+
+@pytest.mark.parametrize(
+    ("mesh", "micro_batches", "problem"),
+    [
+        ({}, 1, "it has no axes"),
+        ({"data": "2"}, 1, "axis 'data' has size '2'"),
+        ({"data": 0}, 1, "axis 'data' has size 0"),
+        ({"da ta": 2}, 1, "axis name 'da ta' is not an identifier"),
+        ({"data": 2, "micro": 2}, 2, "axis 'micro' is the time axis that micro-batches are on"),
+    ],
+)
+def test_a_mesh_that_is_none(mesh: dict[str, Any], micro_batches: int, problem: str) -> None:
+    with pytest.raises(BadMeshSpec, match=problem):
+        make_mesh(mesh, micro_batches)
+
+
+def test_an_axis_may_be_called_micro_where_there_are_no_micro_batches() -> None:
+    assert make_mesh({"micro": 2}).world_size == 2

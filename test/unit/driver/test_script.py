@@ -1,0 +1,92 @@
+"""Scripts for ``shardc compile``: what a script may get wrong, and the line that the message names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shardc.diagnostics.api import BadScript, ScriptFailed
+from shardc.diagnostics.base import ShardcError
+from shardc.driver.script import read_script
+
+GOOD = """import torch
+
+def build():
+    model = torch.nn.Linear(4, 2)
+    return model, torch.optim.SGD(model.parameters(), lr=0.1), (torch.ones(2, 4),), lambda out, batch: out.sum()
+"""
+
+Write = Callable[[str], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def write_(text: str) -> Path:
+        path = tmp_path / "train.py"
+        path.write_text(text)
+        return path
+
+    return write_
+
+
+def refused(path: Path, kind: type[ShardcError]) -> ShardcError:
+    with pytest.raises(kind) as caught:
+        read_script(path)
+    assert str(path) in caught.value.render()
+    return caught.value
+
+
+def test_a_script_may_import_its_neighbours(write: Write, tmp_path: Path) -> None:
+    (tmp_path / "neighbour_of_train.py").write_text("WIDTH = 4\n")
+    path = write(GOOD.replace("import torch\n", "import torch\nfrom neighbour_of_train import WIDTH\n", 1))
+    training = read_script(path)
+    assert type(training.model).__name__ == "Linear"
+    assert callable(training.loss)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "line"),
+    [
+        ("x = 1\n", "defines no function build()", None),
+        ("build = 3\n", "defines no function build()", None),
+        ("def build():\n    pass\n", "build() that returns None, not 3 or 4 values", 1),
+        ("\ndef build():\n    return 1, 2\n", "build() that returns 2 values, not 3 or 4 values", 2),
+        (GOOD.replace("return model,", "return 'gpt2',"), "whose model is a str, not a torch.nn.Module", 3),
+        (
+            GOOD.replace("torch.optim.SGD(model.parameters(), lr=0.1)", "None"),
+            "whose optimizer is None, not a torch.optim.Optimizer",
+            3,
+        ),
+        (GOOD.replace("(torch.ones(2, 4),)", "None"), "whose batch is None, not a mapping, tuple or list", 3),
+        (GOOD.replace("lambda out, batch: out.sum()", "'mse'"), "whose loss is a str, not a function", 3),
+    ],
+)
+def test_what_build_returns(write: Write, text: str, problem: str, line: int | None) -> None:
+    path = write(text)
+    error = refused(path, BadScript)
+    assert problem in error.render()
+    assert error.where == (f"{path}:{line}" if line else str(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "line"),
+    [
+        ("def build():\n    raise KeyError('lr')\n", "raised KeyError: 'lr'", 2),
+        ("def build():\n    return inner()\ndef inner():\n    return 1 / 0\n", "raised ZeroDivisionError: division", 4),
+        ("import torch\nimport nowhere_at_all\n", "raised ModuleNotFoundError: No module named 'nowhere_at_all'", 2),
+        ("x = 1\ndef build(:\n", "raised SyntaxError: invalid syntax", 2),
+        ("def build(width):\n    pass\n", "raised TypeError: build() missing 1 required", None),
+        ("raise ValueError\n", "raised ValueError", 1),
+        ("def build():\n    raise ValueError('first\\nsecond')\n", "raised ValueError: first\n", 2),
+        ("import sys\nsys.exit(7)\n", "ended the process by itself (exit code 7)", 2),
+        ("def build():\n    raise SystemExit\n", "ended the process by itself (exit code None)", 2),
+    ],
+)
+def test_code_that_raises_is_named_with_its_line(write: Write, text: str, problem: str, line: int | None) -> None:
+    path = write(text)
+    error = refused(path, ScriptFailed)
+    assert problem in error.render()
+    assert error.where == (f"{path}:{line}" if line else str(path))
+    assert f"make `python {path}` work by itself first" in error.render()
