@@ -13,6 +13,7 @@ PASSES: dict[str, str] = {
     "dist-partition": "shardc.passes.partition.dist_partition:DistPartition",
     "dist-propagate": "shardc.passes.propagate.dist_propagate:DistPropagate",
     "torch-share": "shardc.passes.ingest.torch_share:TorchShare",
+    "torch-split-softmax": "shardc.passes.propagate.torch_split_softmax:TorchSplitSoftmax",
     "verify-level": "shardc.passes.verify_level:VerifyLevel",
 }
 """Pass name -> ``module:ClassName``."""

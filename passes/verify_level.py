@@ -8,6 +8,7 @@ from typing import ClassVar
 from torch_mlir import ir
 
 from shardc.diagnostics.levels import LevelBroken
+from shardc.diagnostics.sharding import NoSuchAxis
 from shardc.dialects.dist.check import check_sharding
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingAttr, ShardingCodec
@@ -96,7 +97,11 @@ def _checked(
 ) -> Sharding:
     if not isinstance(attribute, ShardingAttr):
         raise LevelBroken(level=2, problem=f"{what} has no #dist.sharding", where=where)
-    sharding = codec.read(attribute)
+    try:
+        sharding = codec.read(attribute)
+    except NoSuchAxis as error:
+        problem = error.template.format(**error.fields)
+        raise LevelBroken(level=2, problem=f"the sharding of {what}: {problem}", where=where) from None
     problem = check_sharding(sharding, rank, mesh)
     if problem:
         raise LevelBroken(level=2, problem=f"the sharding of {what}: {problem}", where=where)

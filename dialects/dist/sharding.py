@@ -5,6 +5,7 @@ from math import prod
 
 from torch_mlir import ir
 
+from shardc.diagnostics.sharding import NoSuchAxis
 from shardc.dialects.dist.axis import Axis, AxisAttr, merge
 from shardc.dialects.dist.dialect import Dist
 from shardc.dialects.dist.mesh import MESH_SYMBOL, Mesh
@@ -148,7 +149,10 @@ class ShardingCodec:
 
     def _read_axis(self, attribute: ir.Attribute) -> Axis:
         if isinstance(attribute, ir.StringAttr):
-            return self._mesh.whole(attribute.value)
+            name = attribute.value
+            if all(a.name != name for a in self._mesh.axes):
+                raise NoSuchAxis(axis=name, known=", ".join(a.name for a in self._mesh.axes))
+            return self._mesh.whole(name)
         name, pre, size = AxisAttr(attribute).params
         return Axis(ir.StringAttr(name).value, ir.IntegerAttr(pre).value, ir.IntegerAttr(size).value)
 

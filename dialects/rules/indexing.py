@@ -1,7 +1,7 @@
 """Rules of reads and writes by index: gather, scatter, index_select, advanced indexing and their relatives.
 
-The dim of ``self`` that an index points into stays whole. The index's own dims may be cut where results have
-them. Where they are summed into ``self`` (``scatter_add``, ``index_add``, ``index_put`` that accumulates)
+The dim of ``self`` that an index points into stays whole, but where few elements are picked from it (``gather``)
+or one is set in each row (``scatter`` of a value). The index's own dims may be cut where results have them. Where they are summed into ``self`` (``scatter_add``, ``index_add``, ``index_put`` that accumulates)
 they are reduced: each rank adds its part, and all ranks but the first start from zeros instead of ``self``.
 """
 
@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from shardc.dialects.aten.call import OpCall
+from shardc.dialects.aten.schema import position
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.rules.rule import Dim, Local, Rule, rule_for
 
@@ -61,16 +62,46 @@ def _own(sizes: Iterable[str]) -> frozenset[str]:
     return frozenset(f for f in sizes if not f.startswith("n"))
 
 
+def _local_index(local: Local, axis: int) -> tuple[Any, Any]:
+    """Where in this rank's part of ``self`` each index points, and whether it points into it at all."""
+    index, f = local.args[position(local.spec.target, "index")], f"s{axis}"
+    shifted = local.emit("aten.sub.Scalar", index, local.offset(f), 1)
+    rows = local.emit("aten.clamp", shifted, 0, local.size(f) - 1)
+    return rows, local.emit("aten.eq.Tensor", rows, shifted)
+
+
 @rule_for("aten.gather")
 def gather(call: OpCall) -> Rule | None:
-    """``(self [n..., s], index [n..., i]) -> [n..., i]``."""
+    """``(self [n..., s], index [n..., i]) -> [n..., i]``.
+
+    Where few are picked of many, ``s`` may be cut: each rank picks what it has and gives zeros for the others. A sum
+    of those sends twice the result's bytes, a gather of ``self`` its own.
+    """
     tensor, index = call["self"], call["index"]
     if len(tensor.shape) != len(index.shape):
         return None
     axis = _axis(call)
     (source, picked), sizes = _aligned({"s": tensor, "i": index}, axis)
     whole = _own(sizes) - {f"i{axis}"}
-    return Rule((source, picked), (picked,), sizes, replicate=whole, linear=_linear(call, 0))
+    if 2 * index.numel > tensor.numel or tensor.dtype == torch.bool:
+        return Rule((source, picked), (picked,), sizes, replicate=whole, linear=_linear(call, 0))
+    return Rule(
+        (source, picked),
+        (picked,),
+        sizes,
+        reduce={f"s{axis}": "sum"},
+        replicate=whole - {f"s{axis}"},
+        linear=_linear(call, 0),
+        lower=partial(_pick_own, axis),
+    )
+
+
+def _pick_own(axis: int, local: Local) -> Sequence[Any]:
+    if local.ways(f"s{axis}") == 1:
+        return [local.emit("aten.gather", *local.args)]
+    rows, inside = _local_index(local, axis)
+    picked = local.emit("aten.gather", local.args[0], axis, rows)
+    return [local.emit("aten.masked_fill.Scalar", picked, local.emit("aten.logical_not", inside), 0)]
 
 
 @rule_for("aten.scatter.src", "aten.scatter.value", "aten.scatter.reduce", "aten.scatter.value_reduce")
@@ -80,8 +111,31 @@ def scatter(call: OpCall) -> Rule | None:
     letters = dict(zip("siu", call.tensors, strict=False))
     if len({len(t.shape) for t in call.tensors}) != 1:
         return None
-    operands, sizes = _aligned(letters, _axis(call))
-    return Rule(tuple(operands), (operands[0],), sizes, replicate=_own(sizes), linear=_scatter_linear(call))
+    axis = _axis(call)
+    operands, sizes = _aligned(letters, axis)
+    whole, lower = _own(sizes), None
+    if _writes_one(call, axis):
+        whole, lower = whole - {f"s{axis}"}, partial(_write_own, axis)
+    return Rule(tuple(operands), (operands[0],), sizes, replicate=whole, linear=_scatter_linear(call), lower=lower)
+
+
+def _writes_one(call: OpCall, axis: int) -> bool:
+    """Whether at most one element of each row of ``self`` is set to a number: then rows may be cut, as for one-hot targets."""
+    if call.target != "aten.scatter.value" or not call["self"].shape:
+        return False
+    exact = isinstance(call["value"], int) or call["self"].dtype.is_floating_point
+    return exact and call["index"].shape[axis] == 1 < call["self"].shape[axis]
+
+
+def _write_own(axis: int, local: Local) -> Sequence[Any]:
+    """A rank that does not have the element writes what is there already, to any of its own."""
+    own, _, _, value = local.args
+    if local.ways(f"s{axis}") == 1:
+        return [local.emit("aten.scatter.value", *local.args)]
+    rows, inside = _local_index(local, axis)
+    kept = local.emit("aten.gather", own, axis, rows)
+    written = local.emit("aten.masked_fill.Scalar", kept, inside, value)
+    return [local.emit("aten.scatter.src", own, axis, rows, written)]
 
 
 def _scatter_linear(call: OpCall) -> tuple[frozenset[int], ...]:

@@ -46,12 +46,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _quiet_torch() -> Iterator[None]:
     """Keeps torch from logging a traceback of its own of an error that we report in words."""
     logger = logging.getLogger(FAKE_TENSORS)
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
+    # A filter and no level: torch sets the levels of its loggers when it is imported.
+    logger.addFilter(_refuse)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        logger.removeFilter(_refuse)
+
+
+def _refuse(_: logging.LogRecord) -> bool:
+    return False
 
 
 def _report(message: str, code: int, debug: bool) -> int:

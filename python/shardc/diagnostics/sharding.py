@@ -15,6 +15,13 @@ class IndivisibleDim(ShardcError):
     hint = "shard a dim whose size is a multiple of {ways}, or use mesh axes whose sizes divide {size}"
 
 
+class NoSuchAxis(ShardcError):
+    """A sharding in the IR names an axis that the module's mesh lacks: ``[["rows"], []]`` on a mesh of data and tensor."""
+
+    template = "a sharding names axis {axis!r}; the mesh has {known}"
+    hint = "name one of the mesh's axes, or add the axis to the dist.mesh"
+
+
 class ReplicasDiffer(ShardcError):
     """Two ranks that must hold the same block do not: the program they ran is wrong, or not deterministic."""
 

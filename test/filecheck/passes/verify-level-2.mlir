@@ -71,6 +71,16 @@ func.func @axis_twice(%x: !torch.vtensor<[8,8],f32> {dist.sharding = #dist.shard
 
 "dist.mesh"() {sym_name = "mesh", axes = [["data", 2, "space"], ["tensor", 2, "space"]]} : () -> ()
 
+func.func @unknown_axis(%x: !torch.vtensor<[8],f32> {dist.sharding = #dist.sharding<@mesh, [["data"]], []>}) -> !torch.vtensor<[8],f32> {
+  // expected-error@+1 {{the sharding of aten.relu: a sharding names axis 'rows'; the mesh has data, tensor}}
+  %0 = torch.aten.relu %x {dist.shardings = [#dist.sharding<@mesh, [["rows"]], []>]} : !torch.vtensor<[8],f32> -> !torch.vtensor<[8],f32>
+  return %0 : !torch.vtensor<[8],f32>
+}
+
+// -----
+
+"dist.mesh"() {sym_name = "mesh", axes = [["data", 2, "space"], ["tensor", 2, "space"]]} : () -> ()
+
 // A reshard is missing: the rule of relu wants one cut for its operand and its result.
 func.func @operand_cut_otherwise(%x: !torch.vtensor<[8,8],f32> {dist.sharding = #dist.sharding<@mesh, [["data"], []], []>}) -> !torch.vtensor<[8,8],f32> {
   // expected-error@+1 {{which does not fit its rule ([a,b])->([a,b])}}

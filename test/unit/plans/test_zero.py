@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -23,9 +24,9 @@ MODELS = ("mlp", "llama")
 @pytest.fixture(scope="session")
 def compiled(llama: Callable, mlp: Callable) -> Callable:
     """``compiled(model, plan)`` on four data ranks; each compiled once."""
-    known: dict[tuple[str, str], object] = {}
+    known: dict[tuple[str, str], Any] = {}
 
-    def compile_once(model: str, plan: str) -> object:
+    def compile_once(model: str, plan: str) -> Any:
         key = (model, plan)
         if key not in known:
             known[key] = llama(1, plan, MESH) if model == "llama" else mlp(plan, MESH)
@@ -34,7 +35,7 @@ def compiled(llama: Callable, mlp: Callable) -> Callable:
     return compile_once
 
 
-def _bytes(program: object) -> dict[tuple[str, str], float]:
+def _bytes(program: Any) -> dict[tuple[str, str], float]:
     found: dict[tuple[str, str], float] = {}
     for t in program.transfers:
         assert t.axes == ("data",)
