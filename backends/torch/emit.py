@@ -128,8 +128,9 @@ def _copied(
     program: Program, arguments: list[ir.Value], stores: list[tuple[ir.Value, ir.Value]]
 ) -> list[tuple[ir.Value, ir.Value]]:
     """The stores; refuses one state argument as the new value of another, which no traced step has."""
+    given = set(arguments)
     for old, new in stores:
-        if new in arguments:
+        if new in given:
             names = program.values[new], program.values[old]
             raise ValueError("argument {} is the new value of {}: copy it in the program".format(*names))
     return stores

@@ -52,7 +52,7 @@ def _cut(program: Program, state: PropagationState, mesh: Mesh) -> Iterator[Node
     for node in program.nodes:
         if node.spec.target in FORWARD and node.spec.results[0].shape:
             axes = state.sharding(node.operands[0]).dims[node.spec["dim"]]
-            if any(not mesh.is_time(a) for a in axes):
+            if any(a.size > 1 and not mesh.is_time(a) for a in axes):
                 made.add(node.results[0])
                 yield node
         elif node.spec.target in BACKWARD and node.operands[1] in made:
@@ -75,7 +75,9 @@ class _Writer:
         return self._builder.call(target, full, types, self._op.location, place, self._phase).results[0]
 
     def cast(self, value: ir.Value, dtype: torch.dtype) -> ir.Value:
-        return value if _type(value).dtype == dtype else self.call("aten._to_copy", value, dtype)
+        if _type(value).dtype == dtype:
+            return value
+        return self.call("aten._to_copy", value, dtype, None, None)
 
     def sub(self, a: ir.Value, b: ir.Value) -> ir.Value:
         return self.call("aten.sub.Tensor", a, b, 1)
@@ -126,9 +128,9 @@ def _rewrite(node: Node, builder: CallBuilder) -> None:
     wide = max((_type(v).dtype for v in tensors), key=lambda d: d.itemsize)
     wide = torch.float32 if wide.itemsize < 4 else wide
     new = writer.cast(formula(writer, *(writer.cast(v, wide) for v in tensors)), result.dtype)
-    for named in old.attributes:
-        if named.name.startswith("dist."):
-            new.owner.attributes[named.name] = named.attr
+    for name in old.attributes:
+        if name.startswith("dist."):
+            new.owner.attributes[name] = old.attributes[name]
     old.results[0].replace_all_uses_with(new)
     old.erase()
 

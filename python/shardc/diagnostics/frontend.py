@@ -12,7 +12,10 @@ class TraceFailed(ShardcError):
     """
 
     template = "the training step could not be traced: {reason}"
-    hint = "write this part of the model with out-of-place torch functions on tensors of fixed shape"
+    hint = (
+        "see that model, batch and loss work together without shardc; if they do, write this part of the model with "
+        "out-of-place torch functions on tensors of fixed shape"
+    )
 
 
 class DataDependent(ShardcError):

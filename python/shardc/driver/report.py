@@ -91,7 +91,8 @@ def make_report(
     """The report of a level-3 module."""
     mesh, leaves, whys = edges(rank_module)
     runtime_mesh = RuntimeMesh.read(mesh)
-    shardings, sizes = [], dict.fromkeys(ROLES, 0)
+    shardings: list[tuple[str, str, str, str, str]] = []
+    sizes: dict[str, int] = {role: 0 for role in ROLES}
     for entry, why in zip(leaves, whys, strict=True):
         if entry["role"] not in ROLES:
             continue

@@ -21,12 +21,19 @@ def at(*shape: int, below: int = 4) -> torch.Tensor:
 
 # id: (operator, arguments, rule, operands of its linear set)
 CASES = {
-    "gather": ("gather", (Y, -1, at(4, 6, 2)), "([n0,n1,s2],[n0,n1,i2])->([n0,n1,i2]) replicate={s2}", {0}),
+    "gather": ("gather", (Y, -1, at(4, 6, 2)), "([n0,n1,s2],[n0,n1,i2])->([n0,n1,i2]) reduce={s2}", {0}),
     "gather from a corner": (
-        "gather", (Y, 1, at(4, 2, 4)), "([n0,s1,s2],[n0,i1,i2])->([n0,i1,i2]) replicate={s1,s2,i2}", {0},
+        "gather", (Y, 1, at(4, 2, 4)), "([n0,s1,s2],[n0,i1,i2])->([n0,i1,i2]) reduce={s1} replicate={s2,i2}", {0},
     ),
+    "gather targets": (
+        "gather", (X.clamp(min=0).log(), 1, at(4, 1, below=6)), "([n0,s1],[n0,i1])->([n0,i1]) reduce={s1}", {0},
+    ),
+    "gather most": ("gather", (X, 1, PLACES), "([n0,s1],[n0,i1])->([n0,i1]) replicate={s1}", {0}),
     "gather integers": (
-        "gather", (at(4, 6), 1, at(4, 2)), "([n0,s1],[n0,i1])->([n0,i1]) replicate={s1}", None,
+        "gather", (at(4, 6), 1, at(4, 2)), "([n0,s1],[n0,i1])->([n0,i1]) reduce={s1}", None,
+    ),
+    "gather booleans": (
+        "gather", (X > 0, 1, at(4, 2)), "([n0,s1],[n0,i1])->([n0,i1]) replicate={s1}", None,
     ),
     "gather a scalar": ("gather", (sample(), 0, torch.tensor(0)), "([],[])->([])", {0}),
     "scatter": (
@@ -42,6 +49,19 @@ CASES = {
     ),
     "scatter twos": (
         "scatter.value", (X, 1, PLACES, 2), "([n0,s1],[n0,i1])->([n0,s1]) replicate={s1,i1}", None,
+    ),
+    "scatter a target": (
+        "scatter.value", (X, 1, at(4, 1, below=6), -1.0), "([n0,s1],[n0,i1])->([n0,s1]) replicate={i1}", None,
+    ),
+    "scatter a target of a few rows": (
+        "scatter.value", (Y, -1, at(2, 6, 1, below=8), 1),
+        "([s0,n1,s2],[i0,n1,i2])->([s0,n1,s2]) replicate={s0,i0,i2}", None,
+    ),
+    "scatter an integer target": (
+        "scatter.value", (at(4, 6), 1, at(4, 1, below=6), 9), "([n0,s1],[n0,i1])->([n0,s1]) replicate={i1}", None,
+    ),
+    "scatter a zero": (
+        "scatter.value", (X, 1, at(4, 1, below=6), 0), "([n0,s1],[n0,i1])->([n0,s1]) replicate={i1}", {0},
     ),
     "scatter products": (
         "scatter.reduce", (X, 1, PLACES, sample(4, 4), "multiply"),
@@ -101,7 +121,7 @@ CASES = {
 def test_indexing(name: str, args: tuple[Any, ...], einsum: str, linear: set[int] | None) -> None:
     proof = prove(f"aten.{name}", args, ways=(2, 4))
     assert str(proof.rule) == einsum
-    assert proof.unreached == ()
+    assert [f for f in proof.unreached if proof.rule.sizes[f] > 1] == []
     assert list(proof.rule.linear) == ([] if linear is None else [linear])
 
 
