@@ -61,10 +61,12 @@ def _check_global(function: ir.Operation) -> None:
 
 
 def _check_rank(function: ir.Operation) -> None:
-    for which, values in (("arg_attrs", function.regions[0].blocks[0].arguments),):
+    block = function.regions[0].blocks[0]
+    returned = list(block.operations)[-1].operation.operands
+    for what, which, values in (("argument", "arg_attrs", block.arguments), ("result", "res_attrs", returned)):
         for position in range(len(values)):
             if "dist.sharding" not in _edge(function, which, position):
-                raise LevelBroken(level=3, problem=f"argument {position} has no dist.sharding")
+                raise LevelBroken(level=3, problem=f"{what} {position} has no dist.sharding")
     for op in function.regions[0].blocks[0].operations:
         if op.operation.name in ("dist.reshard", "dist.constraint", "builtin.unrealized_conversion_cast"):
             raise LevelBroken(level=3, problem=f"{op.operation.name} is left over", where=source_line(op.location))

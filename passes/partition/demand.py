@@ -78,6 +78,11 @@ class DemandAnalysis:
                 self._rounds.append(rounds)
 
     def _decide(self, demands: Demands, number: int, node: Node) -> None:
+        if node.op.name in ("dist.constraint", "dist.reshard"):
+            layout = self._constrained(demands, node)
+            demands.uses[node.operands[0]].append((number, 0, layout))
+            demands.made.append(layout)
+            return
         through, axes = self._passing(demands, node)
         needs, results = self._layouts(number, node, axes)
         terms = tuple(("sum", a) for a in axes)
@@ -87,6 +92,14 @@ class DemandAnalysis:
             demands.uses[value].append((number, position, need))
         for result in results:
             demands.made.append(result.with_partial((*result.partial, *terms)).normal() if terms else result)
+
+    def _constrained(self, demands: Demands, node: Node) -> Sharding:
+        """What a constraint says of devices; over time its value stays cut as it is."""
+        made, wanted = demands.made[node.operands[0]], self._wanted[node.results[0]]
+        times = lambda axes: tuple(a for a in axes if self._mesh.is_time(a))  # noqa: E731
+        space = lambda axes: tuple(a for a in axes if not self._mesh.is_time(a))  # noqa: E731
+        dims = tuple((*space(new), *times(old)) for new, old in zip(wanted.dims, made.dims, strict=True))
+        return Sharding(dims).with_partial(tuple(t for t in made.partial if self._mesh.is_time(t[1]))).normal()
 
     def _layouts(self, number: int, node: Node, partial: Axes) -> tuple[list[Sharding], list[Sharding]]:
         """What a call needs and makes, where sums over ``partial`` pass through it."""

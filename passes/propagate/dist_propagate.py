@@ -130,7 +130,8 @@ def _write_edges(program: Program, state: PropagationState, codec: ShardingCodec
         attributes = _attributes(program.function, "arg_attrs", position)
         attributes["dist.sharding"] = codec.write(state.sharding(value).closed())
         if "dist.why" not in attributes and not state.sharding(value).is_replicated:
-            why = f"from {describe_origin(program, state, value)}"
+            origin = describe_origin(program, state, value)
+            why = "annotated" if origin == "self" else f"from {origin}"
             attributes["dist.why"] = ir.StringAttr.get(why, context)
         axes = {a: p for (v, a), p in state.priority.items() if v == value}
         if axes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -32,4 +33,6 @@ def run(
     """
     from shardc.driver.run import run_artefact
 
+    if sys.stderr.isatty():  # no spinner: the processes print to the same terminal
+        print(f"starting {nproc} processes", file=sys.stderr)
     raise typer.Exit(run_artefact(folder, nproc, steps, {"load": load, "save": save}))
