@@ -12,6 +12,7 @@ PASSES: dict[str, str] = {
     "dist-insert-reshards": "shardc.passes.partition.dist_insert_reshards:DistInsertReshards",
     "dist-partition": "shardc.passes.partition.dist_partition:DistPartition",
     "dist-propagate": "shardc.passes.propagate.dist_propagate:DistPropagate",
+    "torch-lift-bmm": "shardc.passes.ingest.torch_lift_bmm:TorchLiftBmm",
     "torch-share": "shardc.passes.ingest.torch_share:TorchShare",
     "torch-split-softmax": "shardc.passes.propagate.torch_split_softmax:TorchSplitSoftmax",
     "verify-level": "shardc.passes.verify_level:VerifyLevel",

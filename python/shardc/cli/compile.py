@@ -15,7 +15,7 @@ def compile_(
     script: Annotated[
         Path,
         typer.Argument(
-            exists=True, dir_okay=False, help="Python file that defines the model, optimizer and batch."
+            exists=True, dir_okay=False, help="Python file with build(): model, optimizer and batch."
         ),
     ],
     mesh: Annotated[
@@ -43,7 +43,9 @@ def compile_(
 ) -> None:
     """Compile a whole training step for a mesh and write a folder with a program for each rank.
 
-    Needs no GPU and no second process. The folder runs with torch alone.
+    The script defines build(), which returns (model, optimizer, example_batch) and, if the model's output
+    has no .loss, a function loss(output, batch). Needs no GPU and no second process. The folder runs with
+    torch alone.
 
     \b
     Examples:

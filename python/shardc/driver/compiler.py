@@ -109,7 +109,8 @@ def compile_capture(
             levels[name] = module.operation.get_asm(enable_debug_info=True)
 
     with collect_remarks() as remarks, collection_paused():
-        _timed(seconds, "torch-share", lambda: run(module, build("torch-share")))
+        for name in ("torch-lift-bmm", "torch-share"):
+            _timed(seconds, name, lambda name=name: run(module, build(name)))
         keep("1-global")
         started = time.perf_counter()
         write_mesh(module, mesh)
