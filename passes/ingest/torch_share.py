@@ -1,4 +1,4 @@
-"""``torch-share``: equal calls become one, dead ones go."""
+"""``torch-share``: equal calls become one, those that nobody reads go."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from torch_mlir import ir
 from torch_mlir.dialects import ext
 from torch_mlir.passmanager import PassManager
 
+from shardc.dialects.aten.call import is_constant, target_name
 from shardc.dialects.rules.rule import load_rules
 from shardc.passes.base import Pass
+from shardc.passes.program import find_function
 
 
 @dataclass(frozen=True)
@@ -32,3 +34,15 @@ class TorchShare(Pass):
                 if target.startswith(("aten.", "prims.")) and context.is_registered_operation(name):
                     ext.Pure.attach(name)
             PassManager.parse("builtin.module(cse)").run(module.operation)
+        function = find_function(module)
+        if function is not None:
+            drop_unread(function.regions[0].blocks[0])
+
+
+def drop_unread(block: ir.Block) -> None:
+    """Erase what nobody reads, last first: ``cse`` looks at each op once, before its readers go."""
+    pure = load_rules()
+    for op in reversed([o.operation for o in block.operations]):
+        removable = is_constant(op) or (op.name.startswith("torch.") and target_name(op) in pure)
+        if removable and not any(True for result in op.results for _ in result.uses):
+            op.erase()

@@ -8,14 +8,14 @@ from typing import ClassVar
 
 from torch_mlir import ir
 
-from shardc.dialects.dist.mesh import Mesh, read_mesh
+from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.passes.base import Pass
 from shardc.passes.partition.demand import RETURN, DemandAnalysis, Demands
 from shardc.passes.partition.operands import set_operand
 from shardc.passes.partition.reassociate import reassociate
 from shardc.passes.partition.storage import phase_of, split_by_phase, stored_parameters
-from shardc.passes.program import Program, read_program
+from shardc.passes.program import Program, read_program, read_sharded
 
 Use = tuple[int, int]
 """(node, operand position) of one use."""
@@ -33,10 +33,7 @@ class DistInsertReshards(Pass):
     name: ClassVar[str] = "dist-insert-reshards"
 
     def run(self, module: ir.Module) -> None:
-        mesh = read_mesh(module)
-        program = read_program(module)
-        if mesh is None or program is None:
-            return
+        mesh, program = read_sharded(module, level=2)
         codec = ShardingCodec(module.context, mesh)
         program = split_by_phase(module, program)
         demands = DemandAnalysis(program, codec, mesh).run()

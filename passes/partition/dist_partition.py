@@ -10,14 +10,14 @@ from torch_mlir import ir
 from shardc.dialects.aten.build import CallBuilder
 from shardc.dialects.aten.call import fill
 from shardc.dialects.aten.types import TensorType, read_type
-from shardc.dialects.dist.mesh import Mesh, read_mesh
+from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.passes.base import Pass
 from shardc.passes.partition.assign import assignment_of
 from shardc.passes.partition.form_loops import form_loops
 from shardc.passes.partition.local_call import MlirLocal
 from shardc.passes.partition.reshard_lower import ReshardLowering, plan_steps
-from shardc.passes.program import Node, Program, read_program
+from shardc.passes.program import Node, Program, read_sharded
 
 KEPT = ("dist.phase", "dist.name")
 """Op attributes that go over to the rank program."""
@@ -33,10 +33,7 @@ class DistPartition(Pass):
     name: ClassVar[str] = "dist-partition"
 
     def run(self, module: ir.Module) -> None:
-        mesh = read_mesh(module)
-        program = read_program(module)
-        if mesh is None or program is None:
-            return
+        mesh, program = read_sharded(module, level=2)
         with module.context, ir.Location.unknown():
             _Partitioner(program, ShardingCodec(module.context, mesh), mesh).run()
 

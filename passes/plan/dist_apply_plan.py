@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from torch_mlir import ir
 
+from shardc.diagnostics.cli import BadPassOption
 from shardc.dialects.dist.mesh import Mesh, MeshAxis, read_mesh, write_mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.passes.base import Pass
@@ -31,13 +32,23 @@ class DistApplyPlan(Pass):
 
     def run(self, module: ir.Module) -> None:
         if self.mesh and read_mesh(module) is None:
-            axes = [entry.partition("=") for entry in self.mesh]
-            write_mesh(module, Mesh(tuple(MeshAxis(name, int(size)) for name, _, size in axes)))
+            write_mesh(module, Mesh(tuple(self._axes())))
         mesh = read_mesh(module)
         program = read_program(module)
         if mesh is None or program is None:
             return
         apply_plan(program, mesh, preset_plan(self.plan, program, mesh))
+
+    def _axes(self) -> Iterator[MeshAxis]:
+        """The axes that the option ``mesh`` names. Raises BadPassOption."""
+        seen: set[str] = set()
+        for entry in self.mesh:
+            name, _, size = entry.partition("=")
+            if not name.isidentifier() or name in seen or not size.isdecimal() or int(size) < 1:
+                expected = "different axes with sizes from 1, such as data=2,tensor=2"
+                raise BadPassOption(pass_name=self.name, option="mesh", text=",".join(self.mesh), expected=expected)
+            seen.add(name)
+            yield MeshAxis(name, int(size))
 
 
 def preset_plan(text: str, program: Program, mesh: Mesh, model_plan: Mapping[str, str] | None = None) -> Plan:

@@ -7,12 +7,12 @@ from typing import ClassVar
 
 from torch_mlir import ir
 
-from shardc.dialects.dist.mesh import Mesh, read_mesh
+from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.dialects.location import source_line
 from shardc.passes.base import Pass
 from shardc.passes.plan.refinement import Refinement, read_refinements
-from shardc.passes.program import Program, read_program
+from shardc.passes.program import Program, read_sharded
 from shardc.passes.propagate.state import PropagationState
 
 
@@ -31,10 +31,7 @@ class DistPropagate(Pass):
     """Also say on every op where its sharding came from (``dist.origin``)."""
 
     def run(self, module: ir.Module) -> None:
-        mesh = read_mesh(module)
-        program = read_program(module)
-        if mesh is None or program is None:
-            return
+        mesh, program = read_sharded(module, level=1)
         codec = ShardingCodec(module.context, mesh)
         state = propagate(program, codec, mesh)
         write_shardings(program, state, codec)

@@ -231,6 +231,8 @@ def test_explain_says_where_everything_is(run: Run, whole: Path) -> None:
     assert "param 0.weight [16, 8] [data, *] zero3" in words
     assert "collectives in order: phase, kind, axes, local shape, how often, bytes that each device sends" in words
     assert re.search(r"forward all_gather data [\dx]+ 1 x \d+ B ", words)
+    assert re.search(r"all_gather data .*train\.py:4", words), "the line of build()"
+    assert "typer" not in words
     _, out, _ = run("explain", whole / LEVEL_3, "0.weight")
     assert "0.weight/exp_avg_sq" in out and "2.weight" not in out
 
@@ -255,6 +257,18 @@ def test_run_refuses_before_it_starts_anything(
     assert code == 2
     assert part in err and "\n  try: " in err
     assert [(path.name, path.read_text()) for path in (tmp_path / "mine").iterdir()] == [("notes.txt", "mine")]
+
+
+@pytest.mark.processes
+def test_ranks_print_a_traceback_only_if_asked(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The manifest says other arguments than the program takes, which no rank looks for."""
+    change_manifest(folder, lambda m: m["arguments"].pop(0))
+    for debug in (False, True):
+        assert main(["run", str(folder), "--nproc", "2", "--steps", "1", *["--debug"] * debug]) == 1
+        err = capfd.readouterr().err
+        assert "TypeError: step() missing 1 required positional argument" in err
+        assert "RankFailed: rank " in err
+        assert ("Traceback" in err) is debug
 
 
 def test_a_failed_write_keeps_the_older_artefact(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

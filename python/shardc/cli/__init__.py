@@ -6,15 +6,19 @@ Exit codes: 0 success, 1 a check failed, 2 bad input, 3 an error inside shardc, 
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
 from shardc.diagnostics.base import ShardcError
 
 INTERNAL_ERROR = 3
 INTERRUPTED = 130
+
+DEBUG = "SHARDC_DEBUG"
+"""The variable that the runtime looks at. Named here, since importing the runtime imports torch."""
 
 FAKE_TENSORS = "torch._subclasses.fake_tensor"
 """The logger of what goes wrong while a step is traced. Named here, since importing torch takes a second."""
@@ -29,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Taken out here, so that it may stand before the command or after it.
     arguments = [argument for argument in arguments if argument != "--debug"]
     try:
-        with nullcontext() if debug else _quiet_torch():
+        with _loud_ranks() if debug else _quiet_torch():
             app(args=arguments, prog_name="shardc")
     except SystemExit as exit_:
         return exit_.code if isinstance(exit_.code, int) else 0
@@ -40,6 +44,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         return _report(_internal(error), INTERNAL_ERROR, debug)
     return 0
+
+
+@contextmanager
+def _loud_ranks() -> Iterator[None]:
+    """Lets the processes that ``shardc run`` starts print tracebacks."""
+    os.environ[DEBUG] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[DEBUG]
 
 
 @contextmanager

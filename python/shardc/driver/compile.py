@@ -11,6 +11,7 @@ from shardc.driver.api import compile_step
 from shardc.driver.artefact import check_folder
 from shardc.driver.report import Report
 from shardc.driver.script import read_script
+from shardc.frontend.recorder import called_from
 
 
 def compile_script(
@@ -22,16 +23,17 @@ def compile_script(
     """
     check_folder(out.absolute())
     training = read_script(script)
-    step = compile_step(
-        training.model,
-        training.optimizer,
-        training.batch,
-        mesh=mesh,
-        plan=plan,
-        loss=training.loss,
-        clip_grad_norm=options.get("clip"),
-        micro_batches=micro_batches,
-        verify=bool(options.get("verify")),
-    )
+    with called_from(str(script), training.line):
+        step = compile_step(
+            training.model,
+            training.optimizer,
+            training.batch,
+            mesh=mesh,
+            plan=plan,
+            loss=training.loss,
+            clip_grad_norm=options.get("clip"),
+            micro_batches=micro_batches,
+            verify=bool(options.get("verify")),
+        )
     step.save(out)
     return replace(step.plan, written=out)

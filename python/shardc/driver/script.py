@@ -18,12 +18,13 @@ from shardc.diagnostics.base import ShardcError
 
 @dataclass(frozen=True)
 class Training:
-    """What a script's ``build()`` returns."""
+    """What a script's ``build()`` returns, and the line that defines ``build``."""
 
     model: torch.nn.Module
     optimizer: torch.optim.Optimizer
     batch: Any
     loss: Callable[[Any, Any], torch.Tensor] | None = None
+    line: int = 1
 
 
 def read_script(path: Path) -> Training:
@@ -35,7 +36,8 @@ def read_script(path: Path) -> Training:
     if not callable(build):
         raise BadScript(script=path, problem="defines no function build()", where=str(path))
     made = _guard(build, path)
-    where = f"{path}:{_line_of(build)}" if _line_of(build) else str(path)
+    line = _line_of(build)
+    where = f"{path}:{line}" if line else str(path)
     if not isinstance(made, tuple | list) or not 3 <= len(made) <= 4:
         got = f"{len(made)} values" if isinstance(made, tuple | list) else _article(made)
         raise BadScript(script=path, problem=f"has a build() that returns {got}, not 3 or 4 values", where=where)
@@ -43,7 +45,7 @@ def read_script(path: Path) -> Training:
         if not is_right(part):
             problem = f"has a build() whose {name} is {_article(part)}, not {expected}"
             raise BadScript(script=path, problem=problem, where=where)
-    return Training(*made)
+    return Training(*made, **({"line": line} if line else {}))
 
 
 PARTS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
+from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.frontend import OptimizerParameterUnknown, OptimizerStateUnknown, OptimizerUnsupported
 from shardc.frontend.compiling import compiling
 from shardc.frontend.model_state import has_storage
@@ -202,9 +203,12 @@ class TracedOptimizer:
         # The class's step, not the instance's: schedulers wrap the latter to count calls.
         try:
             type(self.optimizer).step(self.optimizer)
-        except (TypeError, DataDependentOutputException) as error:
+        except ShardcError:
+            raise
+        except Exception as error:
             read = isinstance(error, DataDependentOutputException)
-            reason = "it reads the value of a tensor" if read else str(error)
+            text = (str(error).splitlines() or [type(error).__name__])[0]
+            reason = "it reads the value of a tensor" if read else text
             raise OptimizerUnsupported(optimizer=self.kind, reason=reason, where="optimizer") from error
 
     def _check_static(self, new: Mapping[str, torch.Tensor], stepped: Mapping[torch.Tensor, dict]) -> None:

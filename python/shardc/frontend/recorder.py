@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -93,8 +96,24 @@ def user_frames(frame: FrameType | None, stop_file: str) -> Frames:
     return tuple(found)
 
 
+_caller: ContextVar[Frames | None] = ContextVar("shardc_caller", default=None)
+
+
+@contextmanager
+def called_from(file: str, line: int) -> Iterator[None]:
+    """Traces inside were asked for by this line, whoever calls: a script that the command line reads calls nothing."""
+    token = _caller.set(((file, line),))
+    try:
+        yield
+    finally:
+        _caller.reset(token)
+
+
 def caller_line() -> Frames:
     """The line outside shardc that asked for the trace."""
+    given = _caller.get()
+    if given is not None:
+        return given
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
@@ -105,7 +124,7 @@ def caller_line() -> Frames:
 
 
 def raising_line(traceback: TracebackType | None) -> str | None:
-    """``file:line`` of the innermost user frame in a traceback."""
+    """``file:line`` of the innermost user frame in a traceback, None if it has none."""
     found = None
     while traceback is not None:
         name = traceback.tb_frame.f_code.co_filename

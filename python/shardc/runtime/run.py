@@ -18,6 +18,8 @@ from .errors import BatchMismatch, RankStopped, RuntimeFailure
 from .step import TrainStep
 from .tensor_file import TensorFile
 
+DEBUG = "SHARDC_DEBUG"
+"""Set to anything: errors that are no bad input are printed with their traceback."""
 FAULT = "SHARDC_FAULT"
 """For drills: ``1:2`` lets rank 1 die at step 2, ``1:2:stop`` lets it hang there."""
 
@@ -31,12 +33,20 @@ def main(folder: Path) -> None:
     except RuntimeFailure as failure:
         code = 1 if isinstance(failure, RankStopped) else 2
         print(f"rank {rank}: {failure}", file=sys.stderr, flush=True)
-    except Exception:
+    except Exception as error:
         code = 1
-        print(f"rank {rank}: {traceback.format_exc()}", file=sys.stderr, flush=True)
+        print(f"rank {rank}: {_describe(error)}", file=sys.stderr, flush=True)
     sys.stdout.flush()
     # Gloo's threads abort some processes at interpreter exit (8 runs of 10 at 4 ranks): leave without it.
     os._exit(code)
+
+
+def _describe(error: Exception) -> str:
+    """One line, or the traceback if it was asked for."""
+    if os.environ.get(DEBUG):
+        return traceback.format_exc()
+    text = (str(error).strip().splitlines() or [""])[0]
+    return f"{type(error).__name__}: {text} (the traceback: shardc run --debug, or {DEBUG}=1)"
 
 
 def _options() -> argparse.Namespace:
