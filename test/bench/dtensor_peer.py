@@ -22,7 +22,7 @@ from torch.distributed.tensor.parallel import (
 
 KINDS = ("tp", "tp+loss", "tp+loss+sp", "tp+loss+sp+compile")
 """Tensor parallelism; with the loss on vocabulary-sharded logits; with sequence parallelism between blocks; with
-``torch.compile`` on each layer. Torchtitan's default is the third, its recommendation the fourth."""
+``torch.compile`` on each layer, as torchtitan does it. (A meter's dispatch mode makes compiled layers run eagerly.)"""
 
 
 class Peer:

@@ -11,9 +11,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from statistics import median
@@ -22,6 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from dtensor_peer import KINDS, Peer
+from launch import on_processes
 from machine import heading, table
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from traffic_meter import TrafficMeter
@@ -156,27 +154,26 @@ def work(options: argparse.Namespace) -> None:
     taken = time_in_turn(steps, options)
     if dist.get_rank() == 0:
         print(report(found, meters, taken, options))
-    dist.barrier()
-    sys.stdout.flush()
-    os._exit(0)  # Gloo's threads abort at random in a normal exit
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(description: str | None) -> argparse.ArgumentParser:
+    """The options that say what runs: model, batch, plans and peers."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--batch", type=int, default=16, help="sequences in the global batch")
     parser.add_argument("--sequence", type=int, default=128)
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--warmup", type=int, default=3)
     parser.add_argument("--plans", nargs="*", default=["zero3*tensor", "zero3*sequence"])
     parser.add_argument("--peers", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--fused", action="store_true", help="the peer with torch's fused AdamW as well")
+    return parser
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--warmup", type=int, default=3)
     options = parser.parse_args()
-    if "RANK" in os.environ:
-        work(options)
-        return
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4", *sys.argv]
-    raise SystemExit(subprocess.run(launch, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False).returncode)
+    on_processes(lambda: work(options))
 
 
 if __name__ == "__main__":
