@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 from torch_mlir import ir
@@ -56,16 +57,30 @@ class _Inserter:
 
     def run(self) -> None:
         program, codec = self._program, self._codec
-        for _number, node in enumerate(program.nodes):
+        for node in program.nodes:
             made = [self._demands.made[v] for v in node.results]
             node.op.attributes["dist.shardings"] = codec.array(made)
             for name in ("dist.priorities", "dist.refine"):
                 if name in node.op.attributes:
                     del node.op.attributes[name]
         for value, uses in self._demands.uses.items():
-            for (need, _), group in self._groups(value, uses).items():
-                self._reshard(value, need, group)
+            self._reshard_all(value, self._groups(value, uses))
         self._write_edges()
+
+    def _reshard_all(self, value: int, groups: dict[tuple[Sharding, str], list[Use]]) -> None:
+        """A reshard for each group; a partial sum is reduced once, and cut for those that need a piece of it."""
+        first = self._coarsest(value, [need for need, _ in groups])
+        reduced: ir.Operation | None = None
+        for (need, _), uses in sorted(groups.items(), key=lambda group: group[0][0] != first):
+            made = self._reshard(value, need, uses, None if need == first else reduced)
+            if need == first:
+                reduced = made
+
+    def _coarsest(self, value: int, needs: list[Sharding]) -> Sharding | None:
+        """What a partial sum is reduced to if all other needs are pieces of that; None if there is no such one."""
+        if len(needs) < 2 or not self._demands.made[value].partial:
+            return None
+        return next((n for n in needs if not n.partial and all(_is_piece(o, n) for o in needs)), None)
 
     def _groups(self, value: int, uses: list[tuple[int, int, Sharding]]) -> dict[tuple[Sharding, str], list[Use]]:
         """The uses that need something else than what is there, by what they need and in which phase."""
@@ -77,12 +92,13 @@ class _Inserter:
                 groups[need, self._phase(node) if again else ""].append((node, position))
         return groups
 
-    def _reshard(self, value: int, need: Sharding, uses: list[Use]) -> None:
+    def _reshard(self, value: int, need: Sharding, uses: list[Use], reduced: ir.Operation | None) -> ir.Operation:
+        """The reshard of ``value``, or of what it was ``reduced`` to already, for ``uses``."""
         program = self._program
         made = self._demands.made[value]
         first = min((n for n, _ in uses if n != RETURN), default=len(program.nodes))
-        place = self._place(value, made, need, first)
-        source = program.values[value]
+        place = ir.InsertionPoint.after(reduced) if reduced else self._place(value, made, need, first)
+        source = reduced.result if reduced else program.values[value]
         location = source.owner.location if program.producer[value] >= 0 else self._op(first).location
         op = ir.Operation.create(
             "dist.reshard",
@@ -108,6 +124,7 @@ class _Inserter:
                 program.terminator.operands[position] = op.result
             else:
                 set_operand(program.nodes[node].op, position, op.result)
+        return op
 
     def _place(self, value: int, made: Sharding, need: Sharding, first: int) -> ir.InsertionPoint:
         """What frees memory comes right after its producer; what takes memory right before its first use."""
@@ -157,10 +174,14 @@ def merge_attributes(
 
 def _grows(made: Sharding, need: Sharding) -> bool:
     """Whether a device holds more after the reshard than before."""
-    ways = lambda s: [a.size for dim in s.dims for a in dim]  # noqa: E731
-    before, after = 1, 1
-    for size in ways(made):
-        before *= size
-    for size in ways(need):
-        after *= size
-    return after < before
+    return _ways(need) < _ways(made)
+
+
+def _ways(sharding: Sharding) -> int:
+    return prod(a.size for dim in sharding.dims for a in dim)
+
+
+def _is_piece(fine: Sharding, coarse: Sharding) -> bool:
+    """Whether each device's block under ``fine`` is cut out of its block under ``coarse``."""
+    pairs = zip(fine.dims, coarse.dims, strict=True)
+    return not fine.partial and all(f[: len(c)] == c for f, c in pairs)
