@@ -5,6 +5,7 @@ trains the same model on one device beside them and compares losses and paramete
 """
 
 import copy
+import logging
 import os
 import subprocess
 import sys
@@ -25,6 +26,8 @@ def train() -> None:
     from llama import build
 
     torch.set_num_threads(1)
+    # full_tensor() below gathers over two axes, and DTensor says on each rank that one gather could do.
+    logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
     rank = int(os.environ["RANK"])
     model, optimizer, batch = build()
     reference = copy.deepcopy(model)

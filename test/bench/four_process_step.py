@@ -3,8 +3,9 @@
     python test/bench/four_process_step.py
 
 Mesh data 2 x tensor 2, f32, AdamW, one thread a process. Both run in the same processes, in turn (A B A B ...), each
-step between two barriers; medians of ``--steps`` after ``--warmup``. The CPU seconds are those of all four processes
-together. One more step of each runs under a meter that counts collectives and bytes, and the losses are compared.
+step between two barriers; medians of ``--steps`` after ``--warmup``, a ratio's terms from one turn. The CPU seconds are
+those of all four processes together. One more step of each runs under a meter that counts collectives and bytes, and
+the losses are compared.
 """
 
 from __future__ import annotations
@@ -108,14 +109,15 @@ def count(steps: dict[str, Step], mesh: DeviceMesh) -> dict[str, TrafficMeter]:
 
 
 def losses(steps: dict[str, Step]) -> dict[str, float]:
-    """The mean over ranks of each one's first loss."""
+    """The mean over ranks of each one's loss in one more step."""
     return {name: _summed(step().item()) / dist.get_world_size() for name, step in steps.items()}
 
 
-def report(found: dict[str, float], meters: dict[str, TrafficMeter], taken: Any, options: argparse.Namespace) -> str:
-    base = median(taken[f"FSDP2, {options.peers[0]}"][0])
+def report(found: dict[str, tuple[float, float]], meters: dict[str, TrafficMeter], taken: Any, options: argparse.Namespace) -> str:
+    base = taken[f"FSDP2, {options.peers[0]}"][0]
+    ratios = {n: median(a / b for a, b in zip(w, base, strict=True)) for n, (w, _) in taken.items()}
     speed = [
-        [n, 1e3 * median(w), 1e3 * min(w), f"{median(w) / base:.2f}x", 1e3 * median(c), f"{found[n]:.6f}"]
+        [n, 1e3 * median(w), 1e3 * min(w), f"{ratios[n]:.2f}x", 1e3 * median(c), *(f"{x:.5f}" for x in found[n])]
         for n, (w, c) in taken.items()
     ]
     traffic = [
@@ -131,7 +133,7 @@ def report(found: dict[str, float], meters: dict[str, TrafficMeter], taken: Any,
     ratio = f"time / FSDP2, {options.peers[0]}"
     return "\n".join([
         heading(f"One step of a Llama on data 2 x tensor 2, four processes ({size})"),
-        table(["step", "median ms", "least ms", ratio, "CPU ms, 4 ranks", "first loss"], speed),
+        table(["step", "median ms", "least ms", ratio, "CPU ms, 4 ranks", "first loss", "last loss"], speed),
         table(["step", "collectives", "MB sent a rank", "on tensor", "MB", "on data", "MB"], traffic),
         table(["step", "axis", "kind", "calls", "MB sent a rank"], kinds),
     ])  # fmt: skip
@@ -152,8 +154,9 @@ def work(options: argparse.Namespace) -> None:
     found = losses(steps)
     meters = count(steps, mesh)
     taken = time_in_turn(steps, options)
+    pairs = {name: (first, last) for (name, first), last in zip(found.items(), losses(steps).values(), strict=True)}
     if dist.get_rank() == 0:
-        print(report(found, meters, taken, options))
+        print(report(pairs, meters, taken, options))
 
 
 def arguments(description: str | None) -> argparse.ArgumentParser:

@@ -13,12 +13,12 @@ PACKAGES = ("torch", "torch-mlir", "transformers")
 
 
 def heading(title: str) -> str:
-    """Title, date (UTC), machine with its load at that moment, versions: two lines of Markdown."""
+    """Title, date (UTC), machine with its load of the last minute, versions: two lines of Markdown."""
     load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
     versions = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
     now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     return (
-        f"### {title}\n\n{now}; {cores} cores of {_cpu()}, {_memory_gb():.0f} GB, load {load:.1f} at the start; "
+        f"### {title}\n\n{now}; {cores} cores of {_cpu()}, {_memory_gb():.0f} GB, load {load:.1f} at the end; "
         f"Python {platform.python_version()}, {versions}\n"
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import _resolve_process_group
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -80,4 +81,5 @@ def _group(args: Any) -> dist.ProcessGroup:
                 return dist.ProcessGroup.unbox(arg)
             except RuntimeError:  # a reduction, not a group
                 continue
-    return dist.distributed_c10d._resolve_process_group(next(a for a in reversed(args) if isinstance(a, str)))
+    name: Any = next(a for a in reversed(args) if isinstance(a, str))  # functional ones name it, last of their arguments
+    return _resolve_process_group(name)
