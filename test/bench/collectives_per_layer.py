@@ -24,8 +24,18 @@ def work(options: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     few, many = (count(*contenders(_with_layers(options, layers))) for layers in (FEW, MANY))
     if dist.get_rank() == 0:
-        print(heading(f"A layer's collectives on data 2 x tensor 2, batch {options.batch} x {options.sequence}"))
-        columns = ["step", "axis", "kind", "calls a layer", "MB sent a rank and layer", "calls besides", "MB besides"]
+        print(
+            heading(f"A layer's collectives on data 2 x tensor 2, batch {options.batch} x {options.sequence}")
+        )
+        columns = [
+            "step",
+            "axis",
+            "kind",
+            "calls a layer",
+            "MB sent a rank and layer",
+            "calls besides",
+            "MB besides",
+        ]
         print(table(columns, [row for name in many for row in _rows(name, few[name], many[name])]))
 
 

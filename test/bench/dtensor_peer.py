@@ -28,7 +28,9 @@ KINDS = ("tp", "tp+loss", "tp+loss+sp", "tp+loss+sp+compile")
 class Peer:
     """A model that ``parallelise`` has changed in place, with its optimizer; call it with this rank's batch."""
 
-    def __init__(self, model: Any, mesh: DeviceMesh, kind: str, optimizer: Callable[[Any], torch.optim.Optimizer]) -> None:
+    def __init__(
+        self, model: Any, mesh: DeviceMesh, kind: str, optimizer: Callable[[Any], torch.optim.Optimizer]
+    ) -> None:
         self._sequence = "sp" in kind
         self._loss_context = loss_parallel if "loss" in kind else nullcontext
         self.model = parallelise(model, mesh, kind)

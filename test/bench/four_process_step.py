@@ -77,7 +77,9 @@ def _fused_adamw(parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.AdamW(parameters, lr=1e-3, fused=True)
 
 
-def time_in_turn(steps: dict[str, Step], options: argparse.Namespace) -> dict[str, tuple[list[float], list[float]]]:
+def time_in_turn(
+    steps: dict[str, Step], options: argparse.Namespace
+) -> dict[str, tuple[list[float], list[float]]]:
     """Wall and CPU seconds of each step, after the warm-up."""
     taken: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in steps}
     for turn in range(options.warmup + options.steps):
@@ -113,11 +115,23 @@ def losses(steps: dict[str, Step]) -> dict[str, float]:
     return {name: _summed(step().item()) / dist.get_world_size() for name, step in steps.items()}
 
 
-def report(found: dict[str, tuple[float, float]], meters: dict[str, TrafficMeter], taken: Any, options: argparse.Namespace) -> str:
+def report(
+    found: dict[str, tuple[float, float]],
+    meters: dict[str, TrafficMeter],
+    taken: Any,
+    options: argparse.Namespace,
+) -> str:
     base = taken[f"FSDP2, {options.peers[0]}"][0]
     ratios = {n: median(a / b for a, b in zip(w, base, strict=True)) for n, (w, _) in taken.items()}
     speed = [
-        [n, 1e3 * median(w), 1e3 * min(w), f"{ratios[n]:.2f}x", 1e3 * median(c), *(f"{x:.5f}" for x in found[n])]
+        [
+            n,
+            1e3 * median(w),
+            1e3 * min(w),
+            f"{ratios[n]:.2f}x",
+            1e3 * median(c),
+            *(f"{x:.5f}" for x in found[n]),
+        ]
         for n, (w, c) in taken.items()
     ]
     traffic = [
@@ -154,14 +168,18 @@ def work(options: argparse.Namespace) -> None:
     found = losses(steps)
     meters = count(steps, mesh)
     taken = time_in_turn(steps, options)
-    pairs = {name: (first, last) for (name, first), last in zip(found.items(), losses(steps).values(), strict=True)}
+    pairs = {
+        name: (first, last) for (name, first), last in zip(found.items(), losses(steps).values(), strict=True)
+    }
     if dist.get_rank() == 0:
         print(report(pairs, meters, taken, options))
 
 
 def arguments(description: str | None) -> argparse.ArgumentParser:
     """The options that say what runs: model, batch, plans and peers."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--batch", type=int, default=16, help="sequences in the global batch")
     parser.add_argument("--sequence", type=int, default=128)

@@ -15,7 +15,14 @@ PROCESSES = 4
 def on_processes(work: Callable[[], None]) -> None:
     """``work()`` on each of the processes; called by a script that torchrun starts again with the same arguments."""
     if "RANK" not in os.environ:
-        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(PROCESSES)]
+        launch = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node",
+            str(PROCESSES),
+        ]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         raise SystemExit(subprocess.run([*launch, *sys.argv], env=environment, check=False).returncode)
     work()

@@ -29,7 +29,9 @@ SEQUENCE, BATCH = 8192, 16
 def measure(layers: int, plan: str, clock_name: str) -> dict[str, Any]:
     """Compile once, in this process. Seconds by stage, CPU seconds, bytes of memory and of program."""
     if clock_name == "cpu":
-        time.perf_counter = time.process_time  # the compiler's own stage clock too: it must not be imported yet
+        time.perf_counter = (
+            time.process_time
+        )  # the compiler's own stage clock too: it must not be imported yet
     clock = [time.perf_counter()]
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -52,7 +54,8 @@ def measure(layers: int, plan: str, clock_name: str) -> dict[str, Any]:
     return {
         "layers": layers,
         "plan": plan,
-        "seconds": seconds | {"emit": clock[3] - clock[2], "rest": clock[2] - clock[1] - sum(seconds.values())},
+        "seconds": seconds
+        | {"emit": clock[3] - clock[2], "rest": clock[2] - clock[1] - sum(seconds.values())},
         "imports_s": clock[1] - clock[0],
         "total_s": total,
         "after_s": total - seconds["trace"] - seconds["import"],
@@ -109,7 +112,9 @@ def show(runs: list[dict[str, Any]], clock: str) -> str:
         ]
         for r in runs
     ]  # fmt: skip
-    return "\n".join([heading(f"Llama-3-8B, data 8 x tensor 8: compile ({clock} seconds)"), table(columns, rows)])
+    return "\n".join(
+        [heading(f"Llama-3-8B, data 8 x tensor 8: compile ({clock} seconds)"), table(columns, rows)]
+    )
 
 
 def _by_stage(seconds: dict[str, float]) -> dict[str, float]:
@@ -122,8 +127,12 @@ def _by_stage(seconds: dict[str, float]) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--layers", type=int, nargs="+", default=LAYERS, help="how many layers; default 8 16 32 64")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--layers", type=int, nargs="+", default=LAYERS, help="how many layers; default 8 16 32 64"
+    )
     parser.add_argument("--plans", nargs="+", default=PLANS, help="presets and products of them")
     parser.add_argument("--repeat", type=int, default=1, help="processes for each row; the median counts")
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="which seconds to count")

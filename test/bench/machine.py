@@ -27,7 +27,10 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """A Markdown table; floats with three digits, all but the first column right-aligned."""
     cells = [list(columns), *([_cell(c) for c in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
-    lines = ["| " + " | ".join(_pad(c, w, i) for i, (c, w) in enumerate(zip(r, widths, strict=True))) + " |" for r in cells]
+    lines = [
+        "| " + " | ".join(_pad(c, w, i) for i, (c, w) in enumerate(zip(r, widths, strict=True))) + " |"
+        for r in cells
+    ]
     rule = "|" + "|".join("-" * (w + 1) + ("-" if i == 0 else ":") for i, w in enumerate(widths)) + "|"
     return "\n".join([lines[0], rule, *lines[1:], ""])
 

@@ -43,7 +43,9 @@ class TrafficMeter(TorchDispatchMode):
     how shardc's own reports count. Raises KeyError for a collective that it does not know.
     """
 
-    def __init__(self, axes: Mapping[tuple[int, ...], str], bytes_moved: Callable[[str, int, float], float]) -> None:
+    def __init__(
+        self, axes: Mapping[tuple[int, ...], str], bytes_moved: Callable[[str, int, float], float]
+    ) -> None:
         super().__init__()
         self._axes, self._bytes_moved = axes, bytes_moved
         self.calls: Counter[tuple[str, str]] = Counter()
@@ -81,5 +83,7 @@ def _group(args: Any) -> dist.ProcessGroup:
                 return dist.ProcessGroup.unbox(arg)
             except RuntimeError:  # a reduction, not a group
                 continue
-    name: Any = next(a for a in reversed(args) if isinstance(a, str))  # functional ones name it, last of their arguments
+    name: Any = next(
+        a for a in reversed(args) if isinstance(a, str)
+    )  # functional ones name it, last of their arguments
     return _resolve_process_group(name)
