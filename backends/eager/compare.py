@@ -10,7 +10,7 @@ import torch
 from torch_mlir import ir
 
 from shardc.backends.eager import tolerance as measure
-from shardc.backends.eager.comparison import Comparison, Row
+from shardc.backends.eager.comparison import Comparison, Proof, Row
 from shardc.backends.eager.interpreter import observed_names, run
 from shardc.backends.eager.layout import adds_over_time, cut, join
 from shardc.backends.eager.program import STEP, find_step
@@ -69,6 +69,14 @@ def compare_step(
         if widen:
             blocks.update({key: value.blocks for key, value in found.items() if key[0] in STATE_ROLES})
     return outcome
+
+
+def prove_step(
+    global_module: ir.Module, rank_module: ir.Module, inputs: Mapping[Key, torch.Tensor], *, steps: int = 1
+) -> Proof:
+    """:func:`compare_step` in f64 and in the program's own precision: the proof, and what users will see."""
+    exact = compare_step(global_module, rank_module, inputs, steps=steps)
+    return Proof(exact, compare_step(global_module, rank_module, inputs, steps=steps, widen=False))
 
 
 @dataclass

@@ -76,3 +76,25 @@ class Comparison:
 
     def _worst_first(self) -> list[Row]:
         return sorted(self.rows, key=lambda row: (row.ok, -row.badness, row.step, row.role, row.name))
+
+
+@dataclass(frozen=True)
+class Proof:
+    """A program compared with the single-device one in f64 (``exact``, to 1e-9), and in its ``own`` precision."""
+
+    exact: Comparison
+    own: Comparison
+
+    @property
+    def passed(self) -> bool:
+        return self.exact.passed and self.own.passed
+
+    def render(self, limit: int = 8) -> str:
+        """Both verdicts with tables of the ``limit`` worst rows."""
+        lines = ["in float64 (the proof)", _indented(self.exact, limit)]
+        lines += ["", "in the program's own precision", _indented(self.own, limit)]
+        return "\n".join(lines)
+
+
+def _indented(comparison: Comparison, limit: int) -> str:
+    return "\n".join(f"  {line}" for line in comparison.render(limit).splitlines())

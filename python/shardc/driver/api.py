@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shardc.backends.eager.compare import compare_step
-from shardc.backends.eager.comparison import Comparison
+from shardc.backends.eager.compare import prove_step
+from shardc.backends.eager.comparison import Proof
 from shardc.backends.torch.emit import emit_program
 from shardc.diagnostics.api import MeshIsNotTheWorld, NotEqual
 from shardc.dialects.context import new_context
@@ -59,11 +59,12 @@ class CompiledStep:
 
         save_plan(Path(path), self.compiled)
 
-    def check(self, steps: int = 1) -> Comparison:
-        """Run this program on simulated ranks in f64 against the single-device program, losses, gradients and state."""
+    def check(self, steps: int = 1) -> Proof:
+        """Run this program on simulated ranks against the single-device program: losses, gradients and state, in f64
+        and in its own precision."""
         c = self.compiled
         inputs = example_inputs(c.capture, self._optimizer, self._batch)
-        return compare_step(c.global_module, c.rank_module, inputs, steps=steps)
+        return prove_step(c.global_module, c.rank_module, inputs, steps=steps)
 
     def save(self, folder: Path | str) -> None:
         """Write an artefact, which runs with torch alone.
@@ -138,7 +139,8 @@ def compile_step(
     ``micro_batches`` cuts each rank's batch into parts that run one after the other, gradients accumulated.
     ``state`` gives initial values (a state dict, or a function ``(name, shape, dtype, slices) -> tensor`` called for
     each block) where the model's own tensors are not to be used, or have no storage.
-    ``verify`` proves the program equal to the single-device one on the example batch, in f64, before returning.
+    ``verify`` proves the program equal to the single-device one on the example batch before returning, in f64 to 1e-9 and
+    in its own precision within the bounds of ``shardc.backends.eager.tolerance``.
 
     Raises subclasses of ShardcError; NotEqual if ``verify`` finds a difference.
     """

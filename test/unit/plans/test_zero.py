@@ -14,11 +14,13 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 P = 4
 MESH = {"data": P}
 F32 = 4
 MODELS = ("mlp", "llama")
+GATHER, SCATTER = "all_gather", "reduce_scatter"
 
 
 @pytest.fixture(scope="session")
@@ -74,6 +76,26 @@ def test_zero_3_gathers_in_each_pass(compiled: Callable, model: str) -> None:
         ("backward", "all_gather"): part - (P - 1) / P * unread * F32,
         ("backward", "reduce_scatter"): part,
     }
+
+
+class Tied(nn.Module):
+    """An embedding that is also the head, round one layer: backward reads every weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.layer = nn.Embedding(64, 16), nn.Linear(16, 16, bias=False)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.linear(self.layer(self.embed(ids)).tanh(), self.embed.weight)
+
+
+def test_zero_3_where_backward_reads_every_weight(compile_plan: Callable) -> None:
+    """The table's figure to the byte: 3(p-1)/p W."""
+    batch = {"ids": torch.zeros(8, 4, dtype=torch.int64)}
+    program = compile_plan(Tied(), batch, "zero3", MESH, loss=lambda out, _: out.square().mean())
+    assert sum(_bytes(program).values()) == 3 * (P - 1) / P * program.weights * F32
+    part = (P - 1) / P * program.weights * F32
+    assert _bytes(program) == {(p, k): part for p, k in [("forward", GATHER), ("backward", GATHER), ("backward", SCATTER)]}
 
 
 @pytest.mark.parametrize("plan", ["data", "zero1", "zero2", "zero3"])
