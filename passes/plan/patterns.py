@@ -36,7 +36,7 @@ def read_patterns(patterns: Mapping[str, Sequence[Any]], arguments: Sequence[Arg
     for pattern, entries in patterns.items():
         matches = [a for a in planned if fnmatchcase(a.name, pattern) and (a.role != "opt_state" or "/" in pattern)]
         if not matches:
-            names = [a.name for a in planned]
+            names = [a.name for a in planned if a.role != "opt_state" or "/" in pattern]
             nearest = difflib.get_close_matches(pattern, names, n=3, cutoff=0.2) or names[:3]
             raise PatternMatchesNothing(pattern=pattern, nearest=", ".join(nearest))
         for argument in matches:

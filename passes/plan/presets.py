@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from shardc.diagnostics.base import remark
-from shardc.diagnostics.plan import AutoPlanNotYet, AxisUsedTwice, IndivisibleDim, UnknownAxis, UnknownPreset
+from shardc.diagnostics.plan import (
+    AutoPlanNotYet,
+    AxisOfTwoPresets,
+    IndivisibleDim,
+    UnknownAxis,
+    UnknownPreset,
+)
 from shardc.dialects.dist.mesh import Mesh
 from shardc.passes.plan.plan import Argument, DimNames, Plan, time_axes
 
@@ -34,6 +40,7 @@ class Setting:
 def read_preset(text: str, setting: Setting) -> Plan:
     """The plan that a product of presets stands for: ``data``, ``zero3*tensor``, ``zero2:fsdp*sequence:tp``."""
     plan = Plan(text)
+    users: dict[str, str] = {}
     for word in text.split("*"):
         match = _TERM.fullmatch(word)
         name, axis = match.groups() if match else (word, None)
@@ -41,10 +48,13 @@ def read_preset(text: str, setting: Setting) -> Plan:
             raise AutoPlanNotYet()
         if name not in PRESETS:
             raise UnknownPreset(word=word.strip(), plan=text, known=", ".join(PRESETS))
-        apply, axes = PRESETS[name]
-        apply(plan, setting, _axis(name, axis, axes, setting.mesh))
+        apply, usual = PRESETS[name]
+        chosen = _axis(name, axis, usual, setting.mesh)
+        if chosen in users:
+            raise AxisOfTwoPresets(axis=chosen, plan=text, first=users[chosen], second=name)
+        users[chosen] = name
+        apply(plan, setting, chosen)
     close_inputs(plan, setting)
-    _check_axes_once(plan)
     return plan
 
 
@@ -131,15 +141,6 @@ def close_inputs(plan: Plan, setting: Setting) -> None:
         dims = plan.entries[argument.key].dims
         if dims:
             _check_divides(argument, 0, dims[0], setting.mesh)
-
-
-def _check_axes_once(plan: Plan) -> None:
-    """Raises AxisUsedTwice where two presets of a product cut one argument over the same axis."""
-    for (_, name), entry in plan.entries.items():
-        axes = [axis for dim in entry.dims or () for axis in dim]
-        twice = next((a for i, a in enumerate(axes) if a in axes[:i]), None)
-        if twice is not None:
-            raise AxisUsedTwice(name=name, axis=twice, sharding=[list(d) for d in entry.dims or ()])
 
 
 def _one_dim(argument: Argument, dim: int, axes: tuple[str, ...]) -> DimNames:

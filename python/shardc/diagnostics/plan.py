@@ -44,6 +44,13 @@ class AxisUsedTwice(ShardcError):
     hint: ClassVar[str] = "an axis can cut one dim of a value only; take it away from one of them"
 
 
+class AxisOfTwoPresets(ShardcError):
+    """Two presets of a product use one mesh axis: ``data:x*tensor:x``."""
+
+    template: ClassVar[str] = "presets {first!r} and {second!r} of the plan {plan!r} both use mesh axis {axis!r}"
+    hint: ClassVar[str] = "give each preset an axis of its own (preset:axis), or drop one: zero1, zero2 and zero3 include data"
+
+
 class TooManyDims(ShardcError):
     """A sharding has more dims than the value: ``["data", None, None]`` for a matrix."""
 

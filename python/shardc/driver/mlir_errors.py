@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torch_mlir import ir
 
 from shardc.diagnostics.cli import MalformedMlir
+from shardc.dialects.dist.discardable import first_problem
 from shardc.dialects.location import Place, place_of
 
 UNNAMED_SOURCE = "-"
@@ -66,6 +67,13 @@ UNKNOWN_SOURCE = Source()
 def parse_module(source: Source, context: ir.Context) -> ir.Module:
     """The module that a text stands for. Raises MalformedMlir with line and column."""
     try:
-        return ir.Module.parse(source.text, context)
+        module = ir.Module.parse(source.text, context)
     except ir.MLIRError as error:
         raise MalformedMlir(**source.describe(error)) from error
+    problem = first_problem(module)
+    if problem is not None:
+        message, location = problem
+        place = place_of(location)
+        snippet, where = (source.snippet(place), source.where(place)) if place else ("", source.name)
+        raise MalformedMlir(message=message, snippet=snippet, where=where)
+    return module

@@ -71,5 +71,16 @@ def _same(value: Any, constant: Any) -> bool:
 
 
 def _wrong(path: str, expected: str, got: Any) -> BatchMismatch:
-    found = f"{type(got).__name__} {got!r}"[:80] if not isinstance(got, Tensor) else f"a tensor {list(got.shape)}"
+    found = _described(got)
     return BatchMismatch(f"batch leaf {path or 'batch'!r} is {found}; the program takes {expected}", path or "batch", HINT)
+
+
+def _described(value: Any) -> str:
+    """A leaf or container in words: a container by its parts, never by the numbers of its tensors."""
+    if isinstance(value, Tensor):
+        return f"a tensor {list(value.shape)}"
+    if isinstance(value, Mapping):
+        return f"a {type(value).__name__} with {', '.join(map(str, value)) or 'nothing'}"[:80]
+    if isinstance(value, (list, tuple)):
+        return f"a {type(value).__name__} of {len(value)}"
+    return f"{type(value).__name__} {value!r}"[:80]

@@ -40,47 +40,6 @@ func.func @result_without(%x: !torch.vtensor<[8],f32> {dist.sharding = #dist.sha
 
 "dist.mesh"() {sym_name = "mesh", axes = [["data", 2, "space"], ["tensor", 2, "space"]]} : () -> ()
 
-func.func @not_a_sharding(%x: !torch.vtensor<[8],f32> {dist.sharding = #dist.sharding<@mesh, [["data"]], []>}) -> !torch.vtensor<[8],f32> {
-  // expected-error@+1 {{aten.relu has no #dist.sharding}}
-  %0 = torch.aten.relu %x {dist.shardings = ["data"]} : !torch.vtensor<[8],f32> -> !torch.vtensor<[8],f32>
-  return %0 : !torch.vtensor<[8],f32>
-}
-
-// -----
-
-"dist.mesh"() {sym_name = "mesh", axes = [["data", 2, "space"], ["tensor", 2, "space"]]} : () -> ()
-
-func.func @too_many_dims(%x: !torch.vtensor<[8],f32> {dist.sharding = #dist.sharding<@mesh, [["data"]], []>}) -> !torch.vtensor<[8],f32> {
-  // expected-error@+1 {{the sharding of aten.relu: too many dims: the sharding has 2, the tensor has 1}}
-  %0 = torch.aten.relu %x {dist.shardings = [#dist.sharding<@mesh, [["data"], []], []>]} : !torch.vtensor<[8],f32> -> !torch.vtensor<[8],f32>
-  return %0 : !torch.vtensor<[8],f32>
-}
-
-// -----
-
-"dist.mesh"() {sym_name = "mesh", axes = [["data", 2, "space"], ["tensor", 2, "space"]]} : () -> ()
-
-// MLIR's verifiers do not see into attributes: an axis that stands twice is found here.
-func.func @axis_twice(%x: !torch.vtensor<[8,8],f32> {dist.sharding = #dist.sharding<@mesh, [["data"], []], []>}) -> !torch.vtensor<[8,8],f32> {
-  // expected-error@+1 {{the sharding of aten.relu: axis 'data' stands twice: in dim 0 and in dim 1}}
-  %0 = torch.aten.relu %x {dist.shardings = [#dist.sharding<@mesh, [["data"], ["data"]], []>]} : !torch.vtensor<[8,8],f32> -> !torch.vtensor<[8,8],f32>
-  return %0 : !torch.vtensor<[8,8],f32>
-}
-
-// -----
-
-"dist.mesh"() {sym_name = "mesh", axes = [["data", 2, "space"], ["tensor", 2, "space"]]} : () -> ()
-
-func.func @unknown_axis(%x: !torch.vtensor<[8],f32> {dist.sharding = #dist.sharding<@mesh, [["data"]], []>}) -> !torch.vtensor<[8],f32> {
-  // expected-error@+1 {{the sharding of aten.relu: a sharding names axis 'rows'; the mesh has data, tensor}}
-  %0 = torch.aten.relu %x {dist.shardings = [#dist.sharding<@mesh, [["rows"]], []>]} : !torch.vtensor<[8],f32> -> !torch.vtensor<[8],f32>
-  return %0 : !torch.vtensor<[8],f32>
-}
-
-// -----
-
-"dist.mesh"() {sym_name = "mesh", axes = [["data", 2, "space"], ["tensor", 2, "space"]]} : () -> ()
-
 // A reshard is missing: the rule of relu wants one cut for its operand and its result.
 func.func @operand_cut_otherwise(%x: !torch.vtensor<[8,8],f32> {dist.sharding = #dist.sharding<@mesh, [["data"], []], []>}) -> !torch.vtensor<[8,8],f32> {
   // expected-error@+1 {{which does not fit its rule ([a,b])->([a,b])}}

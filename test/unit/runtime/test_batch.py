@@ -50,3 +50,19 @@ def test_missing_leaf_and_no_mapping() -> None:
         leaves_of({"ids": X}, TREE)
     with pytest.raises(BatchMismatch, match="takes a mapping with ids, deep"):
         leaves_of([X], TREE)
+
+
+@pytest.mark.parametrize(
+    ("batch", "said"),
+    [
+        ({"ids": torch.zeros(99), "deep": torch.ones(2)}, "a tensor [2]"),
+        ([torch.zeros(99)] * 3, "is a list of 3"),
+        ({"ids": {"a": torch.zeros(99)}, "deep": {}}, "a dict with a"),
+    ],
+)
+def test_containers_are_told_by_their_parts(batch: object, said: str) -> None:
+    """No message shows the numbers of a user's tensors."""
+    tree = {"mapping": {"ids": {"leaf": "ids"}, "deep": {"sequence": [{"leaf": "deep.0"}]}}}
+    with pytest.raises(BatchMismatch) as caught:
+        leaves_of(batch, tree)
+    assert said in str(caught.value) and "tensor(" not in str(caught.value)

@@ -86,6 +86,7 @@ def test_ways_to_write_a_sharding(entries: Any, dims: tuple[tuple[str, ...], ...
     ("patterns", "error", "said"),
     [
         ({"*.k_proj.weight": ["tensor"]}, PatternMatchesNothing, "the nearest names are layers.1.q_proj.weight, layers.0"),
+        ({"norm.weigh": []}, PatternMatchesNothing, "the nearest names are norm.weight"),
         ({"lr": []}, PatternMatchesNothing, "'lr' in the plan matches no argument"),
         ({"norm.weight": ["tensr"]}, UnknownAxis, "'norm.weight' needs mesh axis 'tensr'; the mesh has data, tensor"),
         ({"norm.weight": ["tensr"]}, UnknownAxis, "name the axis: tensor"),

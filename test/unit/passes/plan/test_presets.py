@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shardc.diagnostics.base import ShardcError, collect_remarks
-from shardc.diagnostics.plan import AutoPlanNotYet, AxisUsedTwice, IndivisibleDim, UnknownAxis, UnknownPreset
+from shardc.diagnostics.plan import AutoPlanNotYet, AxisOfTwoPresets, IndivisibleDim, UnknownAxis, UnknownPreset
 from shardc.dialects.dist.mesh import Mesh, MeshAxis
 from shardc.passes.plan.plan import Argument, Plan
 from shardc.passes.plan.presets import Setting, read_preset
@@ -123,7 +123,8 @@ def test_refused(text: str, mesh: Mesh, error: type[ShardcError], said: str) -> 
     assert said in str(caught.value)
 
 
-def test_one_axis_for_two_presets() -> None:
-    """An axis cuts one dim of a value only: batch and batch again is refused, not cut twice."""
-    with pytest.raises(AxisUsedTwice, match="'ids' uses axis 'data' twice"):
-        _plan("data*data")
+@pytest.mark.parametrize(("text", "axis"), [("data*data", "data"), ("zero1*zero3", "data"), ("data:tensor*tensor", "tensor")])
+def test_one_axis_for_two_presets(text: str, axis: str) -> None:
+    """An axis cuts one dim of a value only: what would cut a weight one way and the batch another is refused too."""
+    with pytest.raises(AxisOfTwoPresets, match=f"both use mesh axis '{axis}'"):
+        _plan(text)

@@ -1,0 +1,63 @@
+"""Shardings as discardable attributes: ``dist.shardings`` on any op, ``dist.sharding`` on a function's edge.
+
+MLIR verifies what its ops declare and lets everything else pass, so text that a person wrote is checked here once.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from torch_mlir import ir
+
+from shardc.dialects.aten.types import read_type
+from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site
+
+
+def first_problem(module: ir.Module) -> tuple[str, ir.Location] | None:
+    """What is wrong with the first sharding that does not fit its value or the mesh, and where; None if all fit."""
+    for op in module.body.operations:
+        if op.operation.name == "func.func":
+            for inner, values, attributes, what in _annotated(op.operation):
+                try:
+                    _check(Site(inner), values, attributes, what)
+                except Illegal as problem:
+                    return str(problem), inner.location
+                except LeftToMlir:
+                    return None
+    return None
+
+
+Annotated = tuple[ir.Operation, list[ir.Value], list[ir.Attribute | None], str]
+"""An op, the values that shardings stand for, these shardings, and what to call them."""
+
+
+def _annotated(function: ir.Operation) -> Iterator[Annotated]:
+    block = function.regions[0].blocks[0]
+    returned = list(block.operations)[-1].operation.operands
+    for which, values, what in (("arg_attrs", block.arguments, "argument"), ("res_attrs", returned, "result")):
+        if which in function.attributes:
+            yield function, list(values), [_entry(a, "dist.sharding") for a in function.attributes[which]], what
+    yield from _in_blocks([block])
+
+
+def _in_blocks(blocks: Iterable[ir.Block]) -> Iterator[Annotated]:
+    for block in blocks:
+        for op in block.operations:
+            inner = op.operation
+            if "dist.shardings" in inner.attributes:
+                array = inner.attributes["dist.shardings"]
+                yield inner, list(inner.results), list(array) if isinstance(array, ir.ArrayAttr) else [array], "result"
+            for region in inner.regions:
+                yield from _in_blocks(region.blocks)
+
+
+def _entry(dictionary: ir.Attribute, name: str) -> ir.Attribute | None:
+    return next((entry.attr for entry in ir.DictAttr(dictionary) if entry.name == name), None)
+
+
+def _check(site: Site, values: list[ir.Value], attributes: list[ir.Attribute | None], what: str) -> None:
+    if len(values) != len(attributes):
+        raise Illegal(f"dist.shardings has {len(attributes)} entries for {len(values)} results")
+    for position, (value, attribute) in enumerate(zip(values, attributes, strict=True)):
+        if attribute is None:
+            continue
+        type_ = read_type(value.type)
+        site.sharding_of(attribute, f"the sharding of {what} {position}", len(type_.shape) if type_ else 0, allow_open=True)

@@ -1,0 +1,59 @@
+// RUN: shardc-opt --split-input-file --verify-diagnostics %s
+
+// Shardings that are discardable attributes, on ops and on a function's edge, are checked when a module is read.
+
+"dist.mesh"() {sym_name = "mesh", axes = [["data", 2, "space"], ["tensor", 2, "space"]]} : () -> ()
+// expected-error@+1 {{the sharding of argument 0 must be a #dist.sharding, not 3 : i64}}
+func.func @step(%x: !torch.vtensor<[8],f32> {dist.sharding = 3 : i64}) -> !torch.vtensor<[8],f32> {
+  return %x : !torch.vtensor<[8],f32>
+}
+
+// -----
+
+"dist.mesh"() {sym_name = "mesh", axes = [["data", 2, "space"], ["tensor", 2, "space"]]} : () -> ()
+// expected-error@+1 {{the sharding of result 0: unknown reduction 'xor'}}
+func.func @step(%x: !torch.vtensor<[8],f32>) -> (!torch.vtensor<[8],f32> {dist.sharding = #dist.sharding<@mesh, [[]], [["xor", "data"]]>}) {
+  return %x : !torch.vtensor<[8],f32>
+}
+
+// -----
+
+"dist.mesh"() {sym_name = "mesh", axes = [["data", 2, "space"], ["tensor", 2, "space"]]} : () -> ()
+
+func.func @not_a_sharding(%x: !torch.vtensor<[8],f32> {dist.sharding = #dist.sharding<@mesh, [["data"]], []>}) -> !torch.vtensor<[8],f32> {
+  // expected-error@+1 {{the sharding of result 0 must be a #dist.sharding}}
+  %0 = torch.aten.relu %x {dist.shardings = ["data"]} : !torch.vtensor<[8],f32> -> !torch.vtensor<[8],f32>
+  return %0 : !torch.vtensor<[8],f32>
+}
+
+// -----
+
+"dist.mesh"() {sym_name = "mesh", axes = [["data", 2, "space"], ["tensor", 2, "space"]]} : () -> ()
+
+func.func @too_many_dims(%x: !torch.vtensor<[8],f32> {dist.sharding = #dist.sharding<@mesh, [["data"]], []>}) -> !torch.vtensor<[8],f32> {
+  // expected-error@+1 {{the sharding of result 0: too many dims: the sharding has 2, the tensor has 1}}
+  %0 = torch.aten.relu %x {dist.shardings = [#dist.sharding<@mesh, [["data"], []], []>]} : !torch.vtensor<[8],f32> -> !torch.vtensor<[8],f32>
+  return %0 : !torch.vtensor<[8],f32>
+}
+
+// -----
+
+"dist.mesh"() {sym_name = "mesh", axes = [["data", 2, "space"], ["tensor", 2, "space"]]} : () -> ()
+
+// MLIR's verifiers do not see into attributes: an axis that stands twice is found here.
+func.func @axis_twice(%x: !torch.vtensor<[8,8],f32> {dist.sharding = #dist.sharding<@mesh, [["data"], []], []>}) -> !torch.vtensor<[8,8],f32> {
+  // expected-error@+1 {{the sharding of result 0: axis 'data' stands twice: in dim 0 and in dim 1}}
+  %0 = torch.aten.relu %x {dist.shardings = [#dist.sharding<@mesh, [["data"], ["data"]], []>]} : !torch.vtensor<[8,8],f32> -> !torch.vtensor<[8,8],f32>
+  return %0 : !torch.vtensor<[8,8],f32>
+}
+
+// -----
+
+"dist.mesh"() {sym_name = "mesh", axes = [["data", 2, "space"], ["tensor", 2, "space"]]} : () -> ()
+
+func.func @unknown_axis(%x: !torch.vtensor<[8],f32> {dist.sharding = #dist.sharding<@mesh, [["data"]], []>}) -> !torch.vtensor<[8],f32> {
+  // expected-error@+1 {{the sharding of result 0: unknown axis 'rows'; the mesh has 'data', 'tensor'}}
+  %0 = torch.aten.relu %x {dist.shardings = [#dist.sharding<@mesh, [["rows"]], []>]} : !torch.vtensor<[8],f32> -> !torch.vtensor<[8],f32>
+  return %0 : !torch.vtensor<[8],f32>
+}
+
