@@ -12,7 +12,7 @@ import torch
 from shardc.backends.eager.collectives import apply_steps, gather, scatter
 from shardc.dialects.dist.axis import Axis
 from shardc.dialects.dist.mesh import Mesh, MeshAxis
-from shardc.dialects.dist.sharding import Sharding
+from shardc.dialects.dist.sharding import REDUCTIONS, Sharding
 from shardc.passes.partition.reshard_plan import plan_reshard
 
 SQUARE = Mesh((MeshAxis("x", 2), MeshAxis("y", 2)))
@@ -21,32 +21,45 @@ OBLONG = Mesh((MeshAxis("x", 4), MeshAxis("y", 2)))
 X, Y, Z = (CUBE.whole(name) for name in "xyz")
 HALVES = (Axis("x", 1, 2), Axis("x", 2, 2))
 
+CUBE_3_PARTS = 6
+"""Tests that share the pairs of rank 3 on the cube, so that pytest's workers can."""
 
-def all_layouts(axes: tuple[Axis, ...], rank: int) -> list[Sharding]:
-    """Every way to leave out each axis, put it on a dim (in every order), or make the value partial over it."""
+
+def all_layouts(axes: tuple[Axis, ...], rank: int, reductions: tuple[str, ...] = ("sum",)) -> list[Sharding]:
+    """Every way to leave out each axis, put it on a dim (in every order), or make the value partial over it.
+
+    All partial terms of a layout have one of ``reductions``: two at once are not a legal sharding.
+    """
     found: dict[Sharding, None] = {}
     for places in itertools.product(range(rank + 2), repeat=len(axes)):
         on = [[a for a, place in zip(axes, places, strict=True) if place == d] for d in range(rank + 1)]
-        terms = tuple(("sum", axis) for axis in on[rank])
         for dims in itertools.product(*(itertools.permutations(group) for group in on[:rank])):
-            found[Sharding(tuple(dims)).with_partial(terms).normal()] = None
+            for reduction in reductions:
+                terms = tuple((reduction, axis) for axis in on[rank])
+                found[Sharding(tuple(dims)).with_partial(terms).normal()] = None
     return list(found)
 
 
 def blocks_of(whole: torch.Tensor, sharding: Sharding, mesh: Mesh, seed: int = 0) -> list[torch.Tensor]:
-    """The ranks' blocks of an integer tensor, its partial sums made of random terms."""
+    """The ranks' blocks of an integer tensor, its partial terms random but for what they combine to."""
     axes = tuple(axis for _, axis in sharding.partial)
-    count = 1 + max((mesh.index(r, axes) for r in range(mesh.world_size)), default=0)
-    generator = torch.Generator().manual_seed(seed)
-    terms = [torch.randint(-99, 99, whole.shape, generator=generator) for _ in range(count - 1)]
-    terms.append(whole - sum(terms, torch.zeros_like(whole)))
+    count = prod(axis.size for axis in axes)
+    terms = torch.randint(-99, 99, (count, *whole.shape), generator=torch.Generator().manual_seed(seed))
+    match sharding.partial[0][0] if sharding.partial else "sum":
+        case "sum":
+            terms[-1] += whole - terms.sum(0)
+        case "max":
+            terms += whole - terms.amax(0)
+        case "min":
+            terms += whole - terms.amin(0)
     cut = [scatter(term, sharding.without_partial(), mesh) for term in terms]
     return [cut[mesh.index(rank, axes)][rank] for rank in range(mesh.world_size)]
 
 
 def _check_by_execution(pairs: list[tuple[Sharding, Sharding]], shape: tuple[int, ...], mesh: Mesh) -> None:
-    whole = torch.arange(prod(shape)).reshape(shape)
-    blocks = {source: blocks_of(whole, source, mesh) for source, _ in pairs}
+    # Of both signs, so that a zero in a term is neither a neutral maximum nor a neutral minimum.
+    whole = torch.arange(prod(shape)).reshape(shape) - prod(shape) // 2
+    blocks = {source: blocks_of(whole, source, mesh) for source in {source for source, _ in pairs}}
     for source, target in pairs:
         steps = plan_reshard(source, target, shape, mesh)
         layout = source
@@ -58,30 +71,34 @@ def _check_by_execution(pairs: list[tuple[Sharding, Sharding]], shape: tuple[int
 
 
 @pytest.mark.parametrize(
-    ("mesh", "axes", "rank", "count"),
+    ("mesh", "axes", "rank", "reductions", "count"),
     [
-        (SQUARE, (X, Y), 2, 18),
-        (SQUARE, (X, Y), 3, 28),
-        (CUBE, (X, Y, Z), 2, 92),
-        (OBLONG, (*HALVES, Y), 2, 92),
+        (SQUARE, (X, Y), 2, REDUCTIONS, 32),
+        (SQUARE, (X, Y), 3, REDUCTIONS, 46),
+        (CUBE, (X, Y, Z), 2, ("sum", "max"), 135),
+        (OBLONG, (*HALVES, Y), 2, ("sum",), 92),
     ],
     ids=["square-2", "square-3", "cube-2", "sub-axes-2"],
 )
-def test_every_pair_of_layouts(mesh: Mesh, axes: tuple[Axis, ...], rank: int, count: int) -> None:
-    """All ``count * count`` pairs, partial sums on both sides included."""
-    layouts = all_layouts(axes, rank)
+def test_every_pair_of_layouts(
+    mesh: Mesh, axes: tuple[Axis, ...], rank: int, reductions: tuple[str, ...], count: int
+) -> None:
+    """All ``count * count`` pairs (1,024, 2,116, 18,225 and 8,464), partial terms on both sides included.
+
+    The two sides' reductions may differ. Minima are left to the squares: nothing tells them from maxima but the
+    operator that combines them.
+    """
+    layouts = all_layouts(axes, rank, reductions)
     assert len(layouts) == count
     _check_by_execution([(a, b) for a in layouts for b in layouts], (8,) * rank, mesh)
 
 
-def test_every_pair_of_layouts_of_rank_3_on_a_cube() -> None:
-    """All 176 sources, partial sums included, to all 106 whole targets; of the partial targets 2,000 pairs."""
-    layouts = all_layouts((X, Y, Z), 3)
-    whole = [s for s in layouts if not s.partial]
-    assert (len(layouts), len(whole)) == (176, 106)
-    partial = [(a, b) for a in layouts for b in layouts if b.partial]
-    pairs = [(a, b) for a in layouts for b in whole] + random.Random(0).sample(partial, 2000)
-    _check_by_execution(pairs, (8, 8, 8), CUBE)
+@pytest.mark.parametrize("part", range(CUBE_3_PARTS))
+def test_every_pair_of_layouts_of_rank_3_on_a_cube(part: int) -> None:
+    """The parts together: all 246 * 246 = 60,516 pairs of 106 whole layouts, 70 with partial sums, 70 with maxima."""
+    layouts = all_layouts((X, Y, Z), 3, ("sum", "max"))
+    assert len(layouts) == 246
+    _check_by_execution([(a, b) for a in layouts[part::CUBE_3_PARTS] for b in layouts], (8, 8, 8), CUBE)
 
 
 def test_sub_axes_of_both_axes_sampled() -> None:
