@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from shardc.diagnostics.base import ShardcError, collect_remarks
-from shardc.diagnostics.plan import AutoPlanNotYet, AxisOfTwoPresets, IndivisibleDim, UnknownAxis, UnknownPreset
+from shardc.diagnostics.plan import (
+    AutoPlanNotYet,
+    AxisOfTwoPresets,
+    IndivisibleDim,
+    UnknownAxis,
+    UnknownPreset,
+)
 from shardc.dialects.dist.mesh import Mesh, MeshAxis
 from shardc.passes.plan.plan import Argument, Plan
 from shardc.passes.plan.presets import Setting, read_preset
