@@ -14,6 +14,8 @@ config.suffixes = [".mlir"]  # noqa: F821
 config.test_source_root = os.path.dirname(os.path.abspath(__file__))  # noqa: F821
 config.test_exec_root = os.path.join(ROOT, "build", "lit")  # noqa: F821
 config.environment["OMP_NUM_THREADS"] = "1"  # noqa: F821
+# The tests are of the tree that they stand in, whichever tree the environment has installed.
+config.environment["PYTHONPATH"] = os.path.join(ROOT, "python")  # noqa: F821
 
 # lit itself knows `not`, which inverts an exit code.
 config.substitutions += [  # noqa: F821
