@@ -96,9 +96,9 @@ def read_program(module: ir.Module) -> Program | None:
         return None
     block = function.regions[0].blocks[0]
     program = Program(module, function, block)
-    for argument in block.arguments:
-        program.arguments.append(_add_value(program, argument, -1))
     reader = CallReader()
+    for argument in block.arguments:
+        program.arguments.append(_add_value(program, argument, reader.tensor_type(argument.type), -1))
     for op in block.operations:
         op = op.operation
         if op.name == "func.return":
@@ -120,11 +120,10 @@ def read_sharded(module: ir.Module, level: int) -> tuple[Mesh, Program]:
     return mesh, program
 
 
-def _add_value(program: Program, value: ir.Value, producer: int) -> int:
+def _add_value(program: Program, value: ir.Value, type_: TensorType | None, producer: int) -> int:
     number = len(program.values)
-    type_ = read_type(value.type) or ABSENT
     program.values.append(value)
-    program.types.append(type_)
+    program.types.append(type_ or ABSENT)
     program.users.append([])
     program.producer.append(producer)
     program.index[value] = number
@@ -136,7 +135,7 @@ def _add_node(program: Program, reader: CallReader, op: ir.Operation) -> None:
     rule, known = _rule(op, call.spec)
     number = len(program.nodes)
     operands = [program.index[v] for v in call.operands]
-    results = [_add_value(program, r, number) for r in op.results]
+    results = [_add_value(program, r, t, number) for r, t in zip(op.results, call.spec.results, strict=True)]
     program.nodes.append(Node(op, call.spec, rule, operands, results, known))
     for operand in operands:
         if not program.users[operand] or program.users[operand][-1] != number:
@@ -151,17 +150,17 @@ def _add_node(program: Program, reader: CallReader, op: ir.Operation) -> None:
 
 
 def _read_call(op: ir.Operation, reader: CallReader) -> Call:
-    where = source_line(op.location)
-    if op.name == "dist.manual" or op.name.startswith("torch.prim.Tuple"):
-        raise ManualRegionNotYet(where=where)
-    if op.name.startswith("dist."):
+    name = op.name
+    if name == "dist.manual" or name.startswith("torch.prim.Tuple"):
+        raise ManualRegionNotYet(where=source_line(op.location))
+    if name.startswith("dist."):
         return _read_dist(op)
     try:
         return reader.read(op)
     except UnknownOperator as error:
-        raise UnknownOperation(op=error.args[0], where=where) from None
+        raise UnknownOperation(op=error.args[0], where=source_line(op.location)) from None
     except TypeError as error:
-        raise UnreadableOperation(op=op.name, problem=str(error), where=where) from None
+        raise UnreadableOperation(op=name, problem=str(error), where=source_line(op.location)) from None
 
 
 def _read_dist(op: ir.Operation) -> Call:

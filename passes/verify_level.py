@@ -75,42 +75,52 @@ def _check_rank(function: ir.Operation) -> None:
 def _check_annotated(program: Program, mesh: Mesh) -> None:
     codec = ShardingCodec(program.module.context, mesh)
     shardings: list[Sharding] = []
+    attributes: list[ir.Attribute] = []
+    right: set[tuple[int, tuple[ir.Attribute, ...]]] = set()  # layers repeat the same calls
     for position, value in enumerate(program.arguments):
         attribute = program.attribute(position, "dist.sharding")
         rank = len(program.types[value].shape)
         shardings.append(_checked(attribute, rank, codec, mesh, f"argument {program.argument_key(position)[1] or position}", None))
+        attributes.append(attribute)
     for node in program.nodes:
-        where = source_line(node.op.location)
         array = node.op.attributes["dist.shardings"] if "dist.shardings" in node.op.attributes else None
         given = list(array) if isinstance(array, ir.ArrayAttr) else []
         if len(given) != len(node.results):
-            raise LevelBroken(
-                level=2, problem=f"{node.spec.target} has {len(given)} shardings for {len(node.results)} results", where=where
-            )
+            problem = f"{node.spec.target} has {len(given)} shardings for {len(node.results)} results"
+            raise LevelBroken(level=2, problem=problem, where=_where(node.op))
         for value, attribute in zip(node.results, given, strict=True):
             rank = len(program.types[value].shape)
-            shardings.append(_checked(attribute, rank, codec, mesh, node.spec.target, where))
-        if node.op.name not in ("dist.reshard", "dist.constraint"):
-            _check_call(node, [shardings[v] for v in (*node.operands, *node.results)], where)
+            shardings.append(_checked(attribute, rank, codec, mesh, node.spec.target, node.op))
+        attributes.extend(given)
+        if node.spec.target not in ("dist.reshard", "dist.constraint"):
+            values = (*node.operands, *node.results)
+            key = (id(node.rule), tuple(attributes[v] for v in values))
+            if key not in right:
+                _check_call(node, [shardings[v] for v in values])
+                right.add(key)
 
 
 def _checked(
-    attribute: ir.Attribute | None, rank: int, codec: ShardingCodec, mesh: Mesh, what: str, where: str | None
+    attribute: ir.Attribute | None, rank: int, codec: ShardingCodec, mesh: Mesh, what: str, op: ir.Operation | None
 ) -> Sharding:
     if not isinstance(attribute, ShardingAttr):
-        raise LevelBroken(level=2, problem=f"{what} has no #dist.sharding", where=where)
+        raise LevelBroken(level=2, problem=f"{what} has no #dist.sharding", where=_where(op))
     try:
         sharding = codec.read(attribute)
     except NoSuchAxis as error:
         problem = error.template.format(**error.fields)
-        raise LevelBroken(level=2, problem=f"the sharding of {what}: {problem}", where=where) from None
+        raise LevelBroken(level=2, problem=f"the sharding of {what}: {problem}", where=_where(op)) from None
     problem = check_sharding(sharding, rank, mesh)
     if problem:
-        raise LevelBroken(level=2, problem=f"the sharding of {what}: {problem}", where=where)
+        raise LevelBroken(level=2, problem=f"the sharding of {what}: {problem}", where=_where(op))
     return sharding
 
 
-def _check_call(node: Node, shardings: list[Sharding], where: str | None) -> None:
+def _where(op: ir.Operation | None) -> str | None:
+    return source_line(op.location) if op is not None else None
+
+
+def _check_call(node: Node, shardings: list[Sharding]) -> None:
     """Operands and results must be one assignment of the call's factors."""
     assignment = assignment_of(node.rule, shardings)
     tensors = node.rule.operands + node.rule.results
@@ -119,7 +129,7 @@ def _check_call(node: Node, shardings: list[Sharding], where: str | None) -> Non
             kind = "operand" if i < len(node.operands) else "result"
             number = i if i < len(node.operands) else i - len(node.operands)
             problem = f"{kind} {number} of {node.spec.target} is {sharding}, which does not fit its rule {node.rule}"
-            raise LevelBroken(level=2, problem=problem, where=where)
+            raise LevelBroken(level=2, problem=problem, where=_where(node.op))
 
 
 def _edge(function: ir.Operation, which: str, position: int) -> dict[str, ir.Attribute]:

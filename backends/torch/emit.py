@@ -19,6 +19,7 @@ from shardc.backends.torch.collectives import DistText
 from shardc.backends.torch.functions import Functions
 from shardc.backends.torch.names import Names
 from shardc.backends.torch.schedule import schedule_block
+from shardc.dialects.collection import collection_paused
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
 
@@ -45,6 +46,11 @@ def emit_program(module: ir.Module) -> str:
 
     Raises ValueError if the module has no mesh or no step: it is no level-3 module.
     """
+    with collection_paused():
+        return _emit(module)
+
+
+def _emit(module: ir.Module) -> str:
     mesh = read_mesh(module)
     if mesh is None:
         raise ValueError("the module has no dist.mesh: it is not at level 3")

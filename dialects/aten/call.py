@@ -124,9 +124,10 @@ def target_name(op: ir.Operation) -> str:
 
 
 class CallReader:
-    """Reads the ops of one function. Constants are remembered, so each is decoded once."""
+    """Reads the ops of one function. Types and constants are remembered, so each is decoded once."""
 
     def __init__(self) -> None:
+        self._types: dict[ir.Type, TensorType | None] = {}
         self._constants: dict[ir.Value, tuple[Any, list[ir.Value]]] = {}
 
     def read(self, op: ir.Operation) -> Call:
@@ -140,14 +141,22 @@ class CallReader:
                 arg = dtype_of(arg)
             args.append(arg)
             operands.extend(tensors)
-        results = tuple(_result(r.type) for r in op.results)
+        results = tuple(self._result(r.type) for r in op.results)
         return Call(op, OpCall(target, tuple(args), results), operands)
+
+    def tensor_type(self, type_: ir.Type) -> TensorType | None:
+        """What :func:`read_type` says, without printing a type that was seen before."""
+        try:
+            return self._types[type_]
+        except KeyError:
+            found = self._types[type_] = read_type(type_)
+            return found
 
     def _argument(self, value: ir.Value) -> tuple[Any, list[ir.Value]]:
         known = self._constants.get(value)
         if known is not None:
             return known
-        type_ = read_type(value.type)
+        type_ = self.tensor_type(value.type)
         if type_ is not None:
             return type_, [value]
         if isinstance(value, ir.BlockArgument):
@@ -173,9 +182,8 @@ class CallReader:
             return tuple(arg for arg, _ in parts), [v for _, values in parts for v in values]
         return INT_VALUE, [result]
 
-
-def _result(type_: ir.Type) -> TensorType | None:
-    found = read_type(type_)
-    if found is None and str(type_) != "!torch.none":
-        raise TypeError(f"not a ranked value tensor: {type_}")
-    return found
+    def _result(self, type_: ir.Type) -> TensorType | None:
+        found = self.tensor_type(type_)
+        if found is None and str(type_) != "!torch.none":
+            raise TypeError(f"not a ranked value tensor: {type_}")
+        return found

@@ -82,6 +82,8 @@ def _short(axis: Axis) -> str:
 
 def normal_partial(partial: tuple[tuple[str, Axis], ...]) -> tuple[tuple[str, Axis], ...]:
     """Sorted by reduction and axis, neighbouring parts joined. ValueError for a reduction that is not known."""
+    if not partial:
+        return ()
     unknown = {r for r, _ in partial} - set(REDUCTIONS)
     if unknown:
         raise ValueError(f"unknown reductions {sorted(unknown)}")

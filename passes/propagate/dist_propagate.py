@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -93,7 +94,7 @@ def _refine(program: Program, state: PropagationState, mesh: Mesh, refinement: R
 def write_shardings(program: Program, state: PropagationState, codec: ShardingCodec) -> None:
     """Put the state into the IR."""
     arrays: dict[tuple[Sharding, ...], ir.ArrayAttr] = {}
-    priorities = _priorities(program, state)
+    priorities = _priorities(state, program.producer, program.module.context)
     for number, node in enumerate(program.nodes):
         shardings = tuple(state.sharding(v).closed() for v in node.results)
         array = arrays.get(shardings)
@@ -105,23 +106,21 @@ def write_shardings(program: Program, state: PropagationState, codec: ShardingCo
     _write_edges(program, state, codec)
 
 
-def _priorities(program: Program, state: PropagationState) -> dict[int, ir.Attribute]:
-    """For nodes whose results took axes after round 0: which, and in which round."""
-    texts: dict[int, dict[str, int]] = {}
+def _priorities(state: PropagationState, owner: Sequence[int], context: ir.Context) -> dict[int, ir.Attribute]:
+    """Owners of values that took axes after round 0: which axes, and in which round. ``owner[v]`` is value v's."""
+    rounds: dict[int, dict[str, int]] = {}
     for (value, axis), priority in state.priority.items():
-        if program.producer[value] >= 0:
-            texts.setdefault(program.producer[value], {})[axis] = priority
-    context = program.module.context
+        rounds.setdefault(owner[value], {})[axis] = priority
     i64 = ir.IntegerType.get_signless(64, context)
     return {
-        node: ir.DictAttr.get({axis: ir.IntegerAttr.get(i64, p) for axis, p in axes.items()}, context)
-        for node, axes in texts.items()
+        number: ir.DictAttr.get({axis: ir.IntegerAttr.get(i64, p) for axis, p in axes.items()}, context)
+        for number, axes in rounds.items()
     }
 
 
 def _write_edges(program: Program, state: PropagationState, codec: ShardingCodec) -> None:
     context = program.module.context
-    i64 = ir.IntegerType.get_signless(64, context)
+    priorities = _priorities(state, range(len(program.values)), context)
     arguments = []
     for position, value in enumerate(program.arguments):
         attributes = _attributes(program.function, "arg_attrs", position)
@@ -130,11 +129,8 @@ def _write_edges(program: Program, state: PropagationState, codec: ShardingCodec
             origin = describe_origin(program, state, value)
             why = "annotated" if origin == "self" else f"from {origin}"
             attributes["dist.why"] = ir.StringAttr.get(why, context)
-        axes = {a: p for (v, a), p in state.priority.items() if v == value}
-        if axes:
-            attributes["dist.priorities"] = ir.DictAttr.get(
-                {a: ir.IntegerAttr.get(i64, p) for a, p in axes.items()}, context
-            )
+        if value in priorities:
+            attributes["dist.priorities"] = priorities[value]
         arguments.append(ir.DictAttr.get(attributes, context))
     program.function.attributes["arg_attrs"] = ir.ArrayAttr.get(arguments, context)
 

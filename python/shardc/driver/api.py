@@ -13,6 +13,7 @@ from shardc.backends.eager.compare import prove_step
 from shardc.backends.eager.comparison import Proof
 from shardc.backends.torch.emit import emit_program
 from shardc.diagnostics.api import MeshIsNotTheWorld, NotEqual
+from shardc.dialects.collection import collection_paused
 from shardc.dialects.context import new_context
 from shardc.driver.arguments import check_arguments, world_size
 from shardc.driver.artefact import write_artefact
@@ -150,17 +151,18 @@ def compile_step(
     if world is not None and world != device_mesh.world_size:
         shown = " x ".join(f"{a.name} {a.size}" for a in device_mesh.space)
         raise MeshIsNotTheWorld(mesh=shown, size=device_mesh.world_size, world=world)
-    capture = capture_step(
-        model,
-        optimizer,
-        example_batch,
-        loss=loss,
-        clip_grad_norm=clip_grad_norm,
-        autocast=autocast,
-        context=new_context(),
-    )
-    fields = fields_of(capture, optimizer, capture.module.operation.get_asm(enable_debug_info=False), seed)
-    compiled = compile_capture(capture, device_mesh, plan, model_plan=model_plan_of(model))
+    with collection_paused():
+        capture = capture_step(
+            model,
+            optimizer,
+            example_batch,
+            loss=loss,
+            clip_grad_norm=clip_grad_norm,
+            autocast=autocast,
+            context=new_context(),
+        )
+        fields = fields_of(capture, optimizer, capture.module.operation.get_asm(enable_debug_info=False), seed)
+        compiled = compile_capture(capture, device_mesh, plan, model_plan=model_plan_of(model))
     step = CompiledStep(compiled, fields, example_batch, optimizer, state)
     if verify:
         outcome = step.check()

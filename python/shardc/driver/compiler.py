@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +13,7 @@ from torch_mlir import ir
 
 from shardc.diagnostics.base import Remarks, collect_remarks
 from shardc.diagnostics.plan import BadMeshSpec
+from shardc.dialects.collection import collection_paused
 from shardc.dialects.dist.mesh import Mesh, MeshAxis, write_mesh
 from shardc.driver.pipelines import build, run
 from shardc.driver.plan_check import check_plan
@@ -127,18 +126,6 @@ def compile_capture(
             _timed(seconds, name, lambda name=name: run(module, build(name), verify_each=False))
         keep("3-rank")
     return Compiled(capture, mesh, chosen, saved, module, levels, remarks, seconds)
-
-
-@contextmanager
-def collection_paused() -> Iterator[None]:
-    """No garbage collection inside: passes make millions of small objects and hardly a cycle."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _timed(seconds: dict[str, float], name: str, work: Any) -> None:

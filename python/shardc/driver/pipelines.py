@@ -67,8 +67,7 @@ class MlirPass(Pass):
 
 def build(pipeline: str) -> list[Pass]:
     """The passes that ``pipeline`` stands for, options set. Raises BadPipeline, UnknownPass and the like."""
-    context = ir.Context()
-    return [step for element in parse_pipeline(pipeline) for step in _expand(element, context, ())]
+    return [step for element in parse_pipeline(pipeline) for step in _expand(element, ())]
 
 
 def title(step: Pass) -> str:
@@ -110,19 +109,19 @@ def _verify(module: ir.Module, step: Pass, source: Source) -> None:
         raise PassBrokeModule(name=title(step), **source.describe(error)) from error
 
 
-def _expand(element: Element, context: ir.Context, inside: tuple[str, ...]) -> Iterator[Pass]:
+def _expand(element: Element, inside: tuple[str, ...]) -> Iterator[Pass]:
     if element.name in PIPELINES and not element.children:
         if element.name in inside:
             raise BadPipeline(problem=f"the pipeline {element.name!r} includes itself", snippet="")
         if element.options:
             raise BadPipeline(problem=f"the pipeline {element.name!r} takes no options", snippet="")
         for part in parse_pipeline(PIPELINES[element.name]):
-            yield from _expand(part, context, (*inside, element.name))
+            yield from _expand(part, (*inside, element.name))
     elif element.name in PASSES and not element.children:
         yield pass_class(element.name).from_options(parse_options(element.options))
     else:
         _refuse_ours_inside(element)
-        yield _mlir_pass(element, context)
+        yield _mlir_pass(element)
 
 
 def _refuse_ours_inside(element: Element) -> None:
@@ -132,10 +131,10 @@ def _refuse_ours_inside(element: Element) -> None:
         _refuse_ours_inside(child)
 
 
-def _mlir_pass(element: Element, context: ir.Context) -> MlirPass:
+def _mlir_pass(element: Element) -> MlirPass:
     step = MlirPass(text=str(element))
     try:
-        step.manager(context)
+        step.manager(ir.Context())
     except ValueError as error:
         unregistered = _UNREGISTERED.search(str(error))
         if unregistered:

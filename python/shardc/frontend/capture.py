@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch_mlir import ir
 
+from shardc.dialects.collection import collection_paused
 from shardc.frontend.batch import LossFunction, flatten_batch
 from shardc.frontend.cleanup import clean
 from shardc.frontend.graph_io import finish
@@ -51,7 +49,8 @@ def capture_step(
     tracer = StepTracer(
         model, state, traced_optimizer, batch, loss=loss, clip_grad_norm=clip_grad_norm, autocast=autocast
     )
-    with _quick():
+    # Without collections, and without code for a graph that still changes, a trace takes a fifth less time.
+    with collection_paused(), _use_lazy_graph_module(True):
         trace = prepared(model, tracer.trace)
         clean(trace.graph)
         step = finish(trace)
@@ -75,23 +74,6 @@ def capture_step(
         _values=_values(state, traced_optimizer),
         _fills={slot.name: slot.fill for slot in traced_optimizer.slots if slot.fill is not None},
     )
-
-
-@contextmanager
-def _quick() -> Iterator[None]:
-    """No garbage collection while everything that is made stays alive, and no code for a graph that still
-    changes.
-
-    Together a fifth of the time of a trace.
-    """
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        with _use_lazy_graph_module(True):
-            yield
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def _values(state: ModelState, optimizer: TracedOptimizer) -> dict[tuple[str, str], torch.Tensor]:
