@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import reduce
 from math import prod
 from typing import ClassVar
 
@@ -11,11 +12,9 @@ from torch_mlir import ir
 from shardc.dialects.aten.build import CallBuilder
 from shardc.dialects.aten.types import TensorType, read_type
 from shardc.passes.base import Pass
+from shardc.passes.optimize.chains import KINDS, Chains, first_need, is_view
 from shardc.passes.optimize.packing import Packer
-from shardc.passes.partition.storage import VIEWS
 from shardc.passes.program import find_function
-
-_KINDS = ("dist.all_reduce", "dist.all_gather", "dist.reduce_scatter")
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,8 @@ class DistCombine(Pass):
     """Packs collectives of one kind, over the same axes, of one dtype and phase, into buckets.
 
     A bucket is sent where all its operands are there and none of its results is needed yet: gathers as late as they can
-    wait, reductions as soon as they can start. ``bucket-bytes`` bounds what a bucket holds, and so what it delays.
+    wait, reductions as soon as they can start. A collective on the result of a reduction gives way to it: the reductions
+    are packed first, then what follows them. ``bucket-bytes`` bounds what a bucket holds, and so what it delays.
     PyTorch's DistributedDataParallel (Li et al., VLDB 2020) does so for all-reduces; its 25 MiB is the default.
     """
 
@@ -43,15 +43,25 @@ class DistCombine(Pass):
         for op in ops:
             if op.name == "dist.loop":
                 self._combine(op.regions[0].blocks[0])
-        buckets = collect_buckets(ops, self.bucket_bytes)
+        chains = Chains(ops)
+        for depth in range(chains.longest):
+            self._pack(block, chains, depth)
+        sink_views(block)
+
+    def _pack(self, block: ir.Block, chains: Chains, depth: int) -> None:
+        """Pack the collectives that have ``depth`` others before them in their chain: those stay where they are by now."""
+        ops = [o.operation for o in block.operations]
+        buckets = collect_buckets(ops, self.bucket_bytes, {v for v, d in chains.depth.items() if d == depth})
         if not buckets:
             return
         packer = Packer(CallBuilder(block))
+        chains.forget({m.op.results[0] for bucket in buckets for m in bucket.members})
         packed = {id(m.op) for bucket in buckets for m in bucket.members}
         for bucket in buckets:
             # A bucket may be sent after a packed op that stands where it could start: that op reads nothing of it.
             before = next(op for op in ops[bucket.place :] if id(op) not in packed)
             packer.pack([m.op for m in bucket.members], before)
+        chains.settle()
 
 
 @dataclass(frozen=True)
@@ -90,34 +100,36 @@ class Bucket:
 
 
 def sink_views(block: ir.Block) -> None:
-    """Move views of what a collective makes down to their first reader, so that they do not hurry it."""
-    ops = [o.operation for o in block.operations]
-    place = {o.results[0]: i for i, o in enumerate(ops) if len(o.results)}
+    """Move views of what a collective makes down to their first reader, so that they do not hurry it.
+
+    The parts that a packed one is taken apart into are such views.
+    """
     views: list[ir.Operation] = []
     seen: set[ir.Value] = set()
-    for op in ops:
-        if op.name in _KINDS:
+    for op in [o.operation for o in block.operations]:
+        if op.name in KINDS:
             seen.add(op.results[0])
-        elif op.name.removeprefix("torch.") in VIEWS and op.operands[0] in seen:
+        elif (is_view(op) or op.name == "torch.aten.slice.Tensor") and op.operands[0] in seen:
             seen.add(op.results[0])
             views.append(op)
     for op in reversed(views):
-        reader = _first_reader(op.results[0], ops, place)
-        op.move_before(ops[reader])
+        readers = [use.owner.operation for use in op.results[0].uses]
+        if readers:
+            op.move_before(reduce(lambda a, b: a if a.is_before_in_block(b) else b, readers))
 
 
-def collect_buckets(ops: list[ir.Operation], limit: int) -> list[Bucket]:
-    """The buckets of two and more members in a block's ops."""
+def collect_buckets(ops: list[ir.Operation], limit: int, chosen: set[ir.Value]) -> list[Bucket]:
+    """The buckets of two and more members in a block's ops, of the collectives that make the ``chosen`` values."""
     place = {o.results[0]: i for i, o in enumerate(ops) if len(o.results)}
     open_buckets: dict[tuple[object, ...], Bucket] = {}
     found: list[Bucket] = []
     for op in ops:
-        if op.name not in _KINDS:
+        if op.name not in KINDS or op.results[0] not in chosen:
             continue
         key = _key(op)
-        member = _member(op, ops, place)
-        if key is None or member is None:
+        if key is None:
             continue
+        member = _member(op, ops, place)
         bucket = open_buckets.get(key)
         if bucket is None or not bucket.takes(member, limit):
             bucket = open_buckets[key] = Bucket(late=op.name == "dist.all_gather")
@@ -136,24 +148,14 @@ def _key(op: ir.Operation) -> tuple[object, ...] | None:
     return op.name, attributes["axes"], reduction, _type(op.operands[0]).dtype, phase, "dist.in_loop" in attributes
 
 
-def _member(op: ir.Operation, ops: list[ir.Operation], place: dict[ir.Value, int]) -> Member | None:
+def _member(op: ir.Operation, ops: list[ir.Operation], place: dict[ir.Value, int]) -> Member:
     value = op.operands[0]
     earliest = 0
     if isinstance(value.owner, ir.Operation | ir.OpView):
-        producer = value.owner.operation
-        if producer.name in _KINDS:
-            return None  # it may itself be sent later than it stands
-        earliest = place[producer.results[0]] + 1
-    latest = _first_reader(op.results[0], ops, place)
+        earliest = place[value.owner.operation.results[0]] + 1
+    latest = first_need(op.results[0], ops, place, patient=op.name != "dist.all_gather")
     size = max(_type(value).size_bytes, _type(op.results[0]).size_bytes)
     return Member(op, earliest, latest, size)
-
-
-def _first_reader(value: ir.Value, ops: list[ir.Operation], place: dict[ir.Value, int]) -> int:
-    """The number of the first op that reads ``value``; lists count where they stand."""
-    last = len(ops) - 1
-    readers = [place.get(u.owner.results[0], last) if len(u.owner.results) else last for u in value.uses]
-    return min(readers, default=last)
 
 
 def _type(value: ir.Value) -> TensorType:

@@ -170,3 +170,16 @@ def test_zero_over_data_leaves_tensor_cuts_alone(llama: Callable) -> None:
     # The projections over both axes, embedding and head over both too (by the model's plan), the norms over one.
     norms = sum(t.numel for name, t in program.parameters.items() if "norm" in name)
     assert program.report.local_bytes["param"] == ((projections + rest - norms) // 4 + norms // 2) * F32
+
+
+def test_reductions_over_two_axes_are_packed_one_after_the_other(llama: Callable) -> None:
+    """A norm's gradient is scattered over data, then reduced over tensor; so are those of all five norms together."""
+    program = llama(2, "zero3*sequence", {"data": 2, "tensor": 2})
+    single, packed = (
+        Counter((t.kind, t.axes) for t in found if t.phase == "backward") for found in (program.transfers, program.packed)
+    )
+    scatters, reduces = ("reduce_scatter", ("data",)), ("all_reduce", ("tensor",))
+    # Another all-reduce over tensor, of the loss's rows, stays alone.
+    assert (single[scatters], single[reduces]) == (len(program.parameters), 5 + 1)
+    assert (packed[scatters], packed[reduces]) == (1, 1 + 1)
+    assert sum(t.bytes_moved for t in program.packed) == sum(t.bytes_moved for t in program.transfers)

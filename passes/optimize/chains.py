@@ -1,0 +1,73 @@
+"""Collectives that read what another one made, itself or a view of it: which are there, and how they follow it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch_mlir import ir
+
+from shardc.passes.partition.storage import VIEWS
+
+KINDS = ("dist.all_reduce", "dist.all_gather", "dist.reduce_scatter")
+"""What can be packed."""
+
+
+class Chains:
+    """The chains of a block's collectives, such as a norm's gradient scattered over one axis and reduced over another.
+
+    ``depth[v]`` is, for the result of a collective, how many collectives stand before it in its chain.
+    """
+
+    def __init__(self, ops: Sequence[ir.Operation]) -> None:
+        self.depth: dict[ir.Value, int] = {}
+        self._followers: list[ir.Operation] = []
+        behind: dict[ir.Value, int] = {}
+        for op in ops:
+            if op.name in KINDS:
+                before = behind.get(op.operands[0], -1)
+                self.depth[op.results[0]] = behind[op.results[0]] = before + 1
+                if before >= 0:
+                    self._followers.append(op)
+            elif is_view(op) and op.operands[0] in behind:
+                behind[op.results[0]] = behind[op.operands[0]]
+                self._followers.append(op)
+
+    @property
+    def longest(self) -> int:
+        """The collectives of the longest chain."""
+        return max(self.depth.values(), default=-1) + 1
+
+    def settle(self) -> None:
+        """Move what reads a collective that was packed, and so sent later, behind it again."""
+        for op in self._followers:
+            made = op.operands[0].owner.operation
+            if not made.is_before_in_block(op):
+                op.move_after(made)
+
+    def forget(self, packed: set[ir.Value]) -> None:
+        """Packed collectives are no more: their results, before they are erased."""
+        self._followers = [op for op in self._followers if op.results[0] not in packed]
+        for value in packed:
+            del self.depth[value]
+
+
+def is_view(op: ir.Operation) -> bool:
+    return op.name.removeprefix("torch.") in VIEWS
+
+
+def first_need(value: ir.Value, ops: Sequence[ir.Operation], place: dict[ir.Value, int], patient: bool = False) -> int:
+    """The number of the first op that reads ``value``; lists count where they stand.
+
+    With ``patient``, views and collectives that read it do not count: they can follow it, so only their readers do.
+    """
+    last = len(ops) - 1
+    found = last
+    for use in value.uses:
+        user = use.owner.operation
+        if not len(user.results):
+            continue
+        if patient and (user.name in KINDS or is_view(user)):
+            found = min(found, first_need(user.results[0], ops, place, patient))
+        else:
+            found = min(found, place.get(user.results[0], last))
+    return found
