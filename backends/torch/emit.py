@@ -1,9 +1,10 @@
 """From a level-3 module to the program that every rank runs: one readable Python function.
 
 One line for each ATen call and collective. A collective's line only starts it; its ``wait()`` stands where the result is
-first needed. Values are freed after their last use. Parameters, optimizer state and buffers are replaced in place
-(``rank.store``) as soon as their new value is there and the old one has been read for the last time, so that no
-step holds two copies of them; the other results (the loss) are returned.
+first needed, or sooner if too much is under way. Gathers of parameters start some bytes ahead of their first use. Values
+are freed after their last use. Parameters, optimizer state and buffers are replaced in place (``rank.store``) as soon as
+their new value is there and the old one has been read for the last time, so that no step holds two copies of them; the
+other results (the loss) are returned.
 """
 
 from __future__ import annotations

@@ -8,12 +8,17 @@ from dataclasses import dataclass, field
 from torch_mlir import ir
 
 from shardc.backends.torch.loop_values import TUPLES, LoopValues, loop_values
+from shardc.backends.torch.prefetch import prefetch
 from shardc.dialects.aten.call import Call, CallReader, is_constant
 from shardc.dialects.aten.types import read_type
 
 COLLECTIVES = frozenset(
     f"dist.{name}" for name in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute", "broadcast")
 )
+
+
+IN_FLIGHT_BYTES = 1024 * 1024 * 1024
+"""How much the operands of collectives that nobody waits for yet may hold, the last one's aside: they live until then."""
 
 
 @dataclass(slots=True)
@@ -65,11 +70,25 @@ class Schedule:
         return type_.size_bytes if type_ is not None else 0
 
     def waits(self) -> dict[int, list[ir.Value]]:
-        """Position -> results of collectives that are waited for just before it: where they are first needed."""
+        """Position -> results of collectives that are waited for just before it.
+
+        That is where they are first needed, or where so many others have started since that together they hold more
+        than ``IN_FLIGHT_BYTES``. Without that, ZeRO's whole gradients would all be there at the end of backward.
+        """
+        at: dict[ir.Value, int] = {}
+        pending: list[tuple[int, ir.Value, int]] = []
+        for position, step in enumerate(self.steps):
+            if not step.starts:
+                continue
+            pending = [p for p in pending if p[0] > position]
+            while sum(size for _, _, size in pending) > IN_FLIGHT_BYTES:
+                at[pending.pop(0)[1]] = position
+            result = step.results[0]
+            at[result] = self.first[result]
+            pending.append((at[result], result, sum(map(self.size_bytes, step.operands))))
         found: dict[int, list[ir.Value]] = {}
-        for step in self.steps:
-            if step.starts:
-                found.setdefault(self.first[step.results[0]], []).append(step.results[0])
+        for value, position in at.items():
+            found.setdefault(position, []).append(value)
         return found
 
     def dying(self) -> dict[int, list[ir.Value]]:
@@ -92,7 +111,7 @@ def schedule_block(block: ir.Block, reader: CallReader, wanted: Iterable[ir.Valu
         if needed.intersection(step.results):
             needed.update(step.operands)
             steps.append(step)
-    schedule = Schedule(steps[::-1])
+    schedule = Schedule(prefetch(steps[::-1]))
     for position, step in enumerate(schedule.steps):
         for value in step.operands:
             schedule.need(value, position)

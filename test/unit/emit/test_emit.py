@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
 from torch_mlir import ir
 
+from shardc.backends.torch import prefetch, schedule
 from shardc.backends.torch.emit import emit_program
 
 HERE = Path(__file__).parent
@@ -49,6 +51,60 @@ def test_wait_stands_where_the_result_is_needed(emit) -> None:
         "mul_2 = mul(mul_1, all_reduce_0)",
         "del all_reduce_0, mul_1",
         "return (mul_2,)",
+    ]
+
+
+def gather(result: str, operand: str) -> str:
+    return f'%{result} = "dist.all_gather"(%{operand}) {{axes = ["data"], dim = 0}} : ({V}) -> !torch.vtensor<[8,64],f32>'
+
+
+def use(result: str, left: str, right: str) -> str:
+    return mm(result, left, right).replace("[4,64]", "[8,64]")
+
+
+@pytest.mark.parametrize(
+    ("limit", "starts"),
+    [
+        (2 * 8 * 64 * 4, ["a", "b", "c", "use a", "d", "use b", "use c", "use d"]),
+        (8 * 64 * 4, ["a", "b", "use a", "c", "use b", "d", "use c", "use d"]),
+        (8 * 64 * 4 - 1, ["a", "use a", "b", "use b", "c", "use c", "d", "use d"]),
+    ],
+)
+def test_gathers_start_some_bytes_ahead(emit, monkeypatch: pytest.MonkeyPatch, limit: int, starts: list[str]) -> None:
+    """Those of arguments; the others, such as one of what was just computed, start where they stand."""
+    monkeypatch.setattr(prefetch, "PREFETCH_BYTES", limit)
+    body, total = [], "x"
+    for name in "abcd":
+        body += [gather(f"{name}0", name), use(f"{name}1", total, f"{name}0")]
+        total = f"{name}1"
+    body += [mm("e", "a", "a"), gather("f", "e"), use("g", total, "f")]
+    arguments = {f"param:{name}": T for name in "abcd"} | {"input:x": "[8,64],f32"}
+    lines = emit(arguments, {"loss:l": "[8,64],f32"}, "\n".join(body), ["%g"])
+    found = []
+    for line in lines:
+        if start := re.search(r"all_gather\((\w), ", line):
+            found.append(start[1])
+        elif used := re.search(r"mul\(\w+, all_gather_(\d)\)", line):
+            found.append(f"use {'abcd*'[int(used[1])]}")
+    assert found == [*starts, "use *"]
+    assert lines.index("mul_4 = mul(a, a)") > lines.index("mul_3 = mul(mul_2, all_gather_3)")
+
+
+def test_collectives_in_flight_are_bounded(emit, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One operand of 1024 bytes may be held when another one starts; of two the older is waited for first."""
+    monkeypatch.setattr(schedule, "IN_FLIGHT_BYTES", 1024)
+    sent = [line for n in "abc" for line in (mm(n, "x", "x"), reduce(f"{n}0", n))]
+    body = "\n".join([*sent, mm("d", "a0", "b0"), mm("e", "d", "c0")])
+    lines = [line for line in emit({"input:x": T}, {"loss:l": T}, body, ["%e"]) if "all_reduce" in line]
+    assert [line for line in lines if not line.startswith("del")] == [
+        "all_reduce_0 = rank.all_reduce(mul_0, axes=DATA, reuse=True)",
+        "all_reduce_1 = rank.all_reduce(mul_1, axes=DATA, reuse=True)",
+        "all_reduce_0 = all_reduce_0.wait()",
+        "all_reduce_2 = rank.all_reduce(mul_2, axes=DATA, reuse=True)",
+        "all_reduce_1 = all_reduce_1.wait()",
+        "mul_3 = mul(all_reduce_0, all_reduce_1)",
+        "all_reduce_2 = all_reduce_2.wait()",
+        "mul_4 = mul(mul_3, all_reduce_2)",
     ]
 
 
