@@ -15,7 +15,8 @@ class NoRuleToProve(ShardcError):
 class UnsoundRule(ShardcError):
     """A rule says something false about its operator. Bad: ``([i],[i])->([])`` for ``dot``, which lacks ``reduce={i}``.
 
-    ``problem`` names the factor or result at fault and how far it is off.
+    ``problem`` names the factor or result at fault and how far it is off; ``cut`` says how the factors were cut, what
+    that makes of the sample's operands, and the first element that differs.
     """
 
     template = "the rule of {op} is wrong: {problem}\n  rule: {rule}\n  cut:  {cut}"

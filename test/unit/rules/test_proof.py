@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from shardc.diagnostics.rules import NoRuleToProve, UnsoundRule
-from shardc.dialects.rules.proof import call_of, prove, run_operator, sample
+from shardc.dialects.dist.axis import Axis
+from shardc.dialects.rules import proof
+from shardc.dialects.rules.cuts import over_sub_axes
+from shardc.dialects.rules.execution import call_of, run_operator, sample
+from shardc.dialects.rules.proof import prove
 from shardc.dialects.rules.rule import Local, Rule
 
 X, J, K = ("i",), ("j",), ("k",)
@@ -54,6 +60,63 @@ def test_minor_factor_is_cut_with_its_major_whole() -> None:
 
 def test_minor_of_a_factor_that_stays_whole_is_unreached() -> None:
     assert prove("aten.view", (sample(4, 3, 2), (12, 2)), rule=merge(local_view, replicate=frozenset("i"))).unreached == ("j",)
+
+
+def test_factors_are_cut_over_sub_axes_in_any_order() -> None:
+    halves = (Axis("j", 2, 2), Axis("j", 1, 2))
+    rule = merge(operands=((X, J, K),), sizes={"i": 2, "j": 4, "k": 2})
+    assert list(over_sub_axes(rule)) == [{"i": (Axis("i", 1, 2),), "j": halves}]
+    proved = []
+
+    def lower(local: Local) -> list[object]:
+        proved.append((local.ways("j"), local.offset("j")))
+        return local_view(local)
+
+    prove("aten.view", (sample(2, 4, 2), (8, 2)), rule=merge(lower, sizes={"i": 2, "j": 4, "k": 2}))
+    assert {(4, offset) for offset in range(4)} < set(proved)
+
+
+def test_shardings_must_be_read_as_they_were_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    def only_the_first(dims: object, sharding: object, sizes: object) -> dict[str, object]:
+        read = factor_axes(dims, sharding, sizes)
+        return dict(list(read.items())[:1])
+
+    factor_axes = proof.factor_axes
+    monkeypatch.setattr(proof, "factor_axes", only_the_first)
+    with pytest.raises(UnsoundRule, match="not as the cut that made it"):
+        prove("aten.mm", MM_ARGS, rule=mm_rule())
+
+
+def test_linear_sets_hold_beside_every_cut() -> None:
+    """A local call that is right on a cut of this sample's positive bias, and on terms of it where nothing is cut."""
+
+    def lower(local: Local) -> list[object]:
+        bias, left, right, *_ = local.args
+        if local.ways("k") > 1:
+            bias = bias.abs() / local.ways("k")
+        return [local.emit("aten.addmm", bias, left, right)]
+
+    rule = Rule(((X, J), *MM), ((X, J),), MM_SIZES, reduce={"k": "sum"}, lower=lower)
+    args = (sample(4, 2).abs(), *MM_ARGS)
+    prove("aten.addmm", args, rule=rule)
+    with pytest.raises(UnsoundRule, match=r"linear set \{0, 1\} is off[\s\S]*cut:  k into 2"):
+        prove("aten.addmm", args, rule=replace(rule, linear=(frozenset({0, 1}),)))
+
+
+def test_the_counterexample_is_shown() -> None:
+    """Shapes and shardings of the operands, and the first element that differs with both its values."""
+    x = torch.tensor([[1.0, 2.0, 3.0, 4.0]], dtype=torch.float64)
+    rule = Rule(((X, J),), ((X, J),), {"i": 1, "j": 4})
+    with pytest.raises(UnsoundRule) as caught:
+        prove("aten.cumsum", (x, 1), rule=rule)
+    lines = str(caught.value).splitlines()
+    assert lines[1:] == [
+        "  rule: ([i,j])->([i,j])",
+        "  cut:  j into 2",
+        "  sample: [1,4] float64 cut [{}, {j}]",
+        "  found: result 0 at [0, 2]: expected 6, found 3",
+        f"  try: {UnsoundRule.hint}",
+    ]
 
 
 def test_offsets_and_sizes_reach_lower() -> None:
