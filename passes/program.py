@@ -17,7 +17,7 @@ from shardc.dialects.aten.schema import UnknownOperator
 from shardc.dialects.aten.types import TensorType, read_type
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.location import source_line
-from shardc.dialects.rules.rule import Dim, Rule, find_rule, replicated_rule
+from shardc.dialects.rules.rule import Dim, Rule, find_rule, replicated_rule, why_no_rule
 
 STEP = "step"
 ABSENT = TensorType((), torch.bool)
@@ -144,7 +144,7 @@ def _add_node(program: Program, reader: CallReader, op: ir.Operation) -> None:
         size = sum(t.size_bytes for t in call.spec.results if t)
         remark(
             "ReplicatedOp",
-            f"{call.spec.target} has no sharding rule, so every device computes all of it ({size:,} bytes of results)",
+            f"{call.spec.target} {why_no_rule(call.spec)}, so every device computes all of it ({size:,} bytes of results)",
             source_line(op.location),
         )
 

@@ -200,6 +200,28 @@ def load_rules() -> Mapping[str, RuleFunction]:
     return _RULES
 
 
+def add_rule(target: str, function: RuleFunction, *, replace: type) -> None:
+    """Register a rule while programs may have been compiled already; one of class ``replace`` gives way to it."""
+    load_rules()
+    if isinstance(_RULES.get(target), replace):
+        del _RULES[target]
+    rule_for(target)(function)
+    find_rule.cache_clear()
+
+
+_DECLINED: dict[str, str] = {}
+
+
+def explain_declined(target: str, text: str) -> None:
+    """Say why a call of ``target`` has no rule although one is registered, as a remark has it after the op's name."""
+    _DECLINED[target] = text
+
+
+def why_no_rule(call: OpCall) -> str:
+    """For a call without a rule: why it has none."""
+    return _DECLINED.get(call.target, "has no sharding rule")
+
+
 @lru_cache(maxsize=65536)
 def find_rule(call: OpCall) -> Rule | None:
     """The rule of a call, None if there is none. Equal calls share one rule object."""

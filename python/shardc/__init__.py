@@ -6,13 +6,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from shardc.dialects.rules.custom import rule
     from shardc.driver.api import compile_step
 
     __version__: str
 
-__all__ = ["__version__", "compile_step"]
+__all__ = ["__version__", "compile_step", "rule"]
 
-_LAZY = {"compile_step": "shardc.driver.api"}
+_LAZY = {"compile_step": "shardc.driver.api", "rule": "shardc.dialects.rules.custom"}
 """Public name -> the module that has it, imported at first use."""
 
 

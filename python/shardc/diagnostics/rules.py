@@ -22,3 +22,20 @@ class UnsoundRule(ShardcError):
     template = "the rule of {op} is wrong: {problem}\n  rule: {rule}\n  cut:  {cut}"
     hint = "mend the factors, reduce, replicate, linear or lower of the rule; the proof runs it on real tensors"
     exit_code = 1
+
+
+class BadRuleText(ShardcError):
+    """A rule's text can't be read. Bad: ``[i]->[i]``. Good: ``([i])->([i])``, or ``([i,k],[k,j])->([i,j]) reduce={k}``."""
+
+    template = "the rule {text!r} of {op} can't be read: {problem}"
+    hint = "write it as ([i,k],[k,j])->([i,j]) reduce={{k}}: each tensor's dims in brackets, then reduce, replicate, linear"
+
+
+class BadRule(ShardcError):
+    """``shardc.rule`` was used on an operator that can't have one, or without samples.
+
+    Bad: ``@shardc.rule("aten::mm", samples=[...])``, which has a rule. Good: an operator of your own, registered before.
+    """
+
+    template = "{op} can't be given this rule: {problem}"
+    hint = "{hint}"

@@ -1,0 +1,132 @@
+"""``shardc.rule``: sharding rules for operators that a user registers with ``torch.library``.
+
+A rule is proved by execution on the samples that come with it, at once, so that an unsound one never reaches a
+program. It is used for calls that are like one of the samples: the same rule text, dtypes and settings, at any size.
+Another call might be another function (a norm over another dim), and is replicated with a remark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from shardc.diagnostics.base import ShardcError
+from shardc.diagnostics.rules import BadRule
+from shardc.dialects.aten.call import OpCall
+from shardc.dialects.aten.schema import UnknownOperator, overload
+from shardc.dialects.aten.types import TensorType
+from shardc.dialects.rules.einsum import parse_rule
+from shardc.dialects.rules.execution import call_of
+from shardc.dialects.rules.proof import prove
+from shardc.dialects.rules.rule import Rule, add_rule, explain_declined, load_rules
+
+UserRule = Callable[[OpCall], Rule | str | None]
+
+
+def rule(op: str, *, samples: Sequence[Sequence[Any]]) -> Callable[[UserRule], UserRule]:
+    """Register and prove the decorated function as the sharding rule of ``op`` (``"mylib::norm"``).
+
+    The function gets the call (``call["x"].shape``, ``call["eps"]``) and gives its rule, as text
+    (:mod:`shardc.dialects.rules.einsum`) or as a :class:`Rule`; None for calls that are to be replicated::
+
+        @shardc.rule("mylib::row_norm", samples=[(torch.randn(4, 6), 1e-5)])
+        def row_norm(call):
+            return "([i,d])->([i,d]) replicate={d}"
+
+    ``samples`` are lists of arguments, real CPU tensors of a few elements in dims that can be halved. Every factor is
+    cut on them, and every pair of factors. Raises UnsoundRule with the counterexample, BadRuleText, or BadRule: for an
+    operator that is not registered, writes to its arguments or has a rule already, for no samples, and for samples that
+    leave a factor uncut.
+    """
+    target = op.replace("::", ".").removesuffix(".default")
+
+    def register(function: UserRule) -> UserRule:
+        where = f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}"
+        try:
+            _check_operator(target)
+            add_rule(target, _Custom(target, function, _proved(target, function, samples)), replace=_Custom)
+            explain_declined(target, "is called in a way that no sample of its rule has")
+        except ShardcError as error:
+            raise type(error)(where=error.where or where, **error.fields) from error.__cause__
+        return function
+
+    return register
+
+
+@dataclass(frozen=True)
+class _Custom:
+    """A user's rule, for calls that are like a sample on which it was proved."""
+
+    target: str
+    function: UserRule
+    proved: frozenset[Any]
+
+    def __call__(self, call: OpCall) -> Rule | None:
+        found = _made(self.function, call)
+        return found if found is not None and _likeness(call, found) in self.proved else None
+
+
+def _check_operator(target: str) -> None:
+    try:
+        schema = overload(target)._schema
+    except (UnknownOperator, ValueError):
+        hint = "register it first, with torch.library.custom_op or torch.library.define"
+        raise BadRule(op=target, problem="no operator of that name is registered with PyTorch", hint=hint) from None
+    if schema.is_mutable:
+        hint = "register a form of it that returns its result"
+        raise BadRule(op=target, problem="it writes to its arguments, and values of a step never change", hint=hint)
+    known = load_rules().get(target)
+    if known is not None and not isinstance(known, _Custom):
+        raise BadRule(op=target, problem="shardc has a rule for it", hint="leave it out: calls of it are sharded already")
+
+
+def _proved(target: str, function: UserRule, samples: Sequence[Sequence[Any]]) -> frozenset[Any]:
+    """What calls on which the rule is proved are like. Proves it on every sample."""
+    proved, reached, rules = set(), set(), []
+    with torch.no_grad():
+        for sample in samples:
+            call, *_ = call_of(target, sample)
+            found = _made(function, call)
+            if found is None:
+                continue
+            proof = prove(target, sample, rule=found)
+            reached.update(f for cut in proof.cuts for f in cut)
+            proved.add(_likeness(call, found))
+            rules.append(found)
+    if not rules:
+        hint = "give sample arguments that it covers: samples=[(torch.randn(4, 6), 1e-5)]"
+        raise BadRule(op=target, problem="it has no samples to be proved on", hint=hint)
+    uncut = sorted({f for r in rules for f in r.factors} - reached)
+    if uncut:
+        hint = f"give a sample in which {', '.join(uncut)} has 2 elements or more, or list it under replicate"
+        raise BadRule(op=target, problem=f"no sample cuts its factor {', '.join(uncut)}", hint=hint)
+    return frozenset(proved)
+
+
+def _made(function: UserRule, call: OpCall) -> Rule | None:
+    found = function(call)
+    return parse_rule(found, call) if isinstance(found, str) else found
+
+
+def _likeness(call: OpCall, rule: Rule) -> Any:
+    """What two calls share if a proof of one speaks for the other: all but sizes, and the values of tensors and floats.
+
+    The rule's text says the tensors' ranks and where they broadcast. A float that is 0 is like no other: what it
+    multiplies or adds drops out.
+    """
+    return call.target, str(rule), rule.linear, _like(call.args), _like(call.results)
+
+
+def _like(value: Any) -> Any:
+    if isinstance(value, TensorType):
+        return "floats" if value.dtype.is_floating_point else value.dtype
+    if isinstance(value, tuple):
+        return tuple(map(_like, value))
+    if isinstance(value, torch.dtype):
+        return "floats" if value.is_floating_point else value
+    if isinstance(value, float):
+        return "zero" if value == 0 else "float"
+    return type(value), value

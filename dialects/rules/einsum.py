@@ -1,0 +1,192 @@
+"""Reading rules as they print: ``([i,k],[k,j])->([i,j]) reduce={k}``.
+
+A tensor is a list of dims in brackets. A dim is a factor, several of them in parentheses with the most major first,
+``1`` for a dim that no factor describes, or ``...`` for all dims that are left over, as in ``torch.einsum``. After the
+tensors stand ``reduce={...}`` (terms of a sum), ``reduce_max={...}``, ``reduce_min={...}``, ``replicate={...}``, and
+``linear={...}``, once for each set of operands, by their numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import NoReturn, TypeVar
+
+from shardc.diagnostics.rules import BadRuleText
+from shardc.dialects.aten.call import OpCall
+from shardc.dialects.aten.types import TensorType
+from shardc.dialects.rules.rule import Dim, Rule
+
+_TOKEN = re.compile(r"\s*([A-Za-z_]\w*|\d+|\.\.\.|->|[()\[\]{},=])")
+_REDUCTIONS = {"reduce": "sum", "reduce_max": "max", "reduce_min": "min"}
+_REST: Dim = ("...",)
+_T = TypeVar("_T")
+
+
+def parse_rule(text: str, call: OpCall) -> Rule:
+    """The rule that ``text`` says of ``call``, whose shapes give the factors their sizes.
+
+    Where a tensor has 1 element in a dim and the factor has more elsewhere, it broadcasts: it has no factor there.
+    Raises BadRuleText. Whether the rule is true is for a proof to say.
+    """
+    parser = _Parser(text, call.target)
+    operands, results, kinds = parser.rule()
+    sizing = _Sizing(parser, [*call.tensors, *call.results])
+    dims = sizing.dims([*operands, *results])
+    used = {f for tensor in dims for dim in tensor for f in dim}
+    sizes = {f: n for f, n in sizing.sizes.items() if f in used}
+    reduce: dict[str, str] = {}
+    replicate: set[str] = set()
+    linear: list[frozenset[int]] = []
+    for kind, items in kinds:
+        factors = [f for item in items for f in sizing.expanded(item)]
+        if kind == "linear":
+            linear.append(frozenset(map(parser.number, items)))
+        elif kind == "replicate":
+            replicate.update(factors)
+        else:
+            reduce.update({f: _REDUCTIONS[kind] for f in factors})
+    count = len(operands)
+    return Rule(tuple(dims[:count]), tuple(dims[count:]), sizes, reduce, frozenset(replicate), tuple(linear))
+
+
+@dataclass
+class _Parser:
+    """Recursive descent over the text's tokens."""
+
+    text: str
+    target: str
+    rest: list[str] = field(default_factory=list)
+
+    def fail(self, problem: str) -> NoReturn:
+        raise BadRuleText(op=self.target, text=self.text, problem=problem)
+
+    def rule(self) -> tuple[list[list[Dim]], list[list[Dim]], list[tuple[str, list[str]]]]:
+        """Dims of operands and of results, and the kinds with what their braces list."""
+        self.rest = self._tokens()
+        operands = self._list("(", self._tensor, ")")
+        self._take("->")
+        results = self._list("(", self._tensor, ")")
+        kinds = []
+        while self.rest:
+            kinds.append(self._kind())
+        return operands, results, kinds
+
+    def number(self, item: str) -> int:
+        if not item.isdigit():
+            self.fail(f"linear lists operands by number, and {item!r} is none")
+        return int(item)
+
+    def _tokens(self) -> list[str]:
+        found, at, text = [], 0, self.text.strip()
+        while at < len(text):
+            match = _TOKEN.match(text, at)
+            if match is None:
+                self.fail(f"{text[at:at + 10].strip()!r} is no part of a rule")
+            found.append(match[1])
+            at = match.end()
+        return found
+
+    def _take(self, expected: str = "") -> str:
+        token = self.rest.pop(0) if self.rest else "the end"
+        if expected and token != expected:
+            self.fail(f"{expected!r} is expected where {token!r} stands")
+        return token
+
+    def _list(self, start: str, item: Callable[[], _T], end: str) -> list[_T]:
+        self._take(start)
+        items: list[_T] = []
+        while self.rest and self.rest[0] != end:
+            items.append(item())
+            if self.rest[:1] == [","]:
+                self._take(",")
+            elif self.rest[:1] != [end]:
+                break
+        self._take(end)
+        return items
+
+    def _tensor(self) -> list[Dim]:
+        return self._list("[", self._dim, "]")
+
+    def _dim(self) -> Dim:
+        token = self._take()
+        if token == "(":
+            factors = []
+            while self.rest and self.rest[0] != ")":
+                factors.append(self._factor(self._take()))
+            self._take(")")
+            return tuple(factors)
+        if token == "1":
+            return ()
+        return _REST if token == _REST[0] else (self._factor(token),)
+
+    def _factor(self, token: str) -> str:
+        if not token.isidentifier():
+            self.fail(f"{token!r} is no name of a factor")
+        return token
+
+    def _kind(self) -> tuple[str, list[str]]:
+        kind = self._take()
+        if kind not in ("replicate", "linear", *_REDUCTIONS):
+            self.fail(f"{kind!r} is none of {', '.join(_REDUCTIONS)}, replicate, linear")
+        self._take("=")
+        return kind, self._list("{", self._take, "}")
+
+
+class _Sizing:
+    """Gives factors their sizes and ``...`` its factors, from the shapes of the call's tensors."""
+
+    def __init__(self, parser: _Parser, types: Sequence[TensorType | None]) -> None:
+        self._parser, self._types = parser, types
+        self._left_over = 0
+        self.sizes: dict[str, int] = {}
+
+    def dims(self, tensors: Sequence[list[Dim]]) -> list[tuple[Dim, ...]]:
+        """The tensors' dims: ``...`` written out, factors left out where a tensor broadcasts."""
+        if len(tensors) != len(self._types):
+            self._parser.fail(f"it has {len(tensors)} tensors, the call {len(self._types)}")
+        shapes = [() if t is None else t.shape for t in self._types]
+        written = [self._write_out(number, *pair) for number, pair in enumerate(zip(tensors, shapes, strict=True))]
+        for tensor, shape in zip(written, shapes, strict=True):
+            for dim, size in zip(tensor, shape, strict=True):
+                if len(dim) == 1:
+                    self.sizes[dim[0]] = max(size, self.sizes.get(dim[0], size))
+        for tensor, shape in zip(written, shapes, strict=True):
+            self._size_parts(tensor, shape)
+        return [
+            tuple(() if size == 1 and self._elements(dim) != 1 else dim for dim, size in zip(tensor, shape, strict=True))
+            for tensor, shape in zip(written, shapes, strict=True)
+        ]
+
+    def expanded(self, item: str) -> list[str]:
+        """The factors behind a name in braces."""
+        return [f"_{i}" for i in range(self._left_over)] if item == _REST[0] else [item]
+
+    def _write_out(self, number: int, tensor: list[Dim], shape: tuple[int, ...]) -> list[Dim]:
+        count = tensor.count(_REST)
+        more = len(shape) - (len(tensor) - count)
+        if count > 1 or (more and not count) or more < 0:
+            self._parser.fail(f"tensor {number} has {len(shape)} dims in the call, which [...] of the rule does not fit")
+        if not count:
+            return tensor
+        # Named from the last on, so that a tensor of lower rank has the names that broadcasting gives it.
+        self._left_over = max(self._left_over, more)
+        at = tensor.index(_REST)
+        return [*tensor[:at], *((f"_{i}",) for i in reversed(range(more))), *tensor[at + 1 :]]
+
+    def _size_parts(self, tensor: list[Dim], shape: tuple[int, ...]) -> None:
+        """Of a dim's factors one may stand nowhere else: the others leave it its size."""
+        for dim, size in zip(tensor, shape, strict=True):
+            unknown = [f for f in dim if f not in self.sizes]
+            if len(unknown) > 1:
+                self._parser.fail(f"the sizes of {' and '.join(unknown)} can't be told: one of them must be a dim of a tensor")
+            known = prod(self.sizes[f] for f in dim if f in self.sizes)
+            if unknown:
+                if known == 0 or size % known:
+                    self._parser.fail(f"{' '.join(dim)} is to make {size} elements, and the others make {known}")
+                self.sizes[unknown[0]] = size // known
+
+    def _elements(self, dim: Dim) -> int:
+        return prod(self.sizes[f] for f in dim)
