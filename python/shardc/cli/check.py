@@ -17,6 +17,10 @@ def check(
         Path, typer.Argument(exists=True, file_okay=False, help="Folder that shardc compile wrote.")
     ],
     steps: Annotated[int, typer.Option(min=1, help="Training steps to compare.")] = 3,
+    libraries: Annotated[
+        list[str] | None,
+        typer.Option("--import", metavar="MODULE", help="Module or .py file that registers custom operators."),
+    ] = None,
 ) -> None:
     """Prove a compiled folder equal to the single-device program.
 
@@ -31,7 +35,7 @@ def check(
     with status(f"checking {folder}"):
         from shardc.driver.check import check_artefact
 
-        report = check_artefact(folder, steps)
+        report = check_artefact(folder, steps, libraries or ())
     print(report.render())
     if not report.passed:
         raise typer.Exit(CHECK_FAILED)

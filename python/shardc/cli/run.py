@@ -21,6 +21,10 @@ def run(
         Path | None, typer.Option(exists=True, file_okay=False, help="Checkpoint folder to start from.")
     ] = None,
     save: Annotated[Path | None, typer.Option(help="Checkpoint folder to write at the end.")] = None,
+    libraries: Annotated[
+        list[str] | None,
+        typer.Option("--import", metavar="MODULE", help="Module or .py file that registers custom operators."),
+    ] = None,
 ) -> None:
     """Train with a compiled folder on processes of this machine, and print the loss of each step.
 
@@ -35,4 +39,4 @@ def run(
 
     if sys.stderr.isatty():  # no spinner: the processes print to the same terminal
         print(f"starting {nproc} processes", file=sys.stderr)
-    raise typer.Exit(run_artefact(folder, nproc, steps, {"load": load, "save": save}))
+    raise typer.Exit(run_artefact(folder, nproc, steps, {"load": load, "save": save}, libraries or ()))

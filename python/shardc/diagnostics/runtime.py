@@ -19,6 +19,13 @@ class BadArtefact(ShardcError):
     hint = "{hint}"
 
 
+class MissingOperator(ShardcError):
+    """An artefact calls a custom operator that is not registered, or a library given with ``--import`` can't be imported."""
+
+    template = "{problem}"
+    hint = "{hint}"
+
+
 class BadCheckpointFolder(ShardcError):
     """``--load`` names no checkpoint, or ``--save`` a folder in which something else would be lost."""
 

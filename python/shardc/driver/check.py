@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,14 @@ from shardc.backends.eager.compare import prove_step
 from shardc.backends.eager.comparison import Proof
 from shardc.backends.torch.emit import emit_program
 from shardc.diagnostics.api import NotTheProgram
-from shardc.diagnostics.runtime import BadArtefact
+from shardc.diagnostics.runtime import BadArtefact, MissingOperator
 from shardc.dialects.context import new_context
 from shardc.driver.artefact import AGAIN, read_manifest
 from shardc.driver.manifest import describe_program
 from shardc.driver.mlir_errors import Source, parse_module
 from shardc.runtime.check import MANIFEST, sha256
+from shardc.runtime.errors import RuntimeFailure
+from shardc.runtime.operators import check_operators, import_library
 
 PROGRAM = "program.py"
 
@@ -50,13 +53,15 @@ class CheckReport:
         return "\n".join(lines)
 
 
-def check_artefact(folder: Path, steps: int) -> CheckReport:
+def check_artefact(folder: Path, steps: int, libraries: Sequence[str] = ()) -> CheckReport:
     """Run levels 1 and 3 of an artefact on its stored state and first batch and compare them.
 
-    Raises BadArtefact for a folder that is damaged or has no values to run on, NotTheProgram if the manifest does not
+    ``libraries``: modules or files to import first, which register its custom operators. Raises MissingOperator,
+    BadArtefact for a folder that is damaged or has no values to run on, NotTheProgram if the manifest does not
     describe the level-3 module. A changed ``program.py`` is a finding of the report.
     """
     manifest = read_manifest(folder, unchecked=(PROGRAM,))
+    register_operators(manifest, libraries, folder)
     context = new_context()
     whole, ranked = (_level(folder, name, context) for name in ("1-global", "3-rank"))
     _check_manifest(folder, manifest, describe_program(ranked))
@@ -64,6 +69,16 @@ def check_artefact(folder: Path, steps: int) -> CheckReport:
     proof = prove_step(whole, ranked, inputs, steps=steps)
     ranks = torch.Size([axis["size"] for axis in manifest["mesh"] if axis["kind"] == "space"]).numel()
     return CheckReport(proof, ranks, steps, _changed(folder / PROGRAM, emit_program(ranked), manifest))
+
+
+def register_operators(manifest: dict[str, Any], libraries: Sequence[str], folder: Path) -> None:
+    """Import ``libraries``. Raises MissingOperator if that leaves an operator of the program unregistered."""
+    try:
+        for library in libraries:
+            import_library(library)
+        check_operators(manifest)
+    except RuntimeFailure as failure:
+        raise MissingOperator(problem=failure.what, hint=failure.hint, where=failure.where or str(folder)) from None
 
 
 def _level(folder: Path, name: str, context: ir.Context) -> ir.Module:

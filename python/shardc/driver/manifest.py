@@ -14,11 +14,15 @@ from torch_mlir import ir
 
 from shardc import __version__
 from shardc.backends.torch.emit import step_function
+from shardc.dialects.aten.call import target_name
 from shardc.dialects.aten.types import read_type
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.frontend.spec import BatchTree, Capture
 from shardc.runtime.check import SCHEMA_NAME, SCHEMA_VERSION
+
+OUR_NAMESPACES = ("aten", "prims", "shardc")
+"""Operators that are there wherever torch and the runtime are."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ def build_manifest(module: ir.Module, fields: ManifestFields, files: Mapping[str
 
 
 def describe_program(module: ir.Module) -> dict[str, Any]:
-    """What a manifest says of a level-3 module alone: ``mesh``, ``arguments`` and ``results``."""
+    """What a manifest says of a level-3 module alone: ``mesh``, ``arguments``, ``results``, and custom ``operators``."""
     mesh = read_mesh(module)
     if mesh is None:
         raise ValueError("the module has no dist.mesh: it is not at level 3")
@@ -87,7 +91,23 @@ def describe_program(module: ir.Module) -> dict[str, Any]:
         "mesh": _mesh(mesh),
         "arguments": list(_edges(function, "arg_attrs", block.arguments, codec)),
         "results": list(_edges(function, "res_attrs", returned, codec)),
+        "operators": [{"name": name} for name in sorted(_custom_operators(block))],
     }
+
+
+def _custom_operators(block: ir.Block) -> set[str]:
+    """The operators called in a block, loops included, that torch and the runtime do not bring: ``mylib::row_norm``."""
+    found: set[str] = set()
+    for op in block.operations:
+        op = op.operation
+        for region in op.regions:
+            for inner in region.blocks:
+                found |= _custom_operators(inner)
+        if op.name == "torch.operator":
+            namespace, _, name = target_name(op).partition(".")
+            if namespace not in OUR_NAMESPACES:
+                found.add(f"{namespace}::{name}")
+    return found
 
 
 def edges(module: ir.Module) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[str]]:

@@ -12,6 +12,7 @@ ENTRIES: dict[str, dict[str, type | tuple[type, ...]]] = {
     "mesh": {"name": str, "size": int, "kind": str},
     "arguments": _PORT,
     "results": _PORT,
+    "operators": {"name": str},
     "hyperparameters": {"name": str, "group": int, "key": str, "value": (int, float)},
     "baked": {"group": int, "key": str},
     "files": {"size": int, "sha256": str},

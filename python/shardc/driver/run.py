@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,13 @@ SEEN = "look at what that rank printed above"
 KILLED = "look at the machine's memory first: a killed process is most often one that took too much of it"
 
 
-def run_artefact(folder: Path, nproc: int, steps: int, options: Mapping[str, Any] | None = None) -> int:
+def run_artefact(
+    folder: Path, nproc: int, steps: int, options: Mapping[str, Any] | None = None, libraries: Sequence[str] = ()
+) -> int:
     """Train ``steps`` steps on ``nproc`` processes, which print to this process's output. Returns 0.
 
-    ``options``: ``load``, ``save`` (checkpoint folders) and ``batches`` (a safetensors file). Raises BadArtefact,
+    ``options``: ``load``, ``save`` (checkpoint folders) and ``batches`` (a safetensors file). ``libraries``: modules or
+    files that each process imports first, which register custom operators. Raises BadArtefact,
     MeshSizeMismatch, BadCheckpointFolder before anything is started, and RankFailed (RankRefused for bad input) naming
     the rank that failed first.
     """
@@ -37,6 +40,8 @@ def run_artefact(folder: Path, nproc: int, steps: int, options: Mapping[str, Any
     for name, value in (options or {}).items():
         if value is not None:
             arguments += [f"--{name}", str(Path(value).absolute())]
+    for library in libraries:
+        arguments += ["--import", str(Path(library).absolute()) if library.endswith(".py") else library]
     with _rank_environment():
         _launch(arguments)
     return 0

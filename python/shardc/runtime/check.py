@@ -16,7 +16,7 @@ WHOLE_HASH_BYTES = 256 << 20
 """Files larger than this are checked for their size alone at every start: hashing takes a second for each 1.5 GB."""
 
 FIELDS = {
-    "mesh": list, "arguments": list, "results": list, "hyperparameters": list, "baked": list, "batch": dict,
+    "mesh": list, "arguments": list, "results": list, "operators": list, "hyperparameters": list, "baked": list, "batch": dict,
     "seed": int, "tied": dict, "files": dict, "model": str,
 }  # fmt: skip
 """What a manifest must hold, and the JSON type of each."""

@@ -26,6 +26,10 @@ class BadArtefact(RuntimeFailure):
     """A file of the artefact is missing, truncated, changed, or of another version."""
 
 
+class MissingOperator(RuntimeFailure):
+    """The program calls a custom operator that is not registered, or a library given with ``--import`` can't be imported."""
+
+
 class WorldMismatch(RuntimeFailure):
     """The number of running ranks is not the size of the mesh that the program was compiled for."""
 

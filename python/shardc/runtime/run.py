@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from .errors import BatchMismatch, RankStopped, RuntimeFailure
+from .operators import import_library
 from .step import TrainStep
 from .tensor_file import TensorFile
 
@@ -55,10 +56,16 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--load", type=Path, help="a checkpoint to start from")
     parser.add_argument("--save", type=Path, help="where to write a checkpoint at the end")
     parser.add_argument("--batches", type=Path, help="batches, as `<number>/<leaf>` in a safetensors file")
+    parser.add_argument(
+        "--import", dest="libraries", action="append", default=[], metavar="MODULE",
+        help="a module, or a .py file, that registers the custom operators of the program",
+    )  # fmt: skip
     return parser.parse_args()
 
 
 def _train(folder: Path, options: argparse.Namespace) -> int:
+    for library in options.libraries:
+        import_library(library)
     step = TrainStep.load(folder)
     if options.load:
         step.load_checkpoint(options.load)

@@ -20,6 +20,7 @@ from .groups import Groups
 from .hyper import Hyperparameters
 from .layout import Leaf, cut
 from .mesh import Mesh
+from .operators import check_operators
 from .program import Program
 from .state import ROLES, Source, State
 from .tensor_file import TensorFile
@@ -68,11 +69,12 @@ class TrainStep:
     ) -> TrainStep:
         """The step of an artefact. ``state`` gives initial values: a state dict, or a function for each block.
 
-        Raises BadArtefact, WorldMismatch or StateMismatch.
+        Raises BadArtefact, MissingOperator, WorldMismatch or StateMismatch.
         """
         folder = Path(folder)
         manifest = read_manifest(folder)
         check_files(folder, manifest)
+        check_operators(manifest)
         stored = folder / "state.safetensors"
         return cls(
             Program.load(folder / "program.py"),
