@@ -15,6 +15,7 @@ from typing import Any
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.schema import position
 from shardc.dialects.aten.types import TensorType
+from shardc.dialects.rules.matmul import on_first
 from shardc.dialects.rules.rule import Dim, Local, Rule, rule_for
 
 LINEAR_WITHOUT_BIAS = (frozenset({0}), frozenset({1}))
@@ -65,10 +66,9 @@ class _Factors:
         """The output pixels that may be cut."""
         return tuple(f"y{d}" for d, patch in enumerate(self.patches) if patch)
 
-    def whole(self, *more: str) -> frozenset[str]:
-        """Pixels, and channels ``more``, that must not be cut."""
-        pixels = {f for f in self.sizes if f[0] in "xyz"} - set(self.windows)
-        return frozenset(pixels | {f for f in more if f in self.sizes})
+    def whole(self) -> frozenset[str]:
+        """Pixels that must not be cut."""
+        return frozenset({f for f in self.sizes if f[0] in "xyz"} - set(self.windows))
 
 
 def _at(values: Sequence[int], d: int) -> int:
@@ -76,13 +76,19 @@ def _at(values: Sequence[int], d: int) -> int:
     return values[d] if len(values) > 1 else values[0]
 
 
-def _fewer_groups(local: Local) -> Sequence[Any]:
-    return [local.emit("aten.convolution", *local.args[:-1], local.size("g"))]
+def _local_convolution(local: Local) -> Sequence[Any]:
+    """The call with this rank's groups; where input channels are cut, ranks with the first of them add the bias."""
+    args, spec = list(local.args), local.spec
+    if spec["groups"] > 1:
+        args[-1] = local.size("g")
+    if spec["bias"] is not None and local.ways("i") > 1:
+        args[2] = on_first(local, "i", args[2])
+    return [local.emit(spec.target, *args)]
 
 
 @rule_for("aten.convolution")
 def convolution(call: OpCall) -> Rule:
-    """``(input, weight, bias) -> output``. With a bias, ``i`` stays whole: every term would add it."""
+    """``(input, weight, bias) -> output``, a sum over input channels."""
     image, weight, bias = call["input"], call["weight"], call["bias"]
     factors = _Factors.of(call, image, weight, call.results[0])
     operands = (factors.image, factors.weight(call["transposed"]))
@@ -90,10 +96,10 @@ def convolution(call: OpCall) -> Rule:
         operands if bias is None else (*operands, (factors.dim("g", "o"),)),
         (factors.made,),
         factors.sizes,
-        reduce=factors.kinds("i" if bias is None else ""),
-        replicate=factors.whole("" if bias is None else "i"),
+        reduce=factors.kinds("i"),
+        replicate=factors.whole(),
         linear=LINEAR_WITHOUT_BIAS if bias is None else LINEAR_WITH_BIAS,
-        lower=_fewer_groups if "g" in factors.sizes else None,
+        lower=_local_convolution if "g" in factors.sizes or bias is not None else None,
     )
 
 
@@ -111,7 +117,7 @@ def _smaller_backward(local: Local) -> Sequence[Any]:
 def convolution_backward(call: OpCall) -> Rule:
     """``(grad_output, input, weight) -> (grad_input, grad_weight, grad_bias)``, each as ``output_mask`` asks.
 
-    The gradient of the bias is no sum over ``i``, so ``i`` stays whole where it is asked for.
+    The gradient of the bias does not depend on ``i``: ranks that share ``i`` out all make it.
     """
     image, weight = call["input"], call["weight"]
     factors = _Factors.of(call, image, weight, call["grad_output"])
@@ -122,7 +128,7 @@ def convolution_backward(call: OpCall) -> Rule:
         tuple(dims if type_ is not None else () for dims, type_ in asked),
         factors.sizes,
         reduce=factors.kinds(("n", "o", *factors.windows)),
-        replicate=factors.whole("i" if call["output_mask"][2] else ""),
+        replicate=factors.whole(),
         linear=(frozenset({0}),),
         lower=_smaller_backward,
     )

@@ -105,7 +105,6 @@ def _pick_own(axis: int, local: Local) -> Sequence[Any]:
 
 
 @rule_for("aten.scatter.src", "aten.scatter.value", "aten.scatter.reduce", "aten.scatter.value_reduce")
-@rule_for("aten.scatter_reduce.two")
 def scatter(call: OpCall) -> Rule | None:
     """``(self [n..., s], index [n..., i], src [n..., u]) -> [n..., s]``."""
     letters = dict(zip("siu", call.tensors, strict=False))
@@ -149,24 +148,40 @@ def _scatter_linear(call: OpCall) -> tuple[frozenset[int], ...]:
 @rule_for("aten.scatter_add")
 def scatter_add(call: OpCall) -> Rule | None:
     """``(self [n..., s], index [n..., i], src [n..., i]) -> [n..., s]``, a sum over ``i``."""
+    return _combining(call, "sum", _linear(call, 0, 2)) if call["self"].shape else None
+
+
+_KINDS = {"sum": "sum", "amax": "max", "amin": "min"}
+
+
+@rule_for("aten.scatter_reduce.two")
+def scatter_reduce(call: OpCall) -> Rule | None:
+    """As ``scatter_add``, a sum or an extremum over ``i``. Without ``include_self`` ranks can't tell what was written."""
+    linear = _linear(call, 0, 2) if call["reduce"] in ("sum", "mean") else ()
+    kind = _KINDS.get(call["reduce"]) if call["include_self"] else None
+    return _combining(call, kind, linear)
+
+
+def _combining(call: OpCall, kind: str | None, linear: tuple[frozenset[int], ...]) -> Rule | None:
+    """``self`` with what is scattered into it: ``kind`` is how ranks' results combine, None if they don't."""
     tensor, index, source = call.tensors
-    if not len(tensor.shape) == len(index.shape) == len(source.shape) > 0:
+    if not len(tensor.shape) == len(index.shape) == len(source.shape):
         return None
     axis = _axis(call)
     (into, where, added), sizes = _aligned({"s": tensor, "i": index, "u": source}, axis)
     whole = _own(sizes)
-    if source.shape[axis] != index.shape[axis]:
-        return Rule((into, where, added), (into,), sizes, replicate=whole, linear=_linear(call, 0, 2))
+    if kind is None or not tensor.shape or source.shape[axis] != index.shape[axis]:
+        return Rule((into, where, added), (into,), sizes, replicate=whole, linear=linear)
     del sizes[f"u{axis}"]
     summed = f"i{axis}"
     return Rule(
         (into, where, (*added[:axis], (summed,), *added[axis + 1 :])),
         (into,),
         sizes,
-        reduce={summed: "sum"},
+        reduce={summed: kind},
         replicate=whole - {summed, f"u{axis}"},
-        linear=_linear(call, 0, 2),
-        lower=partial(_sum_into, (summed,)),
+        linear=linear,
+        lower=partial(_sum_into, (summed,)) if kind == "sum" else None,
     )
 
 

@@ -86,7 +86,11 @@ def _bias_once_local(inner: str, bias: int, local: Local) -> Sequence[Any]:
     """Ranks that hold the first part of the contracted factor add the bias, the others zeros."""
     args = list(local.args)
     if local.ways(inner) > 1:
-        part = local.emit("aten.scalar_tensor", local.offset(inner), torch.int64)
-        first = local.emit("aten.eq.Scalar", part, 0)
-        args[bias] = local.emit("aten.where.ScalarOther", first, args[bias], 0)
+        args[bias] = on_first(local, inner, args[bias])
     return [local.emit(local.spec.target, *args)]
+
+
+def on_first(local: Local, factor: str, value: Any) -> Any:
+    """``value`` on ranks that hold the first part of a cut factor, zeros on the others."""
+    part = local.emit("aten.scalar_tensor", local.offset(factor), torch.int64)
+    return local.emit("aten.where.ScalarOther", local.emit("aten.eq.Scalar", part, 0), value, 0)

@@ -1,4 +1,4 @@
-"""Rules of scans, sorts and searches: the dim along which they run stays whole, all others may be cut."""
+"""Rules of scans, sorts and searches: all dims may be cut but the one along which they scan or sort."""
 
 from __future__ import annotations
 
@@ -36,17 +36,22 @@ def _along_dim(call: OpCall, linear: tuple[frozenset[int], ...]) -> Rule:
 
 @rule_for("aten.searchsorted.Tensor")
 def searchsorted(call: OpCall) -> Rule:
-    """``(sorted_sequence [n..., s], self [n..., m]) -> [n..., m]``, or ``([s], [m...]) -> [m...]``."""
+    """``(sorted_sequence [n..., s], self [n..., m]) -> [n..., m]``, or ``([s], [m...]) -> [m...]``.
+
+    A place in a sorted row is how many elements come before it, so it is a sum over the row's parts. A sorter's
+    numbers are of the whole row.
+    """
     table, wanted, sizes = _search(call["sorted_sequence"], call["self"])
-    sorter = (table,) if call["sorter"] is not None else ()
-    return Rule((table, wanted, *sorter), (wanted,), sizes, replicate=frozenset({"s"}))
+    if call["sorter"] is not None:
+        return Rule((table, wanted, table), (wanted,), sizes, replicate=frozenset({"s"}))
+    return Rule((table, wanted), (wanted,), sizes, reduce={"s": "sum"})
 
 
 @rule_for("aten.bucketize.Tensor")
 def bucketize(call: OpCall) -> Rule:
     """``(self [m...], boundaries [s]) -> [m...]``."""
     table, wanted, sizes = _search(call["boundaries"], call["self"])
-    return Rule((wanted, table), (wanted,), sizes, replicate=frozenset({"s"}))
+    return Rule((wanted, table), (wanted,), sizes, reduce={"s": "sum"})
 
 
 def _search(table: TensorType, wanted: TensorType) -> tuple[tuple[Dim, ...], tuple[Dim, ...], dict[str, int]]:

@@ -73,7 +73,23 @@ CASES = {
     ),
     "scatter maxima": (
         "scatter_reduce.two", (X, 1, at(4, 4, below=6), sample(4, 4), "amax"),
+        "([n0,s1],[n0,i1],[n0,i1])->([n0,s1]) reduce_max={i1} replicate={s1}", None,
+    ),
+    "scatter minima": (
+        "scatter_reduce.two", (X, 1, at(4, 4, below=6), sample(4, 4), "amin"),
+        "([n0,s1],[n0,i1],[n0,i1])->([n0,s1]) reduce_min={i1} replicate={s1}", None,
+    ),
+    "scatter sums": (
+        "scatter_reduce.two", (X, 1, at(4, 8, below=6), sample(4, 8), "sum"),
+        "([n0,s1],[n0,i1],[n0,i1])->([n0,s1]) reduce={i1} replicate={s1}", {0, 2},
+    ),
+    "scatter maxima over what was there": (
+        "scatter_reduce.two", (X, 1, at(4, 4, below=6), sample(4, 4), "amax", False),
         "([n0,s1],[n0,i1],[n0,u1])->([n0,s1]) replicate={s1,i1,u1}", None,
+    ),
+    "scatter means": (
+        "scatter_reduce.two", (X, 1, at(4, 4, below=6), sample(4, 4), "mean"),
+        "([n0,s1],[n0,i1],[n0,u1])->([n0,s1]) replicate={s1,i1,u1}", {0, 2},
     ),
     "scatter_add": (
         "scatter_add", (X, 1, at(4, 8, below=6), sample(4, 8)),

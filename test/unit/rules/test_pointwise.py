@@ -79,7 +79,7 @@ def arguments(target: str) -> tuple[Any, ...]:
         else:
             made.append(constant(kind, integer))
     if target.startswith("aten.clamp"):
-        made[1:] = [0.4 if a is None else a for a in made[1:]]
+        made[1:] = [0.4 * n if a is None else a for n, a in enumerate(made[1:], 1)]
     return tuple(made)
 
 

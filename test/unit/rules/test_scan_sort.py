@@ -30,13 +30,13 @@ CASES = {
     "topk": ("aten.topk", (X, 2, 1), "([n0,d,n2])->([n0,k,n2],[n0,k,n2]) replicate={d,k}"),
     "topk of all": ("aten.topk", (X, 6, 1), PAIR),
     "searchsorted in one row": (
-        "aten.searchsorted.Tensor", (TABLE[0], sample(4, 2)), "([s],[m0,m1])->([m0,m1]) replicate={s}",
+        "aten.searchsorted.Tensor", (TABLE[0], sample(4, 2)), "([s],[m0,m1])->([m0,m1]) reduce={s}",
     ),
     "searchsorted row by row": (
-        "aten.searchsorted.Tensor", (TABLE, sample(4, 2)), "([m0,s],[m0,m1])->([m0,m1]) replicate={s}",
+        "aten.searchsorted.Tensor", (TABLE, sample(4, 2)), "([m0,s],[m0,m1])->([m0,m1]) reduce={s}",
     ),
     "searchsorted in a table of the values' type": (
-        "aten.searchsorted.Tensor", (TABLE[0], sample(6)), "([s],[m0])->([m0]) replicate={s}",
+        "aten.searchsorted.Tensor", (TABLE[0], sample(6)), "([s],[m0])->([m0]) reduce={s}",
     ),
     "searchsorted with a sorter": (
         "aten.searchsorted.Tensor",
@@ -44,7 +44,7 @@ CASES = {
         "([m0,s],[m0,m1],[m0,s])->([m0,m1]) replicate={s}",
     ),
     "bucketize": (
-        "aten.bucketize.Tensor", (sample(4, 2), TABLE[0]), "([m0,m1],[s])->([m0,m1]) replicate={s}",
+        "aten.bucketize.Tensor", (sample(4, 2), TABLE[0]), "([m0,m1],[s])->([m0,m1]) reduce={s}",
     ),
 }  # fmt: skip
 LINEAR = {"cumsum", "cumsum from the end", "cumsum of a scalar"}
