@@ -149,6 +149,35 @@ def test_scripts(compile_: Command, old: str, new: str, parts: list[str]) -> Non
 META = SCRIPT.replace("    model = Net()", "    with torch.device('meta'):\n        model = Net()")
 
 
+RULE = """import shardc
+from torch import Tensor
+
+
+@torch.library.custom_op("shardc_bad::running_sum", mutates_args=())
+def running_sum(x: Tensor) -> Tensor:
+    return x.cumsum(-1)
+
+
+@shardc.rule("shardc_bad::running_sum", samples=[(torch.tensor([[1.0, 2.0, 3.0, 4.0]] * 2),)])
+def rule(call):
+    return "([rows,columns])->([rows,columns])"
+
+
+class Net"""
+
+
+def test_an_unsound_custom_rule(compile_: Command) -> None:
+    """The counterexample: how the sample was cut, and the first element that comes out otherwise."""
+    script = SCRIPT.replace("class Net", RULE, 1)
+    line = script.splitlines().index("@shardc.rule(" + RULE.split("@shardc.rule(")[1].splitlines()[0]) + 1
+    compile_("--mesh", "data=2", script=script).refuses(
+        "UnsoundRule: the rule of shardc_bad.running_sum is wrong: result 0 is off by 0.3 of its largest magnitude",
+        "\n  rule: ([rows,columns])->([rows,columns])\n  cut:  columns into 2\n",
+        "\n  sample: [2,4] float32 cut [{}, {columns}]\n  found: result 0 at [0, 2]: expected 6, found 3\n",
+        f"train.py:{line}\n  try: mend the factors",
+    )
+
+
 def test_a_model_without_values_cannot_be_verified(compile_: Command) -> None:
     outcome = compile_("--mesh", "data=2", "--verify", script=META)
     outcome.refuses("NoValues: up.weight has no values: the model is on the meta device")

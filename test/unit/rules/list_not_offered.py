@@ -33,7 +33,7 @@ class Collector:
 
 def main() -> int:
     collector = Collector()
-    pytest.main([str(HERE), "-q", "-p", "no:xdist", "-p", "no:terminal"], plugins=[collector])
+    pytest.main([str(HERE), "-q", "-p", "no:xdist"], plugins=[collector])
     unused, missing = set(ENTRIES), 0
     for target, layouts in sorted(collector.found.items()):
         for layout, rule in sorted(layouts.items(), key=lambda item: str(item[0])):
