@@ -99,8 +99,8 @@ def test_bad_arguments_exit_with_2_and_say_how_to_get_help(arguments: list[str],
 @pytest.mark.parametrize("code", [0, 1])
 def test_run_gives_the_exit_code_of_the_processes(install, tmp_path: Path, code: int) -> None:
     driver = install("run", "run_artefact", code)
-    assert main(["run", str(tmp_path), "--nproc", "4", "--steps", "2", "--save", "there"]) == code
-    assert driver.calls == [(tmp_path, 4, 2, {"load": None, "save": Path("there")})]
+    assert main(["run", str(tmp_path), "--nproc", "4", "--steps", "2", "--save", "there", "--import", "ops"]) == code
+    assert driver.calls == [(tmp_path, 4, 2, {"load": None, "save": Path("there")}, ["ops"])]
 
 
 @pytest.mark.parametrize(("passed", "code"), [(True, 0), (False, 1)])
@@ -108,8 +108,8 @@ def test_check_exits_with_1_when_the_programs_differ(
     install, tmp_path: Path, capsys, passed: bool, code: int
 ) -> None:
     driver = install("check", "check_artefact", report("loss: equal", passed))
-    assert main(["check", str(tmp_path)]) == code
-    assert driver.calls == [(tmp_path, 3)]
+    assert main(["check", str(tmp_path), "--import", "one", "--import", "two.py"]) == code
+    assert driver.calls == [(tmp_path, 3, ["one", "two.py"])]
     assert capsys.readouterr().out == "loss: equal\n"
 
 
