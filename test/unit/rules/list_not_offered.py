@@ -9,14 +9,16 @@ a layout.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
+import torch
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE))
 
-from not_offered import ENTRIES  # noqa: E402
+from not_offered import ENTRIES, Entry  # noqa: E402
 
 
 class Collector:
@@ -32,20 +34,21 @@ class Collector:
 
 
 def main() -> int:
+    torch.set_num_threads(1)  # small tensors
     collector = Collector()
     pytest.main([str(HERE), "-q", "-p", "no:xdist"], plugins=[collector])
-    unused, missing = set(ENTRIES), 0
+    explained, missing = Counter[Entry](), 0
     for target, layouts in sorted(collector.found.items()):
         for layout, rule in sorted(layouts.items(), key=lambda item: str(item[0])):
             reasons = [e for e in ENTRIES if e.explains(target, layout)]  # type: ignore[arg-type]
-            unused -= set(reasons)
+            explained.update(reasons[:1])
             missing += not reasons
             print(f"{target:40} {layout}\n    {rule}\n    {reasons[0].why if reasons else 'NO REASON'}")
-    print(f"{sum(map(len, collector.found.values()))} layouts of {len(collector.found)} operators, {missing} without a reason")
+    bearing = sum(map(bool, collector.found.values()))
+    print(f"\n{len(collector.found)} operators searched; {explained.total() + missing} layouts of {bearing}, {missing} without a reason")
     for entry in ENTRIES:
-        if entry in unused:
-            print(f"nothing needs the row | {entry.op} | {entry.layout} |")
-    return int(bool(missing or unused or not collector.found))
+        print(f"{explained[entry]:6} by the row | {entry.op} | {entry.layout} |")
+    return int(missing > 0 or any(not explained[e] for e in ENTRIES))
 
 
 if __name__ == "__main__":
