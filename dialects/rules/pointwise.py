@@ -144,7 +144,7 @@ _register((), """
     le.Tensor le.Scalar logaddexp logaddexp2 logical_and logical_or logical_xor lt.Tensor lt.Scalar max.other maximum
     min.other minimum ne.Tensor ne.Scalar nextafter pow.Scalar pow.Tensor_Scalar pow.Tensor_Tensor
     remainder.Tensor remainder.Scalar remainder.Scalar_Tensor special_xlog1py xlogy.Tensor xlogy.Scalar_Other
-    xlogy.Scalar_Self
+    xlogy.Scalar_Self _standard_gamma_grad _dirichlet_grad
 """)  # fmt: skip
 # Linear in the one operand, or in the first of several: the gradient of an activation's backward.
 _register(((0,),), """

@@ -7,11 +7,9 @@ import math
 import torch
 
 import shardc.runtime.attention  # noqa: F401  (registers shardc::attention)
-from shardc.frontend.random import RandomStream
 
 
 def scaled_dot_product_attention(
-    stream: RandomStream,
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -32,7 +30,7 @@ def scaled_dot_product_attention(
     mask = _mask_four_dims(attn_mask, query)
     k, v = (_broadcast_batch(t, q, enable_gqa) for t in (k, v))
     if dropout_p > 0.0 or (mask is not None and mask.requires_grad):
-        out = _plain_attention(stream, q, k, v, mask, dropout_p, is_causal, scale)
+        out = _plain_attention(q, k, v, mask, dropout_p, is_causal, scale)
     else:
         out, _ = torch.ops.shardc.attention(q, k, v, mask, is_causal, scale)
     return out.reshape(*batch, *out.shape[1 if query.dim() > 3 else 2 :])
@@ -63,7 +61,6 @@ def _broadcast_batch(tensor: torch.Tensor, query: torch.Tensor, grouped: bool) -
 
 
 def _plain_attention(
-    stream: RandomStream,
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -93,10 +90,7 @@ def _plain_attention(
     probabilities = torch.softmax(scores, -1)
     if empty_rows is not None:
         probabilities = probabilities.masked_fill(empty_rows, 0.0)
-    if dropout_p > 0.0:
-        kept_scale = 0.0 if dropout_p == 1 else 1.0 / (1.0 - dropout_p)
-        probabilities = probabilities * ((stream.uniform(scores.shape) >= dropout_p).to(wide) * kept_scale)
-    return torch.matmul(probabilities, v).to(q.dtype)
+    return torch.matmul(torch.dropout(probabilities, dropout_p, True), v).to(q.dtype)
 
 
 def _repeat_heads(tensor: torch.Tensor, groups: int) -> torch.Tensor:

@@ -174,6 +174,23 @@ def _copy(node: Node) -> None:
     replace_by(node, source)
 
 
+def _as_strided(node: Node) -> None:
+    """``out=`` of a factory resizes a tensor: a view of all of it, and a write to all of it. Others stay and are refused."""
+    value, whole = node.meta["val"], node.args[0]
+    assert isinstance(whole, Node)
+    dense = whole.meta["val"]
+    if dense.is_contiguous() and (dense.shape, dense.stride()) == (value.shape, value.stride()):
+        replace_by(node, whole)
+
+
+def _as_strided_scatter(node: Node) -> None:
+    whole, source, size, stride, *_ = node.args
+    assert isinstance(whole, Node) and isinstance(source, Node)
+    dense = whole.meta["val"]
+    if dense.is_contiguous() and (dense.shape, dense.stride()) == (tuple(size), tuple(stride)):  # type: ignore[arg-type]
+        replace_by(node, source)
+
+
 def _slice(node: Node) -> None:
     source, dim, start, end, step = (*node.args, *(0, None, None, 1)[len(node.args) - 1 :])
     assert isinstance(source, Node)
@@ -207,7 +224,7 @@ def _check(node: Node) -> None:
         return
     if not isinstance(target, torch._ops.OpOverload):
         raise UnsupportedOp(op=str(target), reason="it is not an ATen or custom op", where=where_of(node))
-    if _is_random(target):
+    if _may_draw(target) and _argument(node, "dropout_p") != 0:
         raise UnsupportedRandomOp(op=target._schema.name, detail="", where=where_of(node))
     if "as_strided" in target._schema.name:
         raise UnsupportedOp(op=str(target), reason="it addresses memory, not elements", where=where_of(node))
@@ -216,9 +233,17 @@ def _check(node: Node) -> None:
 
 
 @functools.cache
-def _is_random(target: torch._ops.OpOverload) -> bool:
-    # Ops that only may draw numbers (dropout of attention) are tagged as well: those were traced with none.
-    return torch.Tag.nondeterministic_seeded in target.tags and "attention" not in target._schema.name
+def _may_draw(target: torch._ops.OpOverload) -> bool:
+    return torch.Tag.nondeterministic_seeded in target.tags
+
+
+def _argument(node: Node, name: str) -> object:
+    """An argument by its name in the schema, or its default; None where the op has no such argument."""
+    for position, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
+        if argument.name == name:
+            given = node.args[position : position + 1] or (node.kwargs.get(name, argument.default_value),)
+            return given[0]
+    return None
 
 
 _IDENTITIES = {
@@ -238,6 +263,8 @@ _SIMPLIFICATIONS: dict[object, Callable[[Node], None]] = {
     aten.expand.default: _same_shape,
     aten.t.default: _transpose_twice,
     aten.copy.default: _copy,
+    aten.as_strided.default: _as_strided,
+    aten.as_strided_scatter.default: _as_strided_scatter,
     aten.slice.Tensor: _slice,
     aten.slice_backward.default: _strided_slice_backward,
     aten.arange.default: _arange,

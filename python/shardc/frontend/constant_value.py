@@ -49,7 +49,7 @@ def _history(node: Node) -> list[Node] | None:
         current = stack.pop()
         if current in seen:
             continue
-        if current.op == "placeholder" or len(seen) > MAX_OPS or _is_random(current):
+        if current.op == "placeholder" or len(seen) > MAX_OPS:
             return None
         seen.add(current)
         stack += current.all_input_nodes
@@ -65,8 +65,3 @@ def _evaluate(nodes: list[Node], root: torch.nn.Module) -> torch.Tensor:
             args, kwargs = torch.fx.map_arg((node.args, node.kwargs), values.__getitem__)
             values[node] = node.target(*args, **kwargs)  # type: ignore[operator]
     return values[nodes[-1]]
-
-
-def _is_random(node: Node) -> bool:
-    tags = getattr(node.target, "tags", ())
-    return torch.Tag.nondeterministic_seeded in tags

@@ -51,6 +51,7 @@ _FROM_TORCH = (
     aten.nll_loss_backward,
     aten.nll_loss_forward,
     aten.norm,
+    aten.rrelu_with_noise_backward,
     aten.smooth_l1_loss,
     aten.smooth_l1_loss_backward,
     aten.soft_margin_loss,

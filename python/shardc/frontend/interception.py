@@ -1,6 +1,6 @@
 """Replaces, while a model is traced, the torch functions whose meaning must not depend on device or mesh.
 
-Random functions become counter-based ones and attention one op of our own. Python functions of
+Attention becomes one op of our own (random ops are dealt with below autograd, in ``random.py``). Python functions of
 ``torch.nn.functional`` and ``torch.autograd`` are entered with the mode still active, so that what they call
 is seen as well (``multi_head_attention_forward`` calls both).
 """
@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from shardc.frontend.attention import scaled_dot_product_attention
 from shardc.frontend.constant_value import ask
-from shardc.frontend.random import RANDOM_FUNCTIONS, RandomStream
+from shardc.frontend.random import refuse_generators
 
 # Python asks for a tensor's value.
 _READS = {
@@ -36,22 +36,17 @@ _POOLS = {torch.adaptive_avg_pool1d: (-1,), torch._C._nn.adaptive_avg_pool2d: (-
 
 
 class Interception(TorchFunctionMode):
-    """Active during forward and backward of a trace; draws all random numbers from ``stream``."""
-
-    def __init__(self, stream: RandomStream) -> None:
-        super().__init__()
-        self.stream = stream
+    """Active during forward and backward of a trace."""
 
     def __torch_function__(self, func: Any, types_: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
+        # Here as well as below autograd: functionalization would first stumble over it.
+        refuse_generators(func.__name__, (*args, *kwargs.values()))
         if func is F.scaled_dot_product_attention:
-            return scaled_dot_product_attention(self.stream, *args, **kwargs)
+            return scaled_dot_product_attention(*args, **kwargs)
         if func in _POOLS and _is_one(args[1]):
             # For channels-last inputs torch's own ends in as_strided, which has no meaning without memory.
             return args[0].mean(_POOLS[func], keepdim=True)
-        random = RANDOM_FUNCTIONS.get(func)
-        if random is not None:
-            return random(self.stream, *args, **kwargs)
         if func in _READS:
             answer = ask(args[0], func)
             return func(*args, **kwargs) if answer is None else answer

@@ -1,273 +1,324 @@
-"""Random functions of torch, built from one counter-based op so that their numbers depend on the seed alone.
+"""PyTorch's random ops, built while tracing from one counter-based op so that their numbers depend on the seed alone.
 
-``shardc::uniform(seed, op, size, offsets, global_size, dtype=)`` gives numbers in [0, 1) from Philox, keyed
-by the seed and the number of the call in the trace, and counted by the element's index in the whole tensor.
-Any shard of the tensor can be made anywhere. The transforms are the textbook ones: inverse CDF, Box-Muller,
-argsort for permutations. The values differ from torch's own generators, the distributions do not.
+Whatever draws numbers, from whichever function of torch, ends in one of the ops below; autograd and in-place forms are
+dealt with by then. ``shardc::uniform`` makes numbers in [0, 1); the rest is the textbook: inverse CDF, Box-Muller,
+exponential races for ``multinomial``, sorted keys for permutations. Samples of Poisson, binomial and gamma take as many
+numbers as they need, in ops of their own. The values differ from torch's own generators, the distributions do not.
+
+What PyTorch checks on values (probabilities between 0 and 1, weights that are not all 0) is not checked: a traced
+program cannot raise. Arguments that are Python numbers are checked.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 
-import shardc.runtime.random  # noqa: F401  (registers shardc::uniform)
+import shardc.runtime.sampling  # noqa: F401  (registers shardc::poisson and others)
 from shardc.diagnostics.frontend import UnsupportedRandomOp
+from shardc.frontend.random_stream import RandomStream, wide_dtype
 
-# What `alpha_dropout` sets dropped values to: minus scale times alpha of SELU (Klambauer et al. 2017, section
-# 2).
-SELU_FLOOR = -1.0507009873554805 * 1.6732632423543772
-
-
-class RandomStream:
-    """Numbers from one seed; each draw takes the next op number.
-
-    ``open`` is false while no draw may happen.
-    """
-
-    def __init__(self, seed: torch.Tensor) -> None:
-        self.seed = seed
-        self.op = 0
-        self.open = True
-
-    def uniform(self, size: Sequence[int], dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """Numbers in [0, 1); raises UnsupportedRandomOp while a forward is being recomputed in the
-        backward.
-        """
-        if not self.open:
-            detail = ": the forward is run again during backward (activation checkpointing)"
-            raise UnsupportedRandomOp(op="a random op", detail=detail)
-        op, size = self.op, [int(n) for n in size]
-        self.op += 1
-        return torch.ops.shardc.uniform(self.seed, op, size, [0] * len(size), size, dtype=dtype)
-
-    def normal(self, size: Sequence[int], dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """Standard normal numbers by Box-Muller; drawn in f32 at least."""
-        wide = torch.float64 if dtype == torch.float64 else torch.float32
-        radius = torch.sqrt(-2.0 * torch.log(1.0 - self.uniform(size, wide)))
-        return (radius * torch.cos(2.0 * math.pi * self.uniform(size, wide))).to(dtype)
+Tensor = torch.Tensor
+aten = torch.ops.aten
 
 
-def _dropout(
-    stream: RandomStream, input: torch.Tensor, p: float = 0.5, training: bool = True
-) -> torch.Tensor:
-    return _scaled_mask(stream, input, p, input.shape) if training and p > 0 else input
+def random_table(stream: RandomStream) -> dict[torch._ops.OpOverload, Callable[..., Any]]:
+    """Decompositions of the random ops; they draw from ``stream``."""
+    return {op: functools.partial(_drawn, op, function, stream) for op, function in _FUNCTIONS.items()}
 
 
-def _feature_dropout(
-    stream: RandomStream, input: torch.Tensor, p: float = 0.5, training: bool = True
-) -> torch.Tensor:
-    if not training or p == 0:
-        return input
-    return _scaled_mask(stream, input, p, [*input.shape[:2], *[1] * (input.dim() - 2)])
+def refuse_generators(name: str, values: Iterable[Any]) -> None:
+    """Raises UnsupportedRandomOp if a call of ``name`` with these arguments draws from a generator of its own."""
+    if any(isinstance(value, torch.Generator) for value in values):
+        raise UnsupportedRandomOp(op=name, detail=": it has a generator of its own")
 
 
-def _native_dropout(
-    stream: RandomStream, input: torch.Tensor, p: float, train: bool | None = True
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _drawn(op: Any, function: Callable[..., Any], stream: RandomStream, *args: Any, **kwargs: Any) -> Any:
+    refuse_generators(op._schema.name.removeprefix("aten::"), (*args, *kwargs.values()))
+    kwargs.pop("generator", None)
+    return function(stream, *args, **kwargs)
+
+
+def _rand(stream: RandomStream, size: Sequence[int], *, dtype: torch.dtype | None = None, **place: Any) -> Tensor:
+    return stream.uniform(size, dtype or torch.get_default_dtype())
+
+
+def _rand_like(
+    stream: RandomStream,
+    self: Tensor,
+    *,
+    dtype: torch.dtype | None = None,
+    memory_format: torch.memory_format = torch.preserve_format,
+    **place: Any,
+) -> Tensor:
+    return _laid_out(stream.uniform(self.shape, dtype or self.dtype), self, memory_format)
+
+
+def _randn(stream: RandomStream, size: Sequence[int], *, dtype: torch.dtype | None = None, **place: Any) -> Tensor:
+    return stream.normal(size, dtype or torch.get_default_dtype())
+
+
+def _randn_like(
+    stream: RandomStream,
+    self: Tensor,
+    *,
+    dtype: torch.dtype | None = None,
+    memory_format: torch.memory_format = torch.preserve_format,
+    **place: Any,
+) -> Tensor:
+    return _laid_out(stream.normal(self.shape, dtype or self.dtype), self, memory_format)
+
+
+def _randint(stream: RandomStream, high: int, size: Sequence[int], **place: Any) -> Tensor:
+    return _randint_low(stream, 0, high, size, **place)
+
+
+def _randint_low(
+    stream: RandomStream, low: int, high: int, size: Sequence[int], *, dtype: torch.dtype = torch.int64, **place: Any
+) -> Tensor:
+    torch._check(low < high, lambda: f"random integers from {low} to below {high}: there are none")
+    return (stream.below(high - low, size) + low).to(dtype)
+
+
+def _randint_like(stream: RandomStream, self: Tensor, high: int | Tensor, **options: Any) -> Tensor:
+    if not isinstance(high, Tensor):
+        return _randint_like_low(stream, self, 0, high, **options)
+    drawn = (stream.uniform(self.shape, torch.float64) * high).floor()
+    return _like_options(drawn, self, **options)
+
+
+def _randint_like_low(stream: RandomStream, self: Tensor, low: int, high: int, **options: Any) -> Tensor:
+    return _like_options(_randint_low(stream, low, high, self.shape), self, **options)
+
+
+def _randperm(stream: RandomStream, n: int, *, dtype: torch.dtype = torch.int64, **place: Any) -> Tensor:
+    """Places of sorted keys. Equal keys, of which 10**6 have one in 10**4 permutations, keep their order."""
+    return torch.sort(stream.uniform([n], torch.float64), stable=True).indices.to(dtype)
+
+
+def _bernoulli(stream: RandomStream, self: Tensor) -> Tensor:
+    return _bernoulli_tensor(stream, self, self)
+
+
+def _bernoulli_p(stream: RandomStream, self: Tensor, p: float = 0.5) -> Tensor:
+    torch._check(0 <= p <= 1, lambda: f"bernoulli: p is {p}, not between 0 and 1")
+    return _as(self, stream.uniform(self.shape) < p)
+
+
+def _bernoulli_tensor(stream: RandomStream, self: Tensor, p: Tensor) -> Tensor:
+    return _as(self, stream.uniform(self.shape, wide_dtype(p.dtype)) < p)
+
+
+def _native_dropout(stream: RandomStream, input: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
     if train is False or p == 0:
-        return input, torch.ones_like(input, dtype=torch.bool)
+        return input.clone(), torch.ones_like(input, dtype=torch.bool)
+    torch._check(0 <= p <= 1, lambda: f"dropout: p is {p}, not between 0 and 1")
     kept = stream.uniform(input.shape) >= p
-    return input * (kept.to(input.dtype) * _keep_scale(p)), kept
-
-
-def _scaled_mask(stream: RandomStream, input: torch.Tensor, p: float, size: Sequence[int]) -> torch.Tensor:
-    kept = stream.uniform(size) >= p
-    return input * (kept.to(input.dtype) * _keep_scale(p))
-
-
-def _keep_scale(p: float) -> float:
-    return 0.0 if p == 1 else 1.0 / (1.0 - p)
-
-
-def _alpha_dropout(
-    stream: RandomStream, input: torch.Tensor, p: float = 0.5, training: bool = False
-) -> torch.Tensor:
-    return _alpha_masked(stream, input, p, input.shape) if training and p > 0 else input
-
-
-def _feature_alpha_dropout(
-    stream: RandomStream, input: torch.Tensor, p: float = 0.5, training: bool = False
-) -> torch.Tensor:
-    size = [*input.shape[:2], *[1] * (input.dim() - 2)]
-    return _alpha_masked(stream, input, p, size) if training and p > 0 else input
-
-
-def _alpha_masked(stream: RandomStream, input: torch.Tensor, p: float, size: Sequence[int]) -> torch.Tensor:
-    """Keeps mean and variance of SELU activations: a (x d + floor (1 - d)) + b (Klambauer et al.
-
-    2017, eq. 5).
-    """
-    if p == 1:
-        return input * 0.0
-    kept = (stream.uniform(size) >= p).to(input.dtype)
-    scale = ((1.0 - p) * (1.0 + p * SELU_FLOOR**2)) ** -0.5
-    return (input * kept + SELU_FLOOR * (1.0 - kept)) * scale - scale * p * SELU_FLOOR
-
-
-def _rand(stream: RandomStream, *size: Any, **kwargs: Any) -> torch.Tensor:
-    return stream.uniform(_size(size, kwargs), _factory_dtype("rand", kwargs))
-
-
-def _randn(stream: RandomStream, *size: Any, **kwargs: Any) -> torch.Tensor:
-    return stream.normal(_size(size, kwargs), _factory_dtype("randn", kwargs))
-
-
-def _rand_like(stream: RandomStream, input: torch.Tensor, **kwargs: Any) -> torch.Tensor:
-    return stream.uniform(input.shape, _factory_dtype("rand_like", kwargs, input.dtype))
-
-
-def _randn_like(stream: RandomStream, input: torch.Tensor, **kwargs: Any) -> torch.Tensor:
-    return stream.normal(input.shape, _factory_dtype("randn_like", kwargs, input.dtype))
-
-
-def _randint(stream: RandomStream, *args: Any, **kwargs: Any) -> torch.Tensor:
-    high, size = kwargs.pop("high", None), kwargs.pop("size", None)
-    bounds = [*([kwargs.pop("low")] if "low" in kwargs else []), *args]
-    size = bounds.pop() if size is None else size
-    high = bounds.pop() if high is None else high
-    dtype = _factory_dtype("randint", kwargs, torch.int64)
-    return _integers(stream, bounds[0] if bounds else 0, high, size, dtype)
-
-
-def _randint_like(stream: RandomStream, input: torch.Tensor, *bounds: int, **kwargs: Any) -> torch.Tensor:
-    low, high = kwargs.pop("low", 0), kwargs.pop("high", None)
-    low, high = (bounds if len(bounds) == 2 else (low, bounds[0])) if bounds else (low, high)
-    return _integers(stream, low, high, input.shape, _factory_dtype("randint_like", kwargs, input.dtype))
-
-
-def _integers(
-    stream: RandomStream, low: int, high: int, size: Sequence[int], dtype: torch.dtype
-) -> torch.Tensor:
-    return (stream.uniform(size, torch.float64) * (high - low)).floor().to(dtype) + low
-
-
-def _randperm(stream: RandomStream, n: int, **kwargs: Any) -> torch.Tensor:
-    dtype = _factory_dtype("randperm", kwargs, torch.int64)
-    return torch.argsort(stream.uniform([n], torch.float64)).to(dtype)
-
-
-def _bernoulli(stream: RandomStream, input: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-    _no_generator("bernoulli", kwargs)
-    p = kwargs.get("p", args[0] if args else input)
-    return (stream.uniform(input.shape, _wide(input)) < p).to(input.dtype)
-
-
-def _bernoulli_(stream: RandomStream, input: torch.Tensor, p: Any = 0.5, **kwargs: Any) -> torch.Tensor:
-    _no_generator("bernoulli_", kwargs)
-    return input.copy_(stream.uniform(input.shape) < p)
-
-
-def _uniform_(
-    stream: RandomStream, input: torch.Tensor, a: float = 0.0, b: float = 1.0, **kwargs: Any
-) -> torch.Tensor:
-    a, b = kwargs.pop("from", a), kwargs.pop("to", b)
-    _no_generator("uniform_", kwargs)
-    return input.copy_(stream.uniform(input.shape, _wide(input)) * (b - a) + a)
-
-
-def _normal_(
-    stream: RandomStream, input: torch.Tensor, mean: float = 0.0, std: float = 1.0, **kwargs: Any
-) -> torch.Tensor:
-    _no_generator("normal_", kwargs)
-    return input.copy_(stream.normal(input.shape, _wide(input)) * std + mean)
-
-
-def _exponential_(
-    stream: RandomStream, input: torch.Tensor, lambd: float = 1.0, **kwargs: Any
-) -> torch.Tensor:
-    _no_generator("exponential_", kwargs)
-    return input.copy_(torch.log(1.0 - stream.uniform(input.shape, _wide(input))) * (-1.0 / lambd))
+    return input * kept * (0.0 if p == 1 else 1.0 / (1.0 - p)), kept
 
 
 def _rrelu(
     stream: RandomStream,
-    input: torch.Tensor,
-    lower: float = 1.0 / 8,
-    upper: float = 1.0 / 3,
+    self: Tensor,
+    noise: Tensor,
+    lower: float = 1 / 8,
+    upper: float = 1 / 3,
     training: bool = False,
-    **kwargs: Any,
-) -> torch.Tensor:
-    _no_generator("rrelu", kwargs)
-    slope: Any = (lower + upper) / 2
-    if training:
-        slope = stream.uniform(input.shape, _wide(input)).to(input.dtype) * (upper - lower) + lower
-    return torch.where(input >= 0, input, input * slope)
+) -> tuple[Tensor, Tensor]:
+    """The result, and its slope at each element."""
+    if not training:
+        return torch.nn.functional.leaky_relu(self, (lower + upper) / 2), noise.clone()
+    drawn = stream.uniform(self.shape, wide_dtype(self.dtype)) * (upper - lower) + lower
+    slope = torch.where(self <= 0, drawn.to(self.dtype), 1.0)
+    return self * slope, slope
 
 
-def _in_place(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    def replacement(stream: RandomStream, input: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        return input.copy_(function(stream, input, *args, **kwargs))
-
-    return replacement
-
-
-def _refuse(name: str) -> Callable[..., Any]:
-    def replacement(stream: RandomStream, *args: Any, **kwargs: Any) -> Any:
-        raise UnsupportedRandomOp(op=name, detail="")
-
-    return replacement
+def _uniform(stream: RandomStream, self: Tensor, low: float = 0.0, high: float = 1.0) -> Tensor:
+    torch._check(low <= high, lambda: f"uniform_: from {low} to {high}")
+    drawn = stream.uniform(self.shape, self.dtype)
+    if (low, high) == (0, 1):
+        return _as(self, drawn)
+    scaled = drawn * (high - low) + low
+    return _as(self, torch.where(scaled < high, scaled, low))  # rounding may reach the excluded end
 
 
-def _wide(tensor: torch.Tensor) -> torch.dtype:
-    return torch.float64 if tensor.dtype == torch.float64 else torch.float32
+def _normal(stream: RandomStream, self: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
+    return _as(self, _normal_size(stream, mean, std, self.shape, dtype=self.dtype))
 
 
-def _size(size: tuple, kwargs: dict[str, Any]) -> Sequence[int]:
-    size = size or (kwargs.pop("size"),)
-    return size[0] if len(size) == 1 and not isinstance(size[0], int) else size
+def _normal_size(
+    stream: RandomStream,
+    mean: float,
+    std: float,
+    size: Sequence[int],
+    *,
+    dtype: torch.dtype | None = None,
+    **place: Any,
+) -> Tensor:
+    torch._check(std >= 0, lambda: f"normal: std is {std}, below 0")
+    return stream.normal(size, dtype or torch.get_default_dtype()) * std + mean
 
 
-def _factory_dtype(name: str, kwargs: dict[str, Any], default: torch.dtype | None = None) -> torch.dtype:
-    _no_generator(name, kwargs)
-    return kwargs.get("dtype") or default or torch.get_default_dtype()
+def _normal_tensors(stream: RandomStream, mean: Tensor | float, std: Tensor | float = 1.0) -> Tensor:
+    tensors = [t for t in (mean, std) if isinstance(t, Tensor)]
+    shape = torch.broadcast_shapes(*(t.shape for t in tensors))
+    return (stream.normal(shape, tensors[0].dtype) * std + mean).to(tensors[0].dtype)
 
 
-def _no_generator(name: str, kwargs: dict[str, Any]) -> None:
-    if kwargs.get("generator") is not None:
-        raise UnsupportedRandomOp(op=name, detail=": it has a generator of its own")
+def _log_normal(stream: RandomStream, self: Tensor, mean: float = 1.0, std: float = 2.0) -> Tensor:
+    torch._check(std > 0, lambda: f"log_normal_: std is {std}, not above 0")
+    return _as(self, torch.exp(stream.normal(self.shape, wide_dtype(self.dtype)) * std + mean))
 
 
-_REPLACEMENTS: dict[str, Callable[..., Any]] = {
-    "dropout": _dropout,
-    "dropout_": _in_place(_dropout),
-    "native_dropout": _native_dropout,
-    "feature_dropout": _feature_dropout,
-    "feature_dropout_": _in_place(_feature_dropout),
-    "alpha_dropout": _alpha_dropout,
-    "alpha_dropout_": _in_place(_alpha_dropout),
-    "feature_alpha_dropout": _feature_alpha_dropout,
-    "feature_alpha_dropout_": _in_place(_feature_alpha_dropout),
-    "rand": _rand,
-    "randn": _randn,
-    "rand_like": _rand_like,
-    "randn_like": _randn_like,
-    "randint": _randint,
-    "randint_like": _randint_like,
-    "randperm": _randperm,
-    "bernoulli": _bernoulli,
-    "bernoulli_": _bernoulli_,
-    "uniform_": _uniform_,
-    "normal_": _normal_,
-    "exponential_": _exponential_,
-    "rrelu": _rrelu,
-    "rrelu_": _in_place(_rrelu),
-    **{name: _refuse(name) for name in ("multinomial", "poisson", "binomial", "normal")},
-    **{name: _refuse(name) for name in ("cauchy_", "geometric_", "log_normal_", "random_")},
+def _exponential(stream: RandomStream, self: Tensor, lambd: float = 1.0) -> Tensor:
+    torch._check(lambd > 0, lambda: f"exponential_: lambda is {lambd}, not above 0")
+    return _as(self, _waiting_times(stream, self.shape, wide_dtype(self.dtype)) * (1.0 / lambd))
+
+
+def _waiting_times(stream: RandomStream, size: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """Exponential numbers of rate 1, above 0 and finite."""
+    return torch.log1p(stream.open_uniform(size, dtype).neg()).neg()
+
+
+def _cauchy(stream: RandomStream, self: Tensor, median: float = 0.0, sigma: float = 1.0) -> Tensor:
+    torch._check(sigma > 0, lambda: f"cauchy_: sigma is {sigma}, not above 0")
+    angle = (stream.open_uniform(self.shape, wide_dtype(self.dtype)) - 0.5) * math.pi
+    return _as(self, torch.tan(angle) * sigma + median)
+
+
+def _geometric(stream: RandomStream, self: Tensor, p: float) -> Tensor:
+    torch._check(0 < p < 1, lambda: f"geometric_: p is {p}, not between 0 and 1")
+    waited = _waiting_times(stream, self.shape, wide_dtype(self.dtype))
+    return _as(self, torch.ceil(waited * (-1.0 / math.log1p(-p))))
+
+
+def _random(stream: RandomStream, self: Tensor) -> Tensor:
+    """All integers from 0 that the dtype can hold exactly."""
+    return _random_from(stream, self, 0, None)
+
+
+def _random_to(stream: RandomStream, self: Tensor, to: int) -> Tensor:
+    return _random_from(stream, self, 0, to)
+
+
+def _random_from(stream: RandomStream, self: Tensor, low: int, to: int | None) -> Tensor:
+    return _as(self, _randint_low(stream, low, _most(self.dtype) + 1 if to is None else to, self.shape))
+
+
+def _most(dtype: torch.dtype) -> int:
+    if dtype == torch.bool:
+        return 1
+    return round(2 / torch.finfo(dtype).eps) if dtype.is_floating_point else torch.iinfo(dtype).max
+
+
+def _multinomial(stream: RandomStream, self: Tensor, num_samples: int, replacement: bool = False) -> Tensor:
+    """Indices [..., num_samples] by weights [..., n]. A weight of 0 is never drawn while there are others."""
+    categories, weights = self.shape[-1], self.double()
+    torch._check(0 < num_samples, lambda: f"multinomial: cannot draw {num_samples} samples")
+    torch._check(
+        replacement or num_samples <= categories,
+        lambda: f"multinomial: cannot draw {num_samples} of {categories} categories without replacement",
+    )
+    if num_samples > 1 and replacement:
+        # Rounding must not make a step where the weight is 0.
+        ends = torch.where(weights > 0, weights.cumsum(-1), 0.0).cummax(-1).values
+        wanted = stream.uniform([*self.shape[:-1], num_samples], torch.float64) * ends[..., -1:]
+        return torch.searchsorted(ends, wanted, right=True).clamp(max=categories - 1)
+    # The first of independent exponential clocks to ring is i with a chance of weight i.
+    rings = weights.log() - _waiting_times(stream, self.shape, torch.float64).log()
+    return rings.argmax(-1, keepdim=True) if num_samples == 1 else rings.topk(num_samples).indices
+
+
+def _poisson(stream: RandomStream, self: Tensor) -> Tensor:
+    return torch.ops.shardc.poisson(self, *_place(stream, self.shape))
+
+
+def _binomial(stream: RandomStream, count: Tensor, prob: Tensor) -> Tensor:
+    counts, probs = torch.broadcast_tensors(count, prob)
+    return torch.ops.shardc.binomial(counts, probs, *_place(stream, counts.shape))
+
+
+def _standard_gamma(stream: RandomStream, self: Tensor) -> Tensor:
+    return torch.ops.shardc.standard_gamma(self, *_place(stream, self.shape))
+
+
+def _sample_dirichlet(stream: RandomStream, self: Tensor) -> Tensor:
+    parts = _standard_gamma(stream, self.double())
+    return (parts / parts.sum(-1, keepdim=True)).clamp(min=torch.finfo(self.dtype).tiny).to(self.dtype)
+
+
+def _place(stream: RandomStream, shape: Sequence[int]) -> tuple[Tensor, int, list[int], list[int]]:
+    return stream.seed, stream.next(), [0] * len(shape), list(shape)
+
+
+def _like_options(
+    made: Tensor,
+    self: Tensor,
+    *,
+    dtype: torch.dtype | None = None,
+    memory_format: torch.memory_format = torch.preserve_format,
+    **place: Any,
+) -> Tensor:
+    return _laid_out(made.to(dtype or self.dtype), self, memory_format)
+
+
+def _as(self: Tensor, made: Tensor) -> Tensor:
+    """What an op that fills ``self`` gives."""
+    return _laid_out(made.to(self.dtype), self, torch.preserve_format)
+
+
+def _laid_out(made: Tensor, like: Tensor, memory_format: torch.memory_format) -> Tensor:
+    """Views that follow were checked against the strides that torch gives."""
+    wanted = torch.empty_like(like, dtype=made.dtype, memory_format=memory_format)
+    return made if wanted.stride() == made.stride() else aten.copy(wanted, made)
+
+
+_FUNCTIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
+    aten._sample_dirichlet.default: _sample_dirichlet,
+    aten._standard_gamma.default: _standard_gamma,
+    aten.bernoulli.Tensor: _bernoulli_tensor,
+    aten.bernoulli.default: _bernoulli,
+    aten.bernoulli.p: _bernoulli_p,
+    aten.binomial.default: _binomial,
+    aten.cauchy.default: _cauchy,
+    aten.exponential.default: _exponential,
+    aten.geometric.default: _geometric,
+    aten.log_normal.default: _log_normal,
+    aten.multinomial.default: _multinomial,
+    aten.native_dropout.default: _native_dropout,
+    aten.normal.Tensor_Tensor: _normal_tensors,
+    aten.normal.Tensor_float: _normal_tensors,
+    aten.normal.float_Tensor: _normal_tensors,
+    aten.normal.float_float: _normal_size,
+    aten.normal_functional.default: _normal,
+    aten.poisson.default: _poisson,
+    aten.rand.default: _rand,
+    aten.rand.generator: _rand,
+    aten.rand_like.default: _rand_like,
+    aten.rand_like.generator: _rand_like,
+    aten.randint.default: _randint,
+    aten.randint.generator: _randint,
+    aten.randint.low: _randint_low,
+    aten.randint.low_generator: _randint_low,
+    aten.randint_like.Tensor: _randint_like,
+    aten.randint_like.Tensor_generator: _randint_like,
+    aten.randint_like.default: _randint_like,
+    aten.randint_like.generator: _randint_like,
+    aten.randint_like.low_dtype: _randint_like_low,
+    aten.randint_like.low_generator_dtype: _randint_like_low,
+    aten.randn.default: _randn,
+    aten.randn.generator: _randn,
+    aten.randn_like.default: _randn_like,
+    aten.randn_like.generator: _randn_like,
+    aten.random.default: _random,
+    aten.random.to: _random_to,
+    getattr(aten.random, "from"): _random_from,
+    aten.randperm.default: _randperm,
+    aten.randperm.generator: _randperm,
+    aten.rrelu_with_noise_functional.default: _rrelu,
+    aten.uniform.default: _uniform,
 }
-
-
-def _functions() -> dict[Any, Callable[..., Any]]:
-    homes = (torch, torch._C._VariableFunctions, torch.Tensor)
-    return {
-        getattr(home, name): function
-        for name, function in _REPLACEMENTS.items()
-        for home in homes
-        if hasattr(home, name)
-    }
-
-
-RANDOM_FUNCTIONS: dict[Any, Callable[..., Any]] = _functions()

@@ -27,7 +27,8 @@ from shardc.frontend.decompositions import decomposition_table
 from shardc.frontend.interception import Interception
 from shardc.frontend.model_state import ModelState, has_storage, unchanged
 from shardc.frontend.optimizer import TracedOptimizer
-from shardc.frontend.random import RandomStream
+from shardc.frontend.random import random_table
+from shardc.frontend.random_stream import RandomStream
 from shardc.frontend.recorder import (
     BACKWARD,
     FORWARD,
@@ -80,13 +81,15 @@ class StepTracer:
         self._where = caller_line()
         self._recorder = NodeRecorder(__file__, self._where)
         self._output_tree: pytree.TreeSpec | None = None
+        self._stream = RandomStream()
 
     def trace(self) -> Trace:
         """Runs the step on fake CPU tensors. Raises TraceFailed, DataDependent or another ShardcError."""
         fake = FakeTensorMode(allow_non_fake_inputs=True)
-        with fake, compiling(), autocast_for_all(), unchanged(self._model):
+        with self._stream.opened(), fake, compiling(), autocast_for_all(), unchanged(self._model):
             arguments, tensors = self._arguments()
-            traced = make_fx(lambda flat: self._record(flat), decomposition_table(), tracing_mode="real")
+            table = {**decomposition_table(), **random_table(self._stream)}
+            traced = make_fx(lambda flat: self._record(flat), table, tracing_mode="real")
             try:
                 # A lambda: make_fx counts a bound method's self among the arguments.
                 graph = traced(tensors)
@@ -119,6 +122,7 @@ class StepTracer:
         proxy_mode = get_proxy_mode()
         assert proxy_mode is not None
         self._recorder.attach(proxy_mode.tracer)
+        self._stream.seed = tensors[-1]  # as decompositions see it, below functionalization
         return dispatch_functionalize(self._step, FunctionalTensorMode())(tensors)
 
     def _step(self, tensors: list[torch.Tensor]) -> list[torch.Tensor | None]:
@@ -128,17 +132,16 @@ class StepTracer:
         buffers = _take(remaining, self._state.buffers)
         hyper = _take(remaining, [item.name for item in optimizer.hyperparameters])
         inputs = list(_take(remaining, self._batch_tree.names).values())
-        stream = RandomStream(next(remaining))
 
-        with Interception(stream):
-            loss, grads, buffers = self._differentiate(params, buffers, inputs, stream)
+        with Interception():
+            loss, grads, buffers = self._differentiate(params, buffers, inputs)
         self._recorder.phase = OPTIMIZER
         updated, state = self._update(params, grads, state, hyper)
         results = [loss, *({**params, **updated}).values(), *state.values(), *buffers.values()]
         return [*results, *grads.values()]
 
     def _differentiate(
-        self, params: Tensors, buffers: Tensors, inputs: list[torch.Tensor], stream: RandomStream
+        self, params: Tensors, buffers: Tensors, inputs: list[torch.Tensor]
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor | None], Tensors]:
         """Loss, gradients by parameter, and the buffers as the forward leaves them."""
         leaves = {
@@ -149,7 +152,7 @@ class StepTracer:
         def run(model: torch.nn.Module) -> tuple[torch.Tensor, dict[str, torch.Tensor | None]]:
             self._recorder.phase = FORWARD
             loss = self._forward(model, unflatten_batch(self._batch_tree, inputs))
-            self._recorder.phase, stream.open = BACKWARD, False
+            self._recorder.phase = BACKWARD
             grads = torch.autograd.grad(loss, [leaves[n] for n in self._trained], allow_unused=True)
             return loss.detach(), dict(zip(self._trained, grads, strict=True))
 

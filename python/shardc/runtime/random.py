@@ -8,7 +8,8 @@ whose last dim has ``N`` elements takes word ``i_last % 4`` of the block whose c
 
 where ``row`` is the row-major index over the leading dims. So any shard can be made anywhere, in any order, and
 equals the slice of the whole. Stream 0 gives the first 32 bits of a number, stream 1 the 21 more that float64 can
-hold; a narrower dtype truncates the same number, so that programs of different precision agree.
+hold; a narrower dtype truncates the same number, so that programs of different precision agree. An op that needs
+several numbers an element (``sampling.py``) takes draw ``d`` from streams ``2 d`` and ``2 d + 1``.
 
 The op is defined when this module is imported. It needs torch only: every artefact carries a copy of this file.
 """
@@ -66,12 +67,12 @@ def _row_numbers(
     return rows
 
 
-def _fill(out: Tensor, counter: Tensor, op: int, seed: Tensor) -> None:
+def _fill(out: Tensor, counter: Tensor, op: int, seed: Tensor, draw: int) -> None:
     """Write the numbers of each block, as integers below ``2 ** bits``, to ``out`` [blocks, 4]."""
     bits = BITS[out.dtype]
     extra = bits - 32
-    low = philox(counter.clone(), op, 1, seed) if extra > 0 else ()
-    for column, word in enumerate(philox(counter, op, 0, seed)):
+    low = philox(counter.clone(), op, 2 * draw + 1, seed) if extra > 0 else ()
+    for column, word in enumerate(philox(counter, op, 2 * draw, seed)):
         if extra > 0:
             word = (word & MASK) << extra
             word |= (low[column] >> (32 - extra)) & ((1 << extra) - 1)
@@ -111,11 +112,12 @@ def uniform(
     global_size: Sequence[int],
     *,
     dtype: torch.dtype,
+    draw: int = 0,
 ) -> Tensor:
     """The shard of ``size`` at ``offsets`` of a tensor of ``global_size``, uniform in [0, 1), on the seed's device.
 
-    ``seed`` is a 0-d int64 tensor and ``op`` the number of the random op in the program. Elements past
-    ``global_size`` (padding) get some number in range. A probability compared with a bfloat16 number is rounded to
+    ``seed`` is a 0-d int64 tensor and ``op`` the number of the random op in the program; ``draw`` tells
+    apart the numbers that one op needs for an element. Elements past ``global_size`` (padding) get some number in range. A probability compared with a bfloat16 number is rounded to
     1/256: ask for float32 there. Raises ValueError for another seed or dtype, an op out of range, or ranks that differ.
     """
     _check(seed, op, size, offsets, global_size, dtype)
@@ -131,7 +133,7 @@ def uniform(
         block = torch.arange(start, min(start + step, len(out)), device=seed.device)
         row = block.div(blocks, rounding_mode="floor")
         counter = rows[row].add_(block).sub_(row.mul_(blocks))
-        _fill(out[start : start + step], counter, op, seed)
+        _fill(out[start : start + step], counter, op, seed, draw)
     out = out.mul_(2.0 ** -BITS[dtype]).view(len(rows), blocks * WORDS)
     return out[:, skip : skip + shape[-1]].reshape(size).contiguous()
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 # Importing these defines the ops that programs call.
-from . import attention, checkpoint, random  # noqa: F401
+from . import attention, checkpoint, random, sampling  # noqa: F401
 from .batch import check_leaf, leaves_of
 from .check import check_files, read_manifest
 from .comm import Rank
