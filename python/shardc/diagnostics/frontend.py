@@ -33,13 +33,14 @@ class DataDependent(ShardcError):
 class UnsupportedRandomOp(ShardcError):
     """A random op whose numbers can't be made from the step's seed, so that they would depend on the mesh.
 
-    Fails: ``torch.multinomial(p, 1)``. Works: ``(p / -torch.log(torch.rand_like(p))).argmax(-1)``.
+    Fails: ``torch.rand(3, generator=generator)``. Works: ``torch.rand(3)``; so do all random functions of torch and
+    ``torch.distributions``.
     """
 
     template = "{op} draws random numbers in a way that cannot be tied to the step's seed{detail}"
     hint = (
-        "use dropout, rand, randn, rand_like, randn_like, randint, randperm, bernoulli, uniform_, normal_ or "
-        "exponential_ without a generator, or pass the random numbers in with the batch"
+        "use torch's random functions without a generator, without seeding inside the step, and not the kernels behind "
+        "them; or pass the random numbers in with the batch"
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
@@ -176,19 +177,23 @@ def _copy(node: Node) -> None:
 
 def _as_strided(node: Node) -> None:
     """``out=`` of a factory resizes a tensor: a view of all of it, and a write to all of it. Others stay and are refused."""
-    value, whole = node.meta["val"], node.args[0]
-    assert isinstance(whole, Node)
-    dense = whole.meta["val"]
-    if dense.is_contiguous() and (dense.shape, dense.stride()) == (value.shape, value.stride()):
-        replace_by(node, whole)
+    source = node.args[0]
+    assert isinstance(source, Node)
+    if _is_all_of(source, *node.args[1:]):
+        replace_by(node, source)
 
 
 def _as_strided_scatter(node: Node) -> None:
-    whole, source, size, stride, *_ = node.args
-    assert isinstance(whole, Node) and isinstance(source, Node)
-    dense = whole.meta["val"]
-    if dense.is_contiguous() and (dense.shape, dense.stride()) == (tuple(size), tuple(stride)):  # type: ignore[arg-type]
+    target, source, *place = node.args
+    assert isinstance(target, Node) and isinstance(source, Node)
+    if _is_all_of(target, *place):
         replace_by(node, source)
+
+
+def _is_all_of(node: Node, size: Any, stride: Any, offset: int | None = None) -> bool:
+    value = node.meta["val"]
+    same = value.shape == tuple(size) and value.stride() == tuple(stride)
+    return same and value.is_contiguous() and offset in (None, value.storage_offset())
 
 
 def _slice(node: Node) -> None:

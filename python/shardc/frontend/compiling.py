@@ -7,20 +7,23 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.distributions import Distribution
 
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """Sets torch's private flag for the length of a trace.
+    """Sets torch's private flag for the length of a trace, and stops distributions from reading their parameters.
 
     Without it ``transformers`` reads mask values, and ``capturable`` optimizers refuse CPU tensors.
     """
-    saved = torch.compiler._is_compiling_flag
+    saved, validate = torch.compiler._is_compiling_flag, Distribution._validate_args
     torch.compiler._is_compiling_flag = True
+    Distribution.set_default_validate_args(False)
     try:
         yield
     finally:
         torch.compiler._is_compiling_flag = saved
+        Distribution.set_default_validate_args(validate)
 
 
 @contextmanager

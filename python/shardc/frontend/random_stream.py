@@ -69,24 +69,20 @@ class RandomStream:
         radius = torch.sqrt(-2.0 * torch.log(1.0 - self.uniform(size, wide)))
         return (radius * torch.cos(2.0 * math.pi * self.uniform(size, wide))).to(dtype)
 
-    def below(self, span: int, size: Sequence[int]) -> torch.Tensor:
-        """Integers from 0 to ``span`` - 1, int64 (all 2**64 of them for that span).
-
-        Beyond 2**53, remainders of 64 bits, as PyTorch's own.
-        """
+    def integers(self, low: int, high: int, size: Sequence[int]) -> torch.Tensor:
+        """From ``low`` to ``high`` - 1, int64. No number is more than 2**-21 likelier than its share."""
+        span = high - low
         if span <= 1 << 53:
-            return (self.uniform(size, torch.float64) * span).floor().to(torch.int64)
-        high, low = (self._words(size) for _ in range(2))
-        bits = (high - (1 << 31)) * (1 << 32) + low
+            return (self.uniform(size, torch.float64) * span).floor().to(torch.int64) + low
+        if 1 << 63 < span < 1 << 64:
+            raise UnsupportedRandomOp(op="random_", detail=f": it chooses from {span} integers, more than 2**63")
+        blocks = -(-span >> 32)
+        block = (self.uniform(size, torch.float64) * blocks).floor().to(torch.int64)
+        word = (self.uniform(size, torch.float64) * (1 << 32)).floor().to(torch.int64)
         if span == 1 << 64:
-            return bits
-        if span > 1 << 63:
-            raise UnsupportedRandomOp(op="random_", detail=f": {span} integers are more than an int64 can count")
-        return bits.bitwise_and(span - 1) if span == 1 << 63 else bits.remainder(span)
-
-    def _words(self, size: Sequence[int]) -> torch.Tensor:
-        """32 random bits, int64."""
-        return (self.uniform(size, torch.float64) * (1 << 32)).floor().to(torch.int64)
+            return (block - (1 << 31)) * (1 << 32) + word
+        drawn = block * (1 << 32) + word
+        return (drawn if span == blocks << 32 else drawn.remainder(span)) + low
 
 
 def wide_dtype(dtype: torch.dtype) -> torch.dtype:

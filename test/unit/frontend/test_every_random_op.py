@@ -84,7 +84,7 @@ def arguments(op: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         elif argument.kwarg_only:
             if "generator" in op._overloadname and argument.name == "generator":
                 kwargs["generator"] = None
-        elif not argument.has_default_value() or name.startswith("rrelu") and argument.name != "generator":
+        elif not argument.has_default_value() or (name.startswith("rrelu") and argument.name != "generator"):
             kind = str(argument.type)
             named = by_name.get(argument.name) if kind != "Tensor" else None
             args.append(by_type[kind] if named is None else named)
