@@ -158,7 +158,9 @@ def log_normal(stream: RandomStream, self: Tensor, mean: float = 1.0, std: float
 
 def exponential(stream: RandomStream, self: Tensor, lambd: float = 1.0) -> Tensor:
     torch._check(lambd > 0, lambda: f"exponential_: lambda is {lambd}, not above 0")
-    return _as(self, _waiting_times(stream, self.shape, wide_dtype(self.dtype)) * (1.0 / lambd))
+    made = _waiting_times(stream, self.shape, wide_dtype(self.dtype)) * (1.0 / lambd)
+    limits = torch.finfo(self.dtype)
+    return _as(self, made.clamp(min=limits.smallest_normal * limits.eps))  # in f16 it could round to 0
 
 
 def _waiting_times(stream: RandomStream, size: Sequence[int], dtype: torch.dtype) -> Tensor:

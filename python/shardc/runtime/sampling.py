@@ -28,8 +28,8 @@ REJECTION_FROM = 10.0
 TERMS = 128
 """Of the inversion. The chance of more, at a mean below 10, is under 1e-80."""
 ROUNDS = 64
-"""Of rejection. At least two thirds of the proposals are accepted; what is left after all of them has no distribution
-(a parameter is infinite or not a number) and becomes NaN."""
+"""Of rejection. Seven in ten proposals are accepted or more; what is left after all of them has no distribution (a
+parameter is not a number) and becomes NaN."""
 
 Numbers = Callable[[int], Tensor]
 """The uniform numbers of a draw, float64, in the parameters' shape."""

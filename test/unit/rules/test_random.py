@@ -1,11 +1,11 @@
-"""Rule of ``shardc::uniform``: any block of it is the same numbers."""
+"""Rules of the random ops: any block is the same numbers."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-import shardc.runtime.random  # noqa: F401  (defines the operator)
+import shardc.runtime.sampling  # noqa: F401  (defines the operators)
 from shardc.dialects.rules.proof import prove
 
 SEED = torch.tensor(11)
@@ -24,4 +24,14 @@ CASES = {
 def test_uniform(block: tuple[tuple[int, ...], ...], einsum: str, dtype: torch.dtype) -> None:
     proof = prove("shardc.uniform", (SEED, 3, *block, dtype), ways=(2, 3), tolerance=0.0)
     assert str(proof.rule) == einsum
+    assert proof.unreached == ()
+
+
+@pytest.mark.parametrize("op", ["poisson", "binomial", "standard_gamma"])
+@pytest.mark.parametrize("offsets, whole", [((0, 0), (4, 6)), ((4, 3), (16, 9))], ids=["whole", "a block"])
+def test_samples(op: str, offsets: tuple[int, ...], whole: tuple[int, ...]) -> None:
+    rates = torch.linspace(0.1, 30, 24, dtype=torch.float64).view(4, 6)
+    parameters = (rates.ceil(), rates / 31) if op == "binomial" else (rates,)
+    proof = prove(f"shardc.{op}", (*parameters, SEED, 3, offsets, whole), ways=(2, 3), tolerance=0.0)
+    assert str(proof.rule) == ("([n0,n1],[n0,n1],[])" if op == "binomial" else "([n0,n1],[])") + "->([n0,n1])"
     assert proof.unreached == ()
