@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import (
 from torch._subclasses.functional_tensor import FunctionalTensorMode, dispatch_functionalize
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.utils import _pytree as pytree
+from torch.utils.checkpoint import set_checkpoint_early_stop
 
 from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.frontend import DataDependent, TraceFailed
@@ -86,7 +87,7 @@ class StepTracer:
     def trace(self) -> Trace:
         """Runs the step on fake CPU tensors. Raises TraceFailed, DataDependent or another ShardcError."""
         fake = FakeTensorMode(allow_non_fake_inputs=True)
-        with self._stream.opened(), fake, compiling(), autocast_for_all(), unchanged(self._model):
+        with self._stream.opened(), set_checkpoint_early_stop(False), fake, compiling(), autocast_for_all(), unchanged(self._model):
             arguments, tensors = self._arguments()
             table = {**decomposition_table(), **random_table(self._stream)}
             traced = make_fx(lambda flat: self._record(flat), table, tracing_mode="real")
@@ -153,8 +154,8 @@ class StepTracer:
             self._recorder.phase = FORWARD
             loss = self._forward(model, unflatten_batch(self._batch_tree, inputs))
             self._recorder.phase = BACKWARD
-            grads = torch.autograd.grad(loss, [leaves[n] for n in self._trained], allow_unused=True)
-            return loss.detach(), dict(zip(self._trained, grads, strict=True))
+            torch.autograd.backward(loss)  # reentrant checkpointing refuses torch.autograd.grad
+            return loss.detach(), {name: leaves[name].grad for name in self._trained}
 
         # The forward writes running statistics into these, and functional_call notes buffers that it
         # replaces.
