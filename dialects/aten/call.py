@@ -14,7 +14,7 @@ from typing import Any
 
 from torch_mlir import ir
 
-from shardc.dialects.aten.schema import dtype_of, parameters, position
+from shardc.dialects.aten.schema import dtype_of, may_draw, parameters, position
 from shardc.dialects.aten.types import TensorType, read_type
 
 
@@ -121,6 +121,18 @@ def target_name(op: ir.Operation) -> str:
     if name == "torch.operator":
         return ir.StringAttr(op.attributes["name"]).value.removeprefix("torch.")
     return name.removeprefix("torch.")
+
+
+def draws(op: ir.Operation) -> bool:
+    """Whether a ``torch.*`` op draws random numbers."""
+    target = target_name(op)
+    if not op.name.startswith("torch.") or not may_draw(target):
+        return False
+    names = [name for name, _, _ in parameters(target)]
+    if "dropout_p" not in names:
+        return True
+    owner = op.operands[names.index("dropout_p")].owner
+    return not (isinstance(owner, ir.Operation) and is_constant(owner) and ir.FloatAttr(owner.attributes["value"]).value == 0)
 
 
 class CallReader:

@@ -27,6 +27,18 @@ def overload(target: str) -> Any:
     return found
 
 
+_COUNTED = frozenset(f"shardc.{name}" for name in ("uniform", "poisson", "binomial", "standard_gamma"))
+
+
+@cache
+def may_draw(target: str) -> bool:
+    """Whether the operator draws random numbers, if only with a ``dropout_p`` above 0."""
+    try:
+        return target in _COUNTED or torch.Tag.nondeterministic_seeded in overload(target).tags
+    except UnknownOperator:
+        return False
+
+
 def target_of(op: Any) -> str:
     """The inverse of :func:`overload`."""
     name = str(op)

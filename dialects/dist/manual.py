@@ -8,6 +8,7 @@ from torch_mlir import ir
 from torch_mlir.dialects import ext
 from torch_mlir.dialects.ext import Operand, Region, Result
 
+from shardc.dialects.aten.call import draws, target_name
 from shardc.dialects.aten.types import TensorType, write_type
 from shardc.dialects.dist.axis import Axis
 from shardc.dialects.dist.build import only_operand, only_result
@@ -22,7 +23,8 @@ class ManualOp(Dist.Operation, name="manual", traits=[ir.IsIsolatedFromAboveTrai
     """Runs its body on each device, on blocks of its operands: manual over ``axes``, global over all others.
 
     ``in_shardings`` say how the operands lie, ``out_shardings`` how the results do; the body's types are their global
-    types with the manual axes divided out. In each dim the manual axes come before any others.
+    types with the manual axes divided out. In each dim the manual axes come before any others. The body draws no random
+    numbers: a block does not know its place in the whole, so that every device would draw those of the first block.
 
     ``%1 = "dist.manual"(%0) ({
     ^bb0(%block: !torch.vtensor<[2,8],f32>):
@@ -64,8 +66,19 @@ def _check_body(site: Site) -> None:
         raise Illegal("runs its body once: it has no values to stack")
     ins = _locals(site, site.op.operands, "in_shardings", axes)
     outs = _locals(site, site.op.results, "out_shardings", axes)
+    _check_draws(site.op.regions[0].blocks[0])
     expect_types("body argument", ins, [a.type for a in site.op.regions[0].blocks[0].arguments])
     expect_types("yielded value", outs, values)
+
+
+def _check_draws(block: ir.Block) -> None:
+    for op in (o.operation for o in block.operations):
+        if draws(op):
+            name = target_name(op)
+            raise Illegal(f"draws random numbers in its body ({name}); draw them before it and pass them in", op.location)
+        for region in op.regions:
+            for inner in region.blocks:
+                _check_draws(inner)
 
 
 def _locals(site: Site, values: Sequence[ir.Value], name: str, axes: Axes) -> list[TensorType]:

@@ -23,7 +23,11 @@ _meshes: dict[str, Mesh] = {}
 
 
 class Illegal(Exception):
-    """What is wrong with an op, in words."""
+    """What is wrong with an op, in words; ``at`` is where, if not at the op itself."""
+
+    def __init__(self, problem: str, at: ir.Location | None = None) -> None:
+        super().__init__(problem)
+        self.at = at
 
 
 class LeftToMlir(Exception):
@@ -38,7 +42,7 @@ def verify(view: ir.OpView, check: Callable[["Site"], None]) -> bool:
     except LeftToMlir:
         return True
     except Illegal as problem:
-        op.location.emit_error(f"'{op.name}' op {problem}")
+        (problem.at or op.location).emit_error(f"'{op.name}' op {problem}")
         return False
     return True
 
