@@ -19,6 +19,7 @@ from shardc.driver.values import example_inputs
 
 WIDTH = 8
 MESHES = {
+    "one device": ({"data": 1}, "data", 1),
     "data": ({"data": 2}, "data", 1),
     "zero3": ({"data": 4}, "zero3", 1),
     "tensor": ({"tensor": 2}, "tensor", 1),
