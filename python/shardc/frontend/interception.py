@@ -41,7 +41,7 @@ class Interception(TorchFunctionMode):
     def __torch_function__(self, func: Any, types_: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
         # Here as well as below autograd: functionalization would first stumble over it.
-        refuse_generators(func.__name__, (*args, *kwargs.values()))
+        refuse_generators(func, (*args, *kwargs.values()))
         if func is F.scaled_dot_product_attention:
             return scaled_dot_product_attention(*args, **kwargs)
         if func in _POOLS and _is_one(args[1]):

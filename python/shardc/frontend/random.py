@@ -24,14 +24,15 @@ def random_table(stream: RandomStream) -> dict[torch._ops.OpOverload, Callable[.
     return {op: functools.partial(_drawn, op, function, stream) for op, function in _FUNCTIONS.items()}
 
 
-def refuse_generators(name: str, values: Iterable[Any]) -> None:
-    """Raises UnsupportedRandomOp if a call of ``name`` with these arguments draws from a generator of its own."""
+def refuse_generators(function: Any, values: Iterable[Any]) -> None:
+    """Raises UnsupportedRandomOp if a call with these arguments draws from a generator of its own."""
     if any(isinstance(value, torch.Generator) for value in values):
+        name = getattr(function, "__name__", str(function))
         raise UnsupportedRandomOp(op=name, detail=": it has a generator of its own")
 
 
 def _drawn(op: Any, function: Callable[..., Any], stream: RandomStream, *args: Any, **kwargs: Any) -> Any:
-    refuse_generators(op._schema.name.removeprefix("aten::"), (*args, *kwargs.values()))
+    refuse_generators(op, (*args, *kwargs.values()))
     kwargs.pop("generator", None)
     return function(stream, *args, **kwargs)
 
