@@ -35,3 +35,11 @@ def test_samples(op: str, offsets: tuple[int, ...], whole: tuple[int, ...]) -> N
     proof = prove(f"shardc.{op}", (*parameters, SEED, 3, offsets, whole), ways=(2, 3), tolerance=0.0)
     assert str(proof.rule) == ("([n0,n1],[n0,n1],[])" if op == "binomial" else "([n0,n1],[])") + "->([n0,n1])"
     assert proof.unreached == ()
+
+
+@pytest.mark.parametrize("op, operands", [("_standard_gamma_grad", 2), ("_dirichlet_grad", 3)])
+def test_gradients_of_samples(op: str, operands: int) -> None:
+    values = torch.linspace(0.1, 0.9, 24, dtype=torch.float64).view(4, 6)
+    proof = prove(f"aten.{op}", [values + i for i in range(operands)], ways=(2, 3))
+    assert str(proof.rule) == f"({','.join(['[a,b]'] * operands)})->([a,b])"
+    assert proof.unreached == ()
