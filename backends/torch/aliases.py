@@ -11,6 +11,7 @@ import torch
 from torch_mlir import ir
 
 from shardc.backends.torch.schedule import Step
+from shardc.dialects.aten.integers import is_integer
 from shardc.dialects.aten.schema import overload
 
 _UNDECLARED = frozenset(("aten._unsafe_view", "aten._reshape_alias"))
@@ -75,5 +76,5 @@ class Aliases:
 
 def _shares(step: Step) -> bool:
     if step.call is not None:
-        return makes_alias(step.call.spec.target)
+        return not is_integer(step.call.spec.target) and makes_alias(step.call.spec.target)
     return step.name in ("dist.slice", "dist.partial", "dist.broadcast")

@@ -10,6 +10,7 @@ import torch
 
 from shardc.backends.torch.names import Names
 from shardc.dialects.aten.call import Device, IntValue, OpCall
+from shardc.dialects.aten.integers import is_integer, text_of
 from shardc.dialects.aten.schema import overload
 from shardc.dialects.aten.types import TensorType
 
@@ -52,6 +53,8 @@ class Functions:
         if spec.target in TOLERANT:
             return f"{self.name(spec.target)}({operands[0]}, {text(spec.args[1], iter(operands[1:]))})"
         rest = iter(operands)
+        if is_integer(spec.target):
+            return text_of(spec.target, [text(arg, rest) for arg in spec.args])
         makes = not spec.tensors  # a factory: no tensor says on which device
         plan = _plan(spec.target)
         texts: list[str | None] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -59,15 +60,20 @@ class Schedule:
         self.first[value] = min(self.first.get(value, position), position)
         self.last[value] = max(self.last.get(value, position), position)
 
-    def size_bytes(self, value: ir.Value) -> int:
-        """The size of a value of this block, or of an argument; 0 for an integer and for an absent result."""
+    def size_bytes(self, value: ir.Value) -> float:
+        """The size of a value of this block, or of an argument; 0 for an integer and for an absent result.
+
+        Infinite where it is known only at run time.
+        """
         step = self.steps[self.made[value]] if value in self.made else None
         if step is not None and step.call is not None:  # the call has its results' types; reading them anew is slow
             results = step.call.spec.results
             type_ = results[step.results.index(value) if len(results) > 1 else 0]
         else:
             type_ = read_type(value.type)
-        return type_.size_bytes if type_ is not None else 0
+        if type_ is None:
+            return 0
+        return type_.size_bytes if type_.is_static else math.inf
 
     def waits(self) -> dict[int, list[ir.Value]]:
         """Position -> results of collectives that are waited for just before it.

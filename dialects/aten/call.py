@@ -44,7 +44,7 @@ class OpCall:
     target: str
     args: tuple[Any, ...]
     results: tuple[TensorType | None, ...]
-    """None for a result that the call was asked not to make (a gradient outside of its ``output_mask``)."""
+    """None for an integer, and for what the call was asked not to make (a gradient outside of its ``output_mask``)."""
 
     def __getitem__(self, name: str) -> Any:
         """The argument called ``name`` in the operator's schema."""
@@ -196,6 +196,6 @@ class CallReader:
 
     def _result(self, type_: ir.Type) -> TensorType | None:
         found = self.tensor_type(type_)
-        if found is None and str(type_) != "!torch.none":
+        if found is None and str(type_) not in ("!torch.none", "!torch.int"):
             raise TypeError(f"not a ranked value tensor: {type_}")
         return found

@@ -25,14 +25,22 @@ _DTYPES = {
     "complex<f64>": torch.complex128,
 }
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
-_TENSOR = re.compile(r"!torch\.vtensor<\[([\d,]*)\],(.+)>")
+_TENSOR = re.compile(r"!torch\.vtensor<\[([\d,?]*)\],(.+)>")
 
 
 class TensorType(NamedTuple):
-    """The type of one tensor value: its shape in elements and its dtype."""
+    """The type of one tensor value: its shape in elements and its dtype.
+
+    A size that is known only at run time (``?``, in graphs of ``torch.compile`` alone) is None.
+    """
 
     shape: tuple[int, ...]
     dtype: torch.dtype
+
+    @property
+    def is_static(self) -> bool:
+        """Whether all sizes are known."""
+        return None not in self.shape
 
     @property
     def numel(self) -> int:
@@ -46,7 +54,8 @@ class TensorType(NamedTuple):
         return TensorType(shape, self.dtype)
 
     def __str__(self) -> str:
-        return f"!torch.vtensor<[{','.join(map(str, self.shape))}],{_NAMES[self.dtype]}>"
+        sizes = ["?" if size is None else str(size) for size in self.shape]
+        return f"!torch.vtensor<[{','.join(sizes)}],{_NAMES[self.dtype]}>"
 
 
 @lru_cache(maxsize=65536)
@@ -55,7 +64,8 @@ def _parse(text: str) -> TensorType | None:
     if match is None:
         return None
     dims, dtype = match.groups()
-    return TensorType(tuple(int(d) for d in dims.split(",") if d), _DTYPES[dtype])
+    sizes = tuple(None if d == "?" else int(d) for d in dims.split(",") if d)
+    return TensorType(sizes, _DTYPES[dtype])  # type: ignore[arg-type]
 
 
 def read_type(type_: ir.Type) -> TensorType | None:

@@ -16,6 +16,7 @@ from torch_mlir import ir
 
 from shardc.diagnostics.dynamo import GraphNotCompiled
 from shardc.diagnostics.frontend import UnsupportedOp
+from shardc.dialects.aten.integers import overload_of
 from shardc.dialects.context import new_context
 from shardc.frontend.graph_check import check_graph, values_of
 from shardc.frontend.graph_io import StepGraph
@@ -86,6 +87,8 @@ def _copy(module: GraphModule) -> tuple[Graph, list[torch.Tensor]]:
     for node in module.graph.nodes:
         if node.op == "placeholder":
             last = copies[node] = graph.node_copy(node)
+            if not isinstance(node.meta["val"], torch.Tensor | torch.SymInt):
+                last.meta["val"] = None  # whatever it is, it is only handed on
     for node in module.graph.nodes:
         if node.op == "get_attr":
             with graph.inserting_after(last) if last is not None else graph.inserting_before():
@@ -104,7 +107,7 @@ def _mark(graph: Graph, phase: str) -> None:
     for node in graph.nodes:
         if node.op == "call_function":
             node.meta[PHASE], node.meta[FRAMES] = phase, frames_of(node)
-            node.target = _SAME.get(node.target, node.target)
+            node.target = _SAME.get(node.target) or overload_of(node.target) or node.target
             if node.target is aten.full.default:  # the importer makes an int of True
                 node.kwargs = {**node.kwargs, "dtype": node.meta["val"].dtype}
 
@@ -142,9 +145,10 @@ def _step_graph(graph: Graph, outputs: list[Node]) -> StepGraph:
 
 def _spec(node: Node) -> TensorSpec:
     value = node.meta["val"]
-    if value is None:  # a gradient that an op was asked not to compute
-        return TensorSpec(node.name, "output", (), torch.bool)
-    return TensorSpec(node.name, "input" if node.op == "placeholder" else "output", tuple(value.shape), value.dtype)
+    role = "input" if node.op == "placeholder" else "output"
+    if not isinstance(value, torch.Tensor):  # a size, or a gradient that an op was asked not to compute
+        return TensorSpec(node.name, role, (), torch.int64)
+    return TensorSpec(node.name, role, tuple(value.shape), value.dtype)
 
 
 def _sharing_memory_with(outputs: list[Node]) -> set[str]:

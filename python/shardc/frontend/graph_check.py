@@ -9,12 +9,15 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule, Node
+from torch.utils import _pytree as pytree
+from torch_mlir.extras.fx_importer import TORCH_DTYPE_TO_MLIR_TYPE
 
 from shardc.diagnostics.dynamo import GraphNotCompiled
+from shardc.dialects.aten.integers import overload_of
 from shardc.dialects.aten.schema import number_of
 from shardc.frontend.stack_trace import line_of
 
-_SYMBOLIC = "symbolic sizes are not imported yet; torch.compile(dynamic=False) compiles once for each size instead"
+_SYMBOLIC = "is a symbolic {}; only sizes are imported so, torch.compile(dynamic=False) makes it a constant"
 
 
 def check_graph(module: GraphModule) -> torch.device:
@@ -48,12 +51,14 @@ def values_of(node: Node) -> Iterator[torch.Tensor]:
 
 def _check_target(node: Node) -> None:
     target = node.target
-    if target is operator.getitem:
+    if target is operator.getitem or overload_of(target) is not None:
         return
     if isinstance(target, torch._ops.HigherOrderOperator):
         raise _cause(node, "it is a higher-order operator")
     if not isinstance(target, torch._ops.OpOverload):
         raise _cause(node, "it computes with Python numbers, not tensors")
+    if any(isinstance(leaf, complex) for leaf in pytree.tree_leaves((node.args, node.kwargs))):
+        raise _cause(node, "one of its arguments is a complex number, not a tensor")
     if target._schema.is_mutable:
         raise _cause(node, "it writes to its arguments")
     if target._schema.name in ("aten::as_strided", "aten::as_strided_scatter"):
@@ -83,23 +88,22 @@ def _checked_values(node: Node) -> Iterator[torch.Tensor]:
         if isinstance(item, torch.Tensor):
             _check_tensor(node, item)
             yield item
-        elif isinstance(item, torch.SymInt | torch.SymFloat | torch.SymBool):
-            raise _cause(node, _SYMBOLIC)
-        elif item is not None:
+        elif isinstance(item, torch.SymFloat | torch.SymBool):
+            raise _cause(node, _SYMBOLIC.format(item.node.pytype.__name__))
+        elif item is not None and not isinstance(item, torch.SymInt) and not _is_passed_through(node):
             raise _cause(node, f"it is a {type(item).__name__}, not a tensor")
 
 
+def _is_passed_through(node: Node) -> bool:
+    """Whether an input (a device mesh, say) is at most returned as it is."""
+    return node.op == "placeholder" and all(user.op == "output" for user in node.users)
+
+
 def _check_tensor(node: Node, value: torch.Tensor) -> None:
-    if any(not isinstance(size, int) for size in (*value.shape, *(value.stride() if _is_strided(value) else ()))):
-        raise _cause(node, _SYMBOLIC)
-    if not _is_strided(value):
+    if value.layout is not torch.strided:
         raise _cause(node, f"the layout {value.layout} is not imported")
-    if value.is_complex() or not _has_number(value.dtype):
+    if value.dtype not in TORCH_DTYPE_TO_MLIR_TYPE or not _has_number(value.dtype):
         raise _cause(node, f"the dtype {value.dtype} is not imported")
-
-
-def _is_strided(value: torch.Tensor) -> bool:
-    return value.layout is torch.strided
 
 
 def _has_number(dtype: torch.dtype) -> bool:

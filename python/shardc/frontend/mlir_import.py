@@ -79,7 +79,8 @@ class _NodeImporter(GraphNodeImporter):
         try:
             self._import_torch_op_overload(self._location(node), node)
         except (NotImplementedError, TypeError, RuntimeError, AssertionError, KeyError) as error:
-            raise UnsupportedOp(op=str(node.target), reason=str(error), where=where_of(node)) from error
+            reason = f"the importer has no form for {error}" if isinstance(error, KeyError) else str(error)
+            raise UnsupportedOp(op=str(node.target), reason=reason, where=where_of(node)) from error
         op = self.resolve_node_value(node).owner
         op.attributes["dist.phase"] = self._phase(node.meta[PHASE])
         gradients = _gradients(node)

@@ -17,7 +17,7 @@ from torch_mlir import ir
 from torch_mlir.extras.fx_importer import TENSOR_SCALAR_OP_CONVERTER, TORCH_MEMORY_FORMAT_TO_INT
 
 from shardc.diagnostics.dynamo import GraphNotCompiled
-from shardc.dialects.aten.call import Call, CallReader, is_constant
+from shardc.dialects.aten.call import Call, CallReader, IntValue, is_constant
 from shardc.dialects.aten.schema import dtype_of, parameters, target_of
 from shardc.dialects.aten.types import TensorType
 from shardc.frontend.stack_trace import line_of
@@ -31,7 +31,7 @@ _DTYPE_KEPT = frozenset((
 
 @dataclass(frozen=True)
 class Result:
-    """Stands in an argument list for a tensor: a result of a call, or an input."""
+    """Stands in an argument list for a tensor or a size: a result of a call, or an input."""
 
     node: str
     number: int
@@ -39,7 +39,7 @@ class Result:
 
 @dataclass(frozen=True)
 class ExpectedCall:
-    """One call of the graph: ``args`` in schema order, defaults filled in, with a Result where a tensor goes."""
+    """One call of the graph: ``args`` in schema order, defaults filled in, with a Result where a value goes."""
 
     name: str
     target: str
@@ -91,13 +91,20 @@ def _expected(node: Node) -> ExpectedCall:
 def _imported_target(node: Node) -> str:
     """Operators on a tensor and a number are imported as the overload that takes a number: the same function."""
     name = f"torch.{target_of(node.target)}"
-    if name in TENSOR_SCALAR_OP_CONVERTER and isinstance(node.args[1], int | float):
+    if name in TENSOR_SCALAR_OP_CONVERTER and _is_number(node.args[1]):
         name = TENSOR_SCALAR_OP_CONVERTER[name]
     return name.removeprefix("torch.")
 
 
-def _type(value: torch.Tensor | None) -> TensorType | None:
-    return None if value is None else TensorType(tuple(value.shape), value.dtype)
+def _is_number(arg: Any) -> bool:
+    return isinstance(arg.meta["val"] if isinstance(arg, Node) else arg, int | float | torch.SymInt)
+
+
+def _type(value: torch.Tensor | torch.SymInt | None) -> TensorType | None:
+    if not isinstance(value, torch.Tensor):
+        return None
+    sizes = tuple(size if isinstance(size, int) else None for size in value.shape)
+    return TensorType(sizes, value.dtype)  # type: ignore[arg-type]
 
 
 def _default(parameter: torch.Argument) -> Any:
@@ -148,7 +155,7 @@ class _Comparison:
     def same(self, actual: Any, wanted: Any, kind: str) -> bool:
         """Whether an argument of the schema's type ``kind`` was imported as what the graph says."""
         if isinstance(wanted, Result):
-            return isinstance(actual, TensorType) and next(self.operands) == self.values.get(wanted)
+            return isinstance(actual, TensorType | IntValue) and next(self.operands) == self.values.get(wanted)
         if isinstance(wanted, tuple):
             if not isinstance(actual, tuple) or len(actual) != len(wanted):
                 return False

@@ -1,0 +1,121 @@
+"""Sizes that change between calls: traced once for all of them, compiled once, and right for each."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from shardc.diagnostics.dynamo import ShardcFallbackWarning
+
+from .conftest import assert_identical
+
+Wrap = Callable[..., Any]
+
+
+def _trains_alike(run: Callable[..., Any], f: Callable[..., Any], args: tuple[torch.Tensor, ...]) -> None:
+    """Results and gradients of the floating-point arguments, bit for bit."""
+    seen = []
+    for function in (run, f):
+        given = [a.clone().requires_grad_(a.is_floating_point()) for a in args]
+        out = function(*given)
+        seen.append((out.detach(), torch.autograd.grad(out.sum(), [a for a in given if a.requires_grad])))
+    assert_identical(*seen)
+
+
+def test_batch_sizes_are_compiled_once(compiled: Wrap, programs: list[str]) -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 2))
+    run = compiled(model)
+    for n in (4, 6):
+        _trains_alike(run, model, (torch.randn(n, 4),))
+    assert len(programs) == 4  # forward and backward, for the first size, then for all
+    for n in (2, 5, 9, 17):
+        _trains_alike(run, model, (torch.randn(n, 4),))
+    assert len(programs) == 4
+
+
+def test_batch_and_sequence_sizes_are_compiled_once(compiled: Wrap, programs: list[str]) -> None:
+    embedding, head = nn.Embedding(10, 4), nn.Linear(4, 10)
+
+    def f(x: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        x = x + embedding(tokens)
+        x = functional.scaled_dot_product_attention(x, x, x, is_causal=True)
+        return functional.cross_entropy(head(x).flatten(0, 1), tokens.flatten())
+
+    run = compiled(f, dynamic=True)
+    for batch, length in ((2, 3), (2, 7), (5, 4), (3, 9)):
+        _trains_alike(run, f, (torch.randn(batch, length, 4), torch.randint(0, 10, (batch, length))))
+    assert len(programs) == 2
+
+
+def test_arithmetic_on_sizes(compiled: Wrap, programs: list[str]) -> None:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        n, m = x.shape
+        halves = x[: n // 2 * 2].reshape(n // 2, 2 * m)
+        return halves, x.new_zeros(n + m, n % 3 + 2), x[n - 2 :] * n, x.flatten() / x.numel(), torch.arange(n) - m
+
+    run = compiled(f, dynamic=True)
+    for n, m in ((4, 3), (7, 5), (9, 2)):
+        x = torch.randn(n, m)
+        assert_identical(run(x), f(x))
+    assert len(programs) == 1
+    assert ".size(" in programs[0] or " // 2" in programs[0]
+
+
+def test_an_integer_argument_that_changes(compiled: Wrap, programs: list[str]) -> None:
+    def f(x: torch.Tensor, n: int) -> tuple[torch.Tensor, int]:
+        return x * n + n, n * 3
+
+    run, x = compiled(f), torch.randn(3)
+    for n in (5, 6, 7, 8):
+        assert_identical(run(x, n), f(x, n))
+    assert len(programs) <= 2
+
+
+def test_views_of_inputs_and_writes_to_them(compiled: Wrap, programs: list[str]) -> None:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        x[1:].add_(x.shape[0])
+        return x.t(), x.flatten()[::2], x * 2
+
+    run = compiled(f, dynamic=True)
+    for n in (3, 4, 6):
+        x = torch.randn(n, 2)
+        twin = x.clone()
+        found = run(x)
+        assert_identical((found, x), (f(twin), twin))
+        found[0].zero_()
+        assert not x.any()
+    assert len(programs) == 1
+
+
+def test_activations_of_unknown_size_are_freed(compiled: Wrap, programs: list[str]) -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 4), nn.Tanh())
+    compiled(model, dynamic=True)(torch.randn(6, 4)).sum().backward()
+    assert "    del " in programs[0] and "    del " in programs[1]
+
+
+@pytest.mark.parametrize(
+    ("f", "why"),
+    [
+        (lambda x: x * (x.shape[0] / 3) ** 0.5, "computes with Python numbers"),
+        (lambda x: x[x > 0].exp(), ""),
+    ],
+    ids=["a float made from a size", "as many elements as there are positive ones"],
+)
+def test_what_is_not_imported_runs_through_aten_with_one_diagnostic(f: Callable[..., Any], why: str) -> None:
+    run = torch.compile(f, backend="shardc", dynamic=True)
+    with (
+        warnings.catch_warnings(record=True) as caught,
+        torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True),
+    ):
+        warnings.simplefilter("always")
+        for n in (4, 5, 6):
+            x = torch.randn(n)
+            assert_identical(run(x), f(x))
+    (said,) = [str(w.message) for w in caught if issubclass(w.category, ShardcFallbackWarning)]
+    assert why in said and __file__ in said
