@@ -26,3 +26,10 @@ class GraphFailed(ShardcError):
 
     template: ClassVar[str] = "shardc failed on a graph, which runs through ATen, uncompiled: {error}"
     hint: ClassVar[str] = "results are those of eager PyTorch; please report this message with the model"
+
+
+class GraphNotTraced(ShardcError):
+    """AOTAutograd, which traces a graph's forward and backward for shardc, cannot take it; the graph runs eagerly."""
+
+    template: ClassVar[str] = "shardc runs a graph eagerly, because PyTorch's AOTAutograd could not trace it: {error}"
+    hint: ClassVar[str] = "results are those of eager PyTorch; torch.compile(backend=\"aot_eager\") stops with this error"

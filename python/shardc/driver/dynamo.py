@@ -1,10 +1,10 @@
 """``torch.compile(model, backend="shardc")``: Dynamo's graphs, forward and backward, compiled for one device.
 
 AOTAutograd hands over functional graphs. Each is imported into the torch dialect, goes through the passes below, and
-runs as a Python function of ATen calls; ``TORCH_LOGS="+shardc.driver.dynamo"`` prints the functions. A graph that the
-importer cannot take runs as AOTAutograd traced it, and a :class:`~shardc.diagnostics.dynamo.ShardcFallbackWarning` says
-so once per cause. Symbolic sizes are one such cause: a model called with a second batch size is traced once for all
-sizes, and that graph runs through ATen.
+runs as a Python function of ATen calls; ``TORCH_LOGS="+shardc.driver.dynamo"`` prints the functions. Sizes may be
+symbolic: a model called with a second batch size is traced and compiled once more, for all sizes. A graph that the
+importer cannot take runs as AOTAutograd traced it, one that AOTAutograd cannot trace as Dynamo captured it, and a
+:class:`~shardc.diagnostics.dynamo.ShardcFallbackWarning` says so once per cause.
 """
 
 from __future__ import annotations
@@ -21,14 +21,18 @@ from typing import Any
 import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import boxed_nop
+from torch._dynamo.exc import TorchDynamoException
+from torch._functorch._aot_autograd.runtime_wrappers import _AnalyzeCustomOpInputOutputMode
 from torch.fx import GraphModule
+from torch.utils._python_dispatch import _get_current_dispatch_mode, _pop_mode_temporarily
 
 from shardc.backends.torch.emit_graph import emit_graph
 from shardc.diagnostics.base import ShardcError
-from shardc.diagnostics.dynamo import GraphFailed, GraphNotCompiled, ShardcFallbackWarning
+from shardc.diagnostics.dynamo import GraphFailed, GraphNotCompiled, GraphNotTraced, ShardcFallbackWarning
 from shardc.driver.pipelines import build, run
 from shardc.frontend.aot_graph import import_graph
 from shardc.frontend.decompositions import decomposition_table
+from shardc.frontend.graph_check import values_of
 from shardc.frontend.recorder import BACKWARD, FORWARD
 from shardc.passes.base import Pass
 
@@ -58,7 +62,15 @@ def shardc_backend(graph: GraphModule, example_inputs: Sequence[Any], **options:
     table = decomposition_table()
     views = {op: table[same] for op, same in _LISTS.items()}
     compiler = aot_autograd(fw_compiler=compile_forward, bw_compiler=compile_backward, decompositions=views)
-    return compiler(graph, example_inputs, **options)
+    try:
+        return compiler(graph, example_inputs, **options)
+    except TorchDynamoException:
+        raise  # Dynamo asking itself to begin again, among others
+    except Exception as error:
+        log.debug("a graph could not be traced by AOTAutograd", exc_info=True)
+        text = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+        _say_once(GraphNotTraced(error=text), "", text)
+        return graph.forward
 
 
 def compile_forward(graph: GraphModule, example_inputs: Sequence[Any]) -> Runner:
@@ -72,6 +84,12 @@ def compile_backward(graph: GraphModule, example_inputs: Sequence[Any]) -> Runne
 
 
 def _compile(graph: GraphModule, example_inputs: Sequence[Any], phase: str) -> Runner:
+    runner = _program_or_graph(graph, example_inputs, phase)
+    complex_ = any(value.is_complex() for node in graph.graph.nodes for value in values_of(node))
+    return _unwatched(runner) if complex_ else runner
+
+
+def _program_or_graph(graph: GraphModule, example_inputs: Sequence[Any], phase: str) -> Runner:
     """The program of a graph; where that cannot be had, the graph itself, as the backend ``aot_eager`` runs it."""
     try:
         return _compiled(graph, phase)
@@ -113,6 +131,22 @@ def _load(text: str) -> Callable[..., Any]:
 def _with_constants(function: Runner, constants: list[torch.Tensor]) -> Runner:
     def call(inputs: list[Any]) -> Sequence[Any]:
         inputs.extend(constants)  # into the list that the program empties
+        return function(inputs)
+
+    return _marked(call)
+
+
+def _unwatched(function: Runner) -> Runner:
+    """``function`` without the mode under which AOTAutograd makes first calls, to check what custom operators alias.
+
+    Under any dispatch mode ATen forgets conjugations inside its own kernels: the complex ``linalg.pinv`` of a first
+    call would be another matrix (https://github.com/pytorch/pytorch/issues/198118).
+    """
+
+    def call(inputs: list[Any]) -> Sequence[Any]:
+        if isinstance(_get_current_dispatch_mode(), _AnalyzeCustomOpInputOutputMode):
+            with _pop_mode_temporarily():
+                return function(inputs)
         return function(inputs)
 
     return _marked(call)
