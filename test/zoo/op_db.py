@@ -15,6 +15,7 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import argparse
+import gc
 import json
 import random
 import signal
@@ -142,6 +143,8 @@ def warm_up() -> None:
     torch._dynamo.reset()
     # Samples seed random ops inside the call, where Dynamo stops; the check seeds before every call itself.
     common_methods_invocations.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
+    gc.collect()
+    gc.freeze()  # torch._dynamo.reset collects garbage: not among what is here already
 
 
 def table(rows: list[Row]) -> str:

@@ -64,8 +64,8 @@ def shardc_backend(graph: GraphModule, example_inputs: Sequence[Any], **options:
     compiler = aot_autograd(fw_compiler=compile_forward, bw_compiler=compile_backward, decompositions=views)
     try:
         return compiler(graph, example_inputs, **options)
-    except TorchDynamoException:
-        raise  # Dynamo asking itself to begin again, among others
+    except (TorchDynamoException, ShardcFallbackWarning):
+        raise  # Dynamo asks itself to begin again, or the user asked for warnings to be errors
     except Exception as error:
         log.debug("a graph could not be traced by AOTAutograd", exc_info=True)
         text = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
