@@ -14,7 +14,7 @@ class ShardcFallbackWarning(UserWarning):
 class GraphNotCompiled(ShardcError):
     """A graph has something that shardc's importer cannot take, so that all of it runs through ATen.
 
-    Falls back: ``torch.view_as_complex(x)`` in a model. Compiles: the same rotation written with sines and cosines.
+    Falls back: ``x * 1j`` in a model. Compiles: the same with the number as a tensor, ``x * i``.
     """
 
     template: ClassVar[str] = "shardc runs a graph through ATen, uncompiled, because of {op}: {reason}"
