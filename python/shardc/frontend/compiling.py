@@ -12,18 +12,23 @@ from torch.distributions import Distribution
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """Sets torch's private flag for the length of a trace, and stops distributions from reading their parameters.
+    """Sets torch's private flag for the length of a trace, hides the CPU's own library of kernels, and stops
+    distributions from reading their parameters.
 
-    Without it ``transformers`` reads mask values, and ``capturable`` optimizers refuse CPU tensors.
+    Without the flag ``transformers`` reads mask values, and ``capturable`` optimizers refuse CPU tensors. With the
+    library an LSTM is traced as one op that only CPUs have, in f32 alone.
     """
-    saved, validate = torch.compiler._is_compiling_flag, Distribution._validate_args
+    saved = torch.compiler._is_compiling_flag, torch._C._get_mkldnn_enabled(), Distribution._validate_args
     torch.compiler._is_compiling_flag = True
+    # torch.backends.mkldnn.flags sets more and warns of it.
+    torch._C._set_mkldnn_enabled(False)
     Distribution.set_default_validate_args(False)
     try:
         yield
     finally:
-        torch.compiler._is_compiling_flag = saved
-        Distribution.set_default_validate_args(validate)
+        torch.compiler._is_compiling_flag = saved[0]
+        torch._C._set_mkldnn_enabled(saved[1])
+        Distribution.set_default_validate_args(saved[2])
 
 
 @contextmanager

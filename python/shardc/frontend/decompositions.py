@@ -256,6 +256,8 @@ _OURS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.std.correction: _std,
     aten.std_mean.correction: _std_mean,
     aten.unbind.int: _unbind,
+    aten.unsafe_split.Tensor: _split,
+    aten.unsafe_split_with_sizes.default: _split_with_sizes,
     aten.var.correction: _var,
     aten.var_mean.correction: _var_mean,
 }

@@ -1,0 +1,79 @@
+"""Layers that torch has kernels of their own for on a CPU, traced as ops that sharding rules know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from shardc.frontend.spec import Capture
+
+pytestmark = pytest.mark.usefixtures("f64")
+
+def _sgd(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.0625)
+
+
+IDS = torch.tensor([3, 1, 2, 3, 0, 1, 4, 2, 2])
+
+
+class Bags(nn.Module):
+    """An embedding bag whose weights of the samples are learned, too, if there are any."""
+
+    def __init__(self, ids: torch.Tensor, offsets: torch.Tensor | None = None, weighted: bool = False, **options: Any) -> None:
+        super().__init__()
+        self.ids, self.offsets, self.options = ids, offsets, options
+        self.rows = nn.Parameter(torch.randn(5, 4))
+        self.shares = nn.Parameter(torch.randn(ids.shape)) if weighted else None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        bags = F.embedding_bag(self.ids, self.rows, self.offsets, per_sample_weights=self.shares, **self.options)
+        return (bags * x).square().sum()
+
+
+STARTS = torch.tensor([0, 2, 2, 6])  # the second bag is empty
+BAGS: dict[str, Callable[[], nn.Module]] = {
+    "sum": lambda: Bags(IDS.view(3, 3), mode="sum"),
+    "mean": lambda: Bags(IDS.view(3, 3)),
+    "max": lambda: Bags(IDS[:6].view(3, 2), mode="max"),
+    "weighted": lambda: Bags(IDS.view(3, 3), mode="sum", weighted=True),
+    "padded mean": lambda: Bags(IDS.view(3, 3), padding_idx=2),
+    "padded max": lambda: Bags(torch.tensor([[2, 2], [1, 2], [3, 0]]), mode="max", padding_idx=-3),
+    "offsets": lambda: Bags(IDS, STARTS),
+    "offsets with the end": lambda: Bags(IDS, torch.tensor([0, 4, 9]), mode="sum", include_last_offset=True),
+}
+
+
+@pytest.mark.parametrize("name", sorted(BAGS))
+def test_embedding_bag(name: str, follows_eager: Callable[..., Capture]) -> None:
+    torch.manual_seed(0)
+    model = BAGS[name]()
+    batches = [(torch.randn(1, 4),) for _ in range(2)]
+    capture = follows_eager(model, _sgd, batches, loss=lambda output, _: output)
+    assert not any("bag" in str(node.target) for node in capture.graph.graph.nodes)
+
+
+RECURRENT: dict[str, Callable[[], nn.Module]] = {
+    "lstm": lambda: nn.LSTM(4, 6, num_layers=2, bidirectional=True, batch_first=True),
+    "projected lstm": lambda: nn.LSTM(4, 6, proj_size=3, bias=False),
+    "gru": lambda: nn.GRU(4, 6, batch_first=True),
+    "rnn": lambda: nn.RNN(4, 6, nonlinearity="relu"),
+    "cell": lambda: nn.GRUCell(4, 6),
+}
+
+
+@pytest.mark.parametrize("name", sorted(RECURRENT))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_recurrent_layer(name: str, dtype: torch.dtype, follows_eager: Callable[..., Capture]) -> None:
+    """In f32 torch would take an op of the CPU's own library."""
+    torch.manual_seed(0)
+    model = RECURRENT[name]().to(dtype)
+    shape = (3, 4) if name == "cell" else (3, 5, 4)
+    batches = [(torch.randn(shape, dtype=dtype),) for _ in range(2)]
+    loss = lambda output, batch: (output[0] if isinstance(output, tuple) else output).square().sum()  # noqa: E731
+    capture = follows_eager(model, _sgd, batches, loss=loss, tolerance=1e-9 if dtype is torch.float64 else 1e-4)
+    assert not any("rnn" in str(node.target) or "lstm" in str(node.target) for node in capture.graph.graph.nodes)
