@@ -69,11 +69,12 @@ def train_eagerly(
             if clip is not None:
                 torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
             optimizer.step()
-            made.append(copy.deepcopy({("loss", "loss"): loss.detach(), **_state(model, optimizer)}))
+            made.append(copy.deepcopy({("loss", "loss"): loss.detach(), **state_of(model, optimizer)}))
     return made
 
 
-def _state(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Values:
+def state_of(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Values:
+    """Parameters, buffers and optimizer state, by role and name."""
     state: Values = {("buffer", name): buffer for name, buffer in model.named_buffers()}
     for name, parameter in model.named_parameters():
         state["param", name] = parameter.detach()
@@ -123,16 +124,19 @@ def trained(name: str) -> list[Values]:
 
 
 class Ranks:
-    """A rank program and its state on simulated ranks. ``seed`` is the first one; goes up by one a step."""
+    """A rank program and its state on simulated ranks. ``seed`` is the first one; goes up by one a step.
 
-    def __init__(self, step: Captured, module: ir.Module, seed: int = 0) -> None:
+    ``widen``: run in f64; else in the program's own precision.
+    """
+
+    def __init__(self, step: Captured, module: ir.Module, seed: int = 0, *, widen: bool = True) -> None:
         mesh, function = read_mesh(module), find_step(module)
         assert mesh is not None and function is not None
         codec = ShardingCodec(module.context, mesh)
         self._step, self._module, self._mesh = step, module, mesh
         self._arguments, self._results = read_arguments(function, codec), read_results(function, codec)
         self._blocks: dict[Key, list[Tensor]] = {}
-        self._seed = seed
+        self._seed, self._widen = seed, widen
 
     def train(self, batches: list[Batch]) -> tuple[list[Values], float]:
         """What :func:`train_eagerly` gives, and by how much ranks differ that should agree."""
@@ -140,7 +144,7 @@ class Ranks:
         for batch in batches:
             self._take(batch)
             results = interpreter.run(
-                self._module, [self._blocks[p.key] for p in self._arguments], widen=True
+                self._module, [self._blocks[p.key] for p in self._arguments], widen=self._widen
             )
             values: Values = {}
             for port, blocks in zip(self._results, results, strict=True):

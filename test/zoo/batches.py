@@ -1,0 +1,114 @@
+"""A random batch for each kind of model, and a loss for those that make none of their own."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from architectures import Architecture
+from configs import VOCAB
+from torch import Tensor, nn
+
+BATCH, LENGTH, SAMPLES, FRAMES = 4, 16, 2000, 32
+FIRST, LAST = 10, VOCAB - 12
+"""Tokens between these are no special ones in any tiny configuration."""
+
+Batch = dict[str, Tensor]
+
+
+def batch_for(architecture: Architecture, model: nn.Module) -> Batch:
+    """``BATCH`` random samples as keyword arguments of ``model``, labels among them if it takes any."""
+    made = MAKERS[architecture.kind](model)
+    taken = inspect.signature(model.forward).parameters
+    return {name: value for name, value in made.items() if name in taken}
+
+
+def loss_of(output: Any, batch: Any) -> Tensor:
+    """The model's own loss, or the mean square of its first floating-point result."""
+    loss = output if isinstance(output, Tensor) else getattr(output, "loss", None)
+    if isinstance(loss, Tensor):
+        return loss if loss.dim() == 0 else loss.mean()
+    values = output.values() if hasattr(output, "values") else output
+    first = next(v for v in values if isinstance(v, Tensor) and v.is_floating_point() and v.requires_grad)
+    return first.square().mean()
+
+
+def tokens(length: int = LENGTH) -> Tensor:
+    return torch.randint(FIRST, LAST, (BATCH, length))
+
+
+def _causal(model: nn.Module) -> Batch:
+    ids = tokens()
+    return {"input_ids": ids, "labels": ids.clone()}
+
+
+def _masked(model: nn.Module) -> Batch:
+    """Sequences of different lengths; a third of the tokens is to be guessed."""
+    ids = tokens()
+    lengths = torch.randint(LENGTH // 2, LENGTH + 1, (BATCH, 1))
+    labels = torch.where(torch.rand(BATCH, LENGTH) < 0.3, ids, -100)
+    labels[:, 0] = ids[:, 0]
+    return {"input_ids": ids, "attention_mask": (torch.arange(LENGTH) < lengths).long(), "labels": labels}
+
+
+def _pairs(model: nn.Module) -> Batch:
+    if "decoder_input_ids" not in inspect.signature(model.forward).parameters:
+        return _causal(model)  # a language model that may also hear, given text alone
+    return {"input_ids": tokens(), "labels": tokens(LENGTH // 2), "decoder_input_ids": tokens(LENGTH // 2)}
+
+
+def _sound(model: nn.Module) -> Batch:
+    """A waveform, or a spectrogram of the number of bands that the model is made for."""
+    config = _audio_config(model.config)
+    bands = _first(config, "num_mel_bins", "feature_projection_input_dim", "input_feat_per_channel", "feature_size", "input_dim") or 16
+    frames = 2 * config.max_source_positions if hasattr(config, "max_source_positions") else FRAMES
+    frames = _first(config, "max_length") or frames
+    if model.main_input_name == "input_values" and not hasattr(config, "max_length"):
+        return {"input_values": torch.randn(BATCH, SAMPLES)}
+    bands_first = "whisper" in type(model).__name__.lower()
+    shape = (BATCH, bands, frames) if bands_first else (BATCH, frames, bands)
+    return {model.main_input_name: torch.randn(shape)}
+
+
+def _audio_config(config: Any) -> Any:
+    return next((c for name in ("audio_config", "encoder_config", "encoder") if (c := getattr(config, name, None)) is not None and not isinstance(c, int)), config)
+
+
+def _first(config: Any, *names: str) -> Any:
+    return next((value for name in names if isinstance(value := getattr(config, name, None), int)), None)
+
+
+def _speech(model: nn.Module) -> Batch:
+    return {**_sound(model), "labels": tokens(LENGTH // 2), "decoder_input_ids": tokens(LENGTH // 2)}
+
+
+def _transcribed(model: nn.Module) -> Batch:
+    return {**_sound(model), "labels": torch.randint(FIRST, 30, (BATCH, 4))}
+
+
+def _classified_sound(model: nn.Module) -> Batch:
+    return {**_sound(model), "labels": torch.randint(0, model.config.num_labels, (BATCH,))}
+
+
+def _images(model: nn.Module) -> Batch:
+    config = model.config
+    if model.main_input_name == "input_ids":  # pixels as colours of a palette
+        return {"input_ids": tokens(), "labels": torch.randint(0, config.num_labels, (BATCH,))}
+    size = getattr(config, "image_size", None) or getattr(getattr(config, "vision_config", None), "image_size", None) or 32
+    height, width = size if isinstance(size, (tuple, list)) else (size, size)
+    pixels = torch.randn(BATCH, _first(config, "num_channels") or 3, height, width)
+    labels = torch.randint(0, config.num_labels, (BATCH,))
+    return {model.main_input_name: pixels, "labels": labels}
+
+
+MAKERS: dict[str, Callable[[nn.Module], Batch]] = {
+    "causal": _causal,
+    "masked": _masked,
+    "seq2seq": _pairs,
+    "speech-seq2seq": _speech,
+    "image": _images,
+    "audio": _classified_sound,
+    "ctc": _transcribed,
+}

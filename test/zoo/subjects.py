@@ -1,0 +1,51 @@
+"""Everything in the zoo by name: how to build a model, a batch for it and its loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from architectures import ARCHITECTURES, Architecture
+from batches import batch_for, loss_of
+from nets import NETS
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One model of the zoo. ``build`` gives it with random values; ``batch`` makes a random batch for it."""
+
+    name: str
+    kind: str
+    build: Callable[[], nn.Module]
+    batch: Callable[[nn.Module], Any]
+    loss: Callable[[Any, Any], Tensor] = loss_of
+
+    def fresh(self) -> nn.Module:
+        """The model in f32 with its initial values, the same at each call."""
+        torch.manual_seed(0)
+        return self.build().train()
+
+    def batches(self, model: nn.Module, count: int) -> list[Any]:
+        """Batches for ``count`` steps, the same at each call."""
+        torch.manual_seed(1)
+        return [self.batch(model) for _ in range(count)]
+
+
+def _of_architecture(a: Architecture) -> Subject:
+    def build() -> nn.Module:
+        model = a.model_class(a.config())
+        if any("experts" in name for name, _ in model.named_modules()):
+            model.set_experts_implementation("batched_mm")  # grouped matmuls have no f64
+        return model
+
+    return Subject(a.name, a.kind, build, lambda model: batch_for(a, model))
+
+
+SUBJECTS: dict[str, Subject] = {
+    **{name: Subject(name, "net", net.build, lambda model, net=net: net.batch()) for name, net in NETS.items()},
+    **{name: _of_architecture(a) for name, a in ARCHITECTURES.items()},
+}
+"""Hand-written nets first, then the classes of ``transformers``."""

@@ -1,0 +1,150 @@
+"""One model of the zoo: captured once in f32, compiled for each mesh, two steps held against eager training."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from subjects import Subject
+from torch.utils._pytree import tree_map
+from training import Captured, Ranks, Values, Wide, errors, state_of
+
+from shardc.diagnostics.base import ShardcError
+from shardc.dialects.context import new_context
+from shardc.driver.model_plan import model_plan_of
+from shardc.frontend.capture import capture_step
+
+STEPS = 2
+MESHES: dict[str, tuple[dict[str, int], str]] = {
+    "data2": ({"data": 2}, "data"),
+    "tensor2": ({"tensor": 2}, "tensor"),
+    "data2-tensor2": ({"data": 2, "tensor": 2}, "data*tensor"),
+    "zero3-4": ({"data": 4}, "zero3"),
+}
+NARROW_MESH = "data2-tensor2"
+"""The mesh on which the program is also run in f32."""
+BOUNDS = {torch.float64: 1e-9, torch.float32: 1e-3}
+
+
+@dataclass
+class Outcome:
+    """What became of one model on one mesh. ``stage`` is where it ended: build, train, trace, compile, run or equal.
+
+    Seconds: ``trace_s`` of the capture (once a model), ``compile_s`` of all passes for this mesh.
+    """
+
+    model: str
+    kind: str
+    mesh: str
+    stage: str
+    reason: str = ""
+    where: str = ""
+    trace_s: float = 0.0
+    compile_s: float = 0.0
+    nodes: int = 0
+    replicated: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def sgd(model: torch.nn.Module) -> torch.optim.Optimizer:
+    """Its numbers are exact in f32: the learning rate of an f32 program is an f32 input."""
+    return torch.optim.SGD(model.parameters(), lr=2**-7, momentum=0.875)
+
+
+def try_model(subject: Subject, meshes: Mapping[str, tuple[dict[str, int], str]] = MESHES) -> Iterator[Outcome]:
+    """An outcome for each mesh, or a single one with mesh ``*`` if the model gets no further than its capture."""
+    stage = "build"
+    try:
+        model = subject.fresh()
+        batches = subject.batches(model, STEPS)
+        stage = "train"
+        wanted = {dtype: train(subject, model, batches, dtype) for dtype in BOUNDS}
+        stage = "trace"
+        started = time.perf_counter()
+        step = _capture(subject, model, batches[0])
+        trace_s = time.perf_counter() - started
+    except Exception as error:
+        yield _ended(Outcome(subject.name, subject.kind, "*", stage), error)
+        return
+    for name, (mesh, plan) in meshes.items():
+        outcome = Outcome(subject.name, subject.kind, name, "compile", trace_s=trace_s)
+        outcome.nodes = len(step.capture.graph.graph.nodes)
+        try:
+            started = time.perf_counter()
+            compiled = step.compile(mesh, plan)
+            outcome.compile_s = time.perf_counter() - started
+            outcome.replicated = sorted({r.message.split()[0] for r in compiled.remarks if r.name == "ReplicatedOp"})
+            outcome.stage = "run"
+            for dtype in BOUNDS if name == NARROW_MESH else [torch.float64]:
+                outcome.reason = compare(Ranks(step, compiled.rank_module, widen=dtype is torch.float64), batches, wanted[dtype], dtype)
+                if outcome.reason:
+                    break
+            else:
+                outcome.stage = "equal"
+        except Exception as error:
+            _ended(outcome, error)
+        yield outcome
+
+
+def train(subject: Subject, model: torch.nn.Module, batches: list[Any], dtype: torch.dtype) -> list[Values]:
+    """Loss, parameters, buffers and optimizer state after each step of a copy of the model in ``dtype``."""
+    model = copy.deepcopy(model).to(dtype)
+    optimizer = sgd(model)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    made = []
+    try:
+        with Wide() if dtype is torch.float64 else nullcontext():
+            for batch in batches:
+                batch = _cast(batch, dtype)
+                optimizer.zero_grad()
+                loss = subject.loss(_call(model, batch), batch)
+                loss.backward()
+                optimizer.step()
+                made.append(copy.deepcopy({("loss", "loss"): loss.detach(), **state_of(model, optimizer)}))
+    finally:
+        torch.set_default_dtype(before)
+    if not all(torch.isfinite(values["loss", "loss"]) for values in made):
+        raise ValueError("the eager loss is not finite")
+    return made
+
+
+def compare(ranks: Ranks, batches: list[Any], wanted: list[Values], dtype: torch.dtype) -> str:
+    """What differs from eager training, worst first; empty if nothing does."""
+    found, spread = ranks.train(batches)
+    for number, (ours, theirs) in enumerate(zip(found, wanted, strict=True)):
+        wrong = {key: error for key, error in errors(ours, theirs).items() if not error <= BOUNDS[dtype]}
+        if wrong:
+            (role, name), error = max(wrong.items(), key=lambda item: item[1])
+            return f"step {number}, {dtype}: {len(wrong)} of {len(theirs)} tensors differ, worst {role} {name} by {error:.1e}"
+    return f"ranks that hold the same block differ by {spread:.1e}" if not spread <= BOUNDS[dtype] else ""
+
+
+def _capture(subject: Subject, model: torch.nn.Module, batch: Any) -> Captured:
+    optimizer = sgd(model)
+    found = capture_step(model, optimizer, batch, loss=subject.loss, context=new_context())
+    text = found.module.operation.get_asm(enable_debug_info=True)
+    return Captured(found, text, optimizer, model_plan_of(model))
+
+
+def _ended(outcome: Outcome, error: Exception) -> Outcome:
+    if isinstance(error, ShardcError):
+        outcome.reason, outcome.where = error.render().splitlines()[0], error.where or ""
+    else:
+        outcome.reason = f"{type(error).__name__}: {str(error).strip()}"
+    return outcome
+
+
+def _call(model: torch.nn.Module, batch: Any) -> Any:
+    return model(**batch) if isinstance(batch, Mapping) else model(*batch)
+
+
+def _cast(batch: Any, dtype: torch.dtype) -> Any:
+    return tree_map(lambda t: t.to(dtype) if isinstance(t, torch.Tensor) and t.is_floating_point() else t, batch)
