@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import transformers
+from configs import tiny_config
+from overrides import OVERRIDES
 from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
@@ -34,9 +36,10 @@ class Architecture:
 
     def config(self) -> Any:
         """Its tiny random configuration."""
-        from configs import tiny_config
-
-        return tiny_config(self.model_class.config_class or CONFIG_MAPPING[self.model_type])
+        config = tiny_config(self.model_class.config_class or CONFIG_MAPPING[self.model_type])
+        for name, value in {"use_cache": False, **OVERRIDES.get(self.name, {})}.items():
+            setattr(config, name, value)
+        return config
 
 
 def _all() -> dict[str, Architecture]:

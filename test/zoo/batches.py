@@ -15,13 +15,18 @@ BATCH, LENGTH, SAMPLES, FRAMES = 4, 16, 2000, 32
 FIRST, LAST = 10, VOCAB - 12
 """Tokens between these are no special ones in any tiny configuration."""
 
+UNLABELLED = {"GitForCausalLM", "MusicgenForCausalLM", "MusicgenMelodyForCausalLM", "ShieldGemma2ForImageClassification"}
+"""Models whose labels have a shape of their own: they are trained on their scores."""
+
 Batch = dict[str, Tensor]
 
 
 def batch_for(architecture: Architecture, model: nn.Module) -> Batch:
     """``BATCH`` random samples as keyword arguments of ``model``, labels among them if it takes any."""
     made = MAKERS[architecture.kind](model)
-    taken = inspect.signature(model.forward).parameters
+    taken = set(inspect.signature(model.forward).parameters)
+    if architecture.name in UNLABELLED:
+        taken.discard("labels")
     return {name: value for name, value in made.items() if name in taken}
 
 
@@ -61,6 +66,8 @@ def _pairs(model: nn.Module) -> Batch:
 
 def _sound(model: nn.Module) -> Batch:
     """A waveform, or a spectrogram of the number of bands that the model is made for."""
+    if model.main_input_name == "input_ids":
+        return {"input_ids": tokens()}
     config = _audio_config(model.config)
     bands = _first(config, "num_mel_bins", "feature_projection_input_dim", "input_feat_per_channel", "feature_size", "input_dim") or 16
     frames = 2 * config.max_source_positions if hasattr(config, "max_source_positions") else FRAMES
@@ -69,7 +76,7 @@ def _sound(model: nn.Module) -> Batch:
         return {"input_values": torch.randn(BATCH, SAMPLES)}
     bands_first = "whisper" in type(model).__name__.lower()
     shape = (BATCH, bands, frames) if bands_first else (BATCH, frames, bands)
-    return {model.main_input_name: torch.randn(shape)}
+    return {model.main_input_name: torch.randn(shape), "attention_mask": torch.ones(shape[0], frames, dtype=torch.long)}
 
 
 def _audio_config(config: Any) -> Any:
@@ -81,6 +88,8 @@ def _first(config: Any, *names: str) -> Any:
 
 
 def _speech(model: nn.Module) -> Batch:
+    if "decoder_input_ids" not in inspect.signature(model.forward).parameters:
+        return _causal(model)
     return {**_sound(model), "labels": tokens(LENGTH // 2), "decoder_input_ids": tokens(LENGTH // 2)}
 
 

@@ -30,7 +30,7 @@ RULES: tuple[tuple[str, int], ...] = (
     (r"(^|_)(layers?|blocks|n_layers?|num_layers)$", LAYERS),
     (r"depths?$|num_repeats|block_repeats|n_blocks|_num_blocks|num_self_attends_per_block", 1),
     (r"max_.*position|n_positions|n_ctx$|_positions$|context_length|max_seq_len|model_max_length|seq_length", POSITIONS),
-    (r"window|chunk_size|chunk_length|local_radius|block_size$|context_left|context_right", WINDOW),
+    (r"window|chunk_size|attn_chunk_length|local_radius|block_size$|context_left|context_right", WINDOW),
     (r"num_buckets|_buckets$|max_distance|relative_attention", 16),
     (r"image_size|^train_size", 32),
     (r"patch_size$|^patch_sizes$", 8),
@@ -49,8 +49,8 @@ MISSING = {"head_dim": HEAD_DIM, "num_key_value_heads": 2, "vocab_size": VOCAB}
 
 def tiny_config(config_class: type) -> Any:
     """``config_class`` with small numbers and no dropout. Raises what the class raises if they do not fit."""
-    model_type = config_class.model_type
-    default = _default(config_class)
+    own = OVERRIDES.get(config_class.__name__) or OVERRIDES.get(config_class.model_type, {})
+    default = _default(config_class, own)
     layers = _kept_layers(default)
     fields = {field.name: field for field in dataclasses.fields(config_class)}
     chosen: dict[str, Any] = {}
@@ -70,7 +70,6 @@ def tiny_config(config_class: type) -> Any:
     groups = _stored(default, "num_key_value_heads")
     if groups is not None and groups == _stored(default, "num_attention_heads"):
         chosen["num_key_value_heads"] = HEADS
-    own = OVERRIDES.get(model_type, {})
     chosen = {name: value for name, value in chosen.items() if value is not None} | own
     return config_class(**chosen)
 
@@ -78,12 +77,12 @@ def tiny_config(config_class: type) -> Any:
 _METADATA = {"id2label", "label2id", "dtype", "architectures", "chunk_size_feed_forward", "out_features", "out_indices"}
 
 
-def _default(config_class: type) -> Any:
+def _default(config_class: type, own: Mapping[str, Any]) -> Any:
     """The default configuration; some families have none that is valid without a field or two."""
     try:
         return config_class()
     except Exception:
-        return config_class(**OVERRIDES.get(config_class.model_type, {}))
+        return config_class(**own)
 
 
 def _stored(config: Any, name: str) -> Any:

@@ -1,1 +1,146 @@
-def read_failing(): return []
+"""The zoo's table: ``python test/zoo/table.py results.jsonl`` writes ``table.md`` and ``failing.json``.
+
+``failing.json`` is what does not pass yet, ``{cause: {model: [mesh, ...]}}``, and may only shrink: a model and mesh that
+fail now and are not in it make the script say so, change nothing and exit with 1. ``--accept`` takes them all the same
+(a model that is new in the zoo).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+FAILING, TABLE = HERE / "failing.json", HERE / "table.md"
+OUTSIDE = ("build", "train")
+"""Stages before shardc: the model has no tiny configuration here, or does not train eagerly in f64 and f32."""
+
+Row = dict[str, Any]
+Failing = dict[str, dict[str, list[str]]]
+
+
+def read_failing() -> dict[str, list[str]]:
+    """The meshes on which each model does not pass yet; ``*`` is all of them."""
+    causes: Failing = json.loads(FAILING.read_text()) if FAILING.exists() else {}
+    found: dict[str, list[str]] = defaultdict(list)
+    for models in causes.values():
+        for model, meshes in models.items():
+            found[model] += meshes
+    return dict(found)
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The last row of each model and mesh; a row of all meshes replaces what came before it, and is replaced."""
+    latest: dict[str, dict[str, Row]] = defaultdict(dict)
+    for row in map(json.loads, path.read_text().splitlines()):
+        rows = latest[row["model"]]
+        if row["mesh"] == "*":
+            rows.clear()
+        rows.pop("*", None)
+        rows[row["mesh"]] = row
+    return [row for rows in latest.values() for row in rows.values()]
+
+
+def cause_of(row: Row) -> str:
+    """One line for what many models fail by."""
+    stage, reason = row["stage"], row["reason"]
+    name = re.match(r"\w+", reason)
+    kind = name.group() if name else ""
+    if stage == "build":
+        return "outside: needs a package that is not installed" if kind == "ImportError" else "outside: no tiny configuration"
+    if stage == "train":
+        return "outside: does not train eagerly on a random batch"
+    if stage == "process":
+        return "time-out or crash"
+    if row.get("torch_refuses"):
+        return f"PyTorch cannot trace it either: {kind}"
+    if "tensors differ" in reason or "ranks that hold" in reason:
+        return f"differs from eager training ({'f32' if 'float32' in reason else 'f64'})"
+    op = re.search(r"\b(aten|shardc|torch|prims)\.[\w.]+", reason)
+    return f"{stage}: {kind}{f' ({op.group()})' if op else ''}"
+
+
+def failing_of(rows: list[Row]) -> Failing:
+    causes: Failing = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        if row["stage"] != "equal":
+            causes[cause_of(row)][row["model"]].append(row["mesh"])
+    ordered = sorted(causes.items(), key=lambda item: (item[0].startswith("outside"), -len(item[1]), item[0]))
+    return {cause: {model: sorted(models[model]) for model in sorted(models)} for cause, models in ordered}
+
+
+def grown(rows: list[Row], known: dict[str, list[str]]) -> list[str]:
+    """What fails and is not known to."""
+    wrong = [row for row in rows if row["stage"] != "equal"]
+    return [f"{r['model']} on {r['mesh']}: {r['reason']}" for r in wrong if not {r["mesh"], "*"} & set(known.get(r["model"], ()))]
+
+
+def render(rows: list[Row], failing: Failing) -> str:
+    by_model: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        by_model[row["model"]].append(row)
+    last = {model: [row["stage"] for row in found] for model, found in by_model.items()}
+    built = sum(stages != ["build"] for stages in last.values())
+    trained = sum(not set(stages) & set(OUTSIDE) for stages in last.values())
+    traced = sum(not set(stages) & {*OUTSIDE, "trace", "process"} for stages in last.values())
+    lines = ["# The zoo", "", "Written by `test/zoo/table.py` from a walk (`test/zoo/walk.py`); not edited by hand.", ""]
+    lines += [f"{len(by_model)} models: {built} build from a tiny configuration, {trained} train eagerly, {traced} are traced.", ""]
+    lines += ["| mesh | compared | equal to eager |", "|---|---|---|"]
+    for mesh in sorted({row["mesh"] for row in rows} - {"*"}):
+        stages = [row["stage"] for row in rows if row["mesh"] == mesh]
+        lines.append(f"| {mesh} | {len(stages)} | {stages.count('equal')} |")
+    lines += ["", *_seconds(rows), "", *_replicated(rows), "", "## What does not pass yet", ""]
+    for cause, models in failing.items():
+        lines += [f"### {cause}: {len(models)}", ""]
+        lines += [f"- {model} ({', '.join(meshes)}): {_reason(by_model[model])}" for model, meshes in models.items()]
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _seconds(rows: list[Row]) -> list[str]:
+    """Median and 90th percentile of what a compile takes."""
+    traces = sorted({row["model"]: row["trace_s"] for row in rows if row.get("trace_s")}.values())
+    compiles = sorted(row["compile_s"] for row in rows if row.get("compile_s"))
+    lines = ["| seconds | median | 90th percentile |", "|---|---|---|"]
+    for name, values in (("trace and import, once a model", traces), ("all passes, for each mesh", compiles)):
+        if values:
+            lines.append(f"| {name} | {statistics.median(values):.2f} | {values[int(0.9 * (len(values) - 1))]:.2f} |")
+    return lines
+
+
+def _replicated(rows: list[Row]) -> list[str]:
+    counts = Counter(op for op, _ in {(op, row["model"]) for row in rows for op in row.get("replicated", ())})
+    shown = ", ".join(f"{op} ({count})" for op, count in counts.most_common())
+    return [f"Ops without a sharding rule, computed whole on every device, with the number of models: {shown or 'none'}."]
+
+
+def _reason(rows: list[Row]) -> str:
+    row = next(row for row in rows if row["stage"] != "equal")
+    where = re.sub(r".*/(site-packages|test)/", "", row.get("where") or "")
+    text = re.sub(r"\s+", " ", row["reason"])[:200].replace("|", "\\|")
+    return f"{text} [{where}]" if where else text
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--accept", action="store_true", help="take what fails newly into the list")
+    options = parser.parse_args()
+    rows = read_rows(options.results)
+    if FAILING.exists() and not options.accept and (new := grown(rows, read_failing())):
+        print("the list of what does not pass may only shrink; new in it:", *new, sep="\n  ")
+        return 1
+    failing = failing_of(rows)
+    FAILING.write_text(json.dumps(failing, indent=1) + "\n")
+    TABLE.write_text(render(rows, failing))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
