@@ -11,6 +11,7 @@ _HEADS_OF_MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 8}  # together expand * h
 _SHORT_AUDIO = {"conv_dim": (32, 32), "conv_stride": (5, 4), "conv_kernel": (10, 4), "num_feat_extract_layers": 2}
 
 OVERRIDES: dict[str, dict[str, Any]] = {
+    "audio-spectrogram-transformer": {"max_length": 64, "num_mel_bins": 64},
     "bamba": {**_HEADS_OF_MAMBA, "attn_layer_indices": [1]},
     "bit": {"num_groups": 4},
     "cohere_compass_text": {

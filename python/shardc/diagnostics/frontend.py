@@ -54,6 +54,16 @@ class UnsupportedOp(ShardcError):
     hint = "rewrite this line without the op, or wrap the op with torch.library.custom_op without mutation"
 
 
+class BufferChangesShape(ShardcError):
+    """The forward replaces a buffer by a tensor of another shape, so that the next step would be another program.
+
+    Fails: ``self.seen = torch.cat([self.seen, x])``. Works: a buffer of the largest size, and ``self.seen[i] = x``.
+    """
+
+    template = "buffer {name} has shape {before} before a step and {after} after it"
+    hint = "give the buffer its final shape before the step, or make it a plain attribute that is not kept"
+
+
 class UnsupportedDtype(ShardcError):
     """A tensor of the step has an element type that the torch dialect does not have."""
 

@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule, Node
 from torch.fx.graph import CodeGen
 
-from shardc.diagnostics.frontend import TraceFailed
+from shardc.diagnostics.frontend import BufferChangesShape, TraceFailed
 from shardc.frontend.cleanup import remove_dead_nodes, where_of
 from shardc.frontend.recorder import OPTIMIZER, PHASE, Frames
 from shardc.frontend.spec import TensorSpec
@@ -35,8 +35,7 @@ def finish(trace: Trace) -> StepGraph:
     nodes.
     """
     module = trace.graph
-    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
-    arguments = dict(zip(placeholders, trace.arguments, strict=True))
+    arguments = dict(zip(_placeholders(module), trace.arguments, strict=True))
     results, gradients = _split_outputs(trace)
     _drop_state_without_gradient(arguments, results, gradients)
     constants = _lift_constants(trace, arguments)
@@ -48,6 +47,10 @@ def finish(trace: Trace) -> StepGraph:
     return StepGraph(module, list(arguments.values()), specs, marked, constants, trace.where)
 
 
+def _placeholders(module: GraphModule) -> list[Node]:
+    return [node for node in module.graph.nodes if node.op == "placeholder"]
+
+
 def _split_outputs(trace: Trace) -> tuple[list[tuple[TensorSpec, Node]], dict[str, Node | None]]:
     output = next(iter(reversed(trace.graph.graph.nodes)))
     nodes = list(output.args[0])
@@ -56,7 +59,33 @@ def _split_outputs(trace: Trace) -> tuple[list[tuple[TensorSpec, Node]], dict[st
     for role in ("param", "opt_state", "buffer"):
         specs += [spec for spec in trace.arguments if spec.role == role]
     results = list(zip(specs, nodes[: len(specs)], strict=True))
+    own = dict(zip(trace.arguments, _placeholders(trace.graph), strict=True))
+    results = [(spec, _of_same_shape(spec, node, own)) for spec, node in results]
     return results, dict(zip(trace.gradients, nodes[len(specs) :], strict=True))
+
+
+def _of_same_shape(spec: TensorSpec, node: Node, own: dict[TensorSpec, Node]) -> Node:
+    """The node of a result. A buffer that the forward replaced by one of another shape stays as it came, if it was
+    made of nothing but numbers (a table of positions made longer): each step makes it again.
+    """
+    if spec.role != "buffer" or tuple(node.meta["val"].shape) == spec.shape:
+        return node
+    if _reads_arguments(node):
+        shape = list(node.meta["val"].shape)
+        raise BufferChangesShape(name=spec.name, before=list(spec.shape), after=shape, where=where_of(node))
+    return own[spec]
+
+
+def _reads_arguments(node: Node) -> bool:
+    seen, stack = {node}, [node]
+    while stack:
+        node = stack.pop()
+        if node.op == "placeholder":
+            return True
+        new = set(node.all_input_nodes) - seen
+        seen |= new
+        stack += new
+    return False
 
 
 def _drop_state_without_gradient(

@@ -13,6 +13,7 @@ from torch import nn
 from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.frontend import (
     BatchUnsupported,
+    BufferChangesShape,
     DataDependent,
     LossNotFound,
     LossNotScalar,
@@ -138,3 +139,34 @@ def test_parameter_behind_another_reference() -> None:
             (torch.ones(4, 3),),
             loss=lambda out, _: out.sum() + weights[0].detach().sum(),
         )
+
+
+class Remembers(nn.Module):
+    """Keeps all that it has seen in a buffer, or a table of positions as long as the longest batch."""
+
+    def __init__(self, table: bool) -> None:
+        super().__init__()
+        self.linear, self.table = nn.Linear(3, 3), table
+        self.register_buffer("kept", torch.zeros(1, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.table:
+            self.kept = torch.cat([self.kept, x.detach()])
+        elif len(self.kept) < len(x):
+            self.kept = torch.arange(3.0 * len(x)).view(len(x), 3)
+        return (self.linear(x) * self.kept[: len(x)]).square().sum()
+
+
+def test_buffer_that_grows() -> None:
+    model = Remembers(table=False)
+    with pytest.raises(BufferChangesShape, match=r"kept has shape \[1, 3\] before a step and \[5, 3\] after"):
+        capture_step(model, torch.optim.SGD(model.parameters()), (torch.ones(4, 3),))
+
+
+def test_table_that_is_made_longer_stays_as_it_came() -> None:
+    model = Remembers(table=True)
+    found = capture_step(model, torch.optim.SGD(model.parameters()), (torch.ones(4, 3),))
+    (buffer,) = [spec for spec in found.results if spec.role == "buffer"]
+    assert buffer.shape == (1, 3)
+    values = [torch.ones(spec.shape, dtype=spec.dtype) for spec in found.arguments]
+    assert torch.equal(found.graph(*values)[-1], torch.ones(1, 3))

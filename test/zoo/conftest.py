@@ -1,0 +1,33 @@
+"""Finds this folder's modules and those of ``test/e2e`` by path, and says which models the day's sample has."""
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path += [str(HERE), str(HERE.parent / "e2e")]
+
+DAY = date.fromisoformat(os.environ.get("ZOO_DAY", date.today().isoformat()))
+"""The seed of the sample; ``ZOO_DAY=2026-11-20`` repeats that day's."""
+COUNT = 20
+
+
+def pytest_generate_tests(metafunc: Any) -> None:
+    if "zoo_model" in metafunc.fixturenames:
+        metafunc.parametrize("zoo_model", todays_sample())
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    terminalreporter.write_line(f"zoo: sample of {DAY} (again with ZOO_DAY={DAY}): {' '.join(todays_sample())}")
+
+
+def todays_sample() -> list[str]:
+    from subjects import SUBJECTS
+    from table import read_failing
+    from walk import sample
+
+    return sample(COUNT, DAY, set(SUBJECTS) - set(read_failing()))

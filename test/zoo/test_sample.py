@@ -1,0 +1,40 @@
+"""Twenty models of the zoo, another choice each day: two steps on four meshes equal eager training."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from datetime import date
+
+import pytest
+from subjects import SUBJECTS
+from table import FAILING, cause_of, grown, read_failing
+from trial import MESHES, try_model
+from walk import sample
+
+
+def test_equals_eager_training(zoo_model: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of transformers, on tiny configurations
+        outcomes = list(try_model(SUBJECTS[zoo_model]))
+    wrong = [f"{o.mesh}: {o.stage}: {o.reason} {o.where}" for o in outcomes if o.stage != "equal"]
+    assert not wrong, "\n".join(wrong)
+    assert [o.mesh for o in outcomes] == list(MESHES)
+
+
+def test_a_sample_is_the_same_all_day_and_another_the_next() -> None:
+    day, next_day = date(2026, 11, 20), date(2026, 11, 21)
+    assert sample(20, day, SUBJECTS) == sample(20, day, reversed(SUBJECTS)) != sample(20, next_day, SUBJECTS)
+
+
+def test_the_list_of_failures_names_models_of_the_zoo() -> None:
+    assert set(read_failing()) <= set(SUBJECTS)
+    for models in json.loads(FAILING.read_text()).values():
+        assert models and all(set(meshes) <= {*MESHES, "*"} for meshes in models.values())
+
+
+@pytest.mark.parametrize(("known", "count"), [({}, 1), ({"M": ["data2"]}, 1), ({"M": ["zero3-4"]}, 0), ({"M": ["*"]}, 0)])
+def test_the_list_of_failures_may_only_shrink(known: dict[str, list[str]], count: int) -> None:
+    row = {"model": "M", "mesh": "zero3-4", "stage": "run", "reason": "torch.float64: step 0: 1 of 2 tensors differ"}
+    assert len(grown([row, {**row, "mesh": "tensor2", "stage": "equal"}], known)) == count
+    assert cause_of(row) == "differs from eager training (f64)"
