@@ -170,3 +170,9 @@ def test_table_that_is_made_longer_stays_as_it_came() -> None:
     assert buffer.shape == (1, 3)
     values = [torch.ones(spec.shape, dtype=spec.dtype) for spec in found.arguments]
     assert torch.equal(found.graph(*values)[-1], torch.ones(1, 3))
+
+
+def test_distribution_is_not_asked_whether_its_parameters_are_valid() -> None:
+    capture(lambda out, _: torch.distributions.Categorical(logits=out).entropy().sum())
+    with pytest.raises(ValueError, match="invalid values"):
+        torch.distributions.Categorical(logits=torch.full((2,), torch.nan))
