@@ -103,6 +103,8 @@ def _rebuild(program: Program, demands: Demands, chain: Chain) -> None:
     for name in root.attributes:
         owner.attributes[name] = root.attributes[name]
     root.results[0].replace_all_uses_with(total)
+    # The sum may be a leaf of another chain.
+    program.values[program.nodes[chain.adds[-1]].results[0]] = total
     for number in reversed(chain.adds):
         program.nodes[number].op.erase()
 
