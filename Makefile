@@ -45,6 +45,6 @@ test: $(STAMP)
 	@failed=; \
 	echo "== ruff"; $(BIN)/ruff check . || failed="$$failed ruff"; \
 	echo "== lit";  $(BIN)/lit -j $(JOBS) test/filecheck || failed="$$failed lit"; \
-	echo "== pytest"; $(BIN)/python -m pytest -n $(JOBS) test/unit test/e2e || failed="$$failed pytest"; \
+	echo "== pytest"; $(BIN)/python -m pytest -n $(JOBS) test/unit test/e2e test/zoo || failed="$$failed pytest"; \
 	if [ -n "$$failed" ]; then echo "make test: FAILED:$$failed"; exit 1; fi; \
 	echo "make test: passed (ruff, lit, pytest)"

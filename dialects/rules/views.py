@@ -285,6 +285,23 @@ def unfold(call: OpCall) -> Rule:
     return factors.rule((operand,), (result,), linear_sets(call, ((0,),)), _sizes_local if backward else None)
 
 
+@rule_for("aten.im2col", "aten.col2im")
+def columns(call: OpCall) -> Rule:
+    """Patches of an image as columns, and the sum of such patches: ([a,b,c,d])->([a,(b e),f]) replicate={c,d,e,f}."""
+    factors = Factors()
+    image, patches = call.tensors[0].shape, results_of(call)[0].shape
+    inverse = call.target == "aten.col2im"
+    if inverse:
+        image, patches = patches, image
+    *leading, channels, height, width = image
+    batch, channel = factors.shape(leading), factors.new(channels)
+    pixels = (factors.whole(height), factors.whole(width))
+    rows = channel + factors.whole(patches[-2] // channels)
+    whole = ((*batch, channel, *pixels), (*batch, rows, factors.whole(patches[-1])))
+    operand, result = reversed(whole) if inverse else whole
+    return factors.rule((operand,), (result,), linear_sets(call, ((0,),)))
+
+
 @rule_for("aten.view_as_real", "aten.view_as_complex")
 def complex_view(call: OpCall) -> Rule:
     """The last dim of the real side holds real and imaginary parts."""

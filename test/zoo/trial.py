@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -83,6 +83,7 @@ def try_model(subject: Subject, meshes: Mapping[str, tuple[dict[str, int], str]]
             outcome.torch_refuses = torch_refuses(subject, subject.fresh(), batches[0])
         yield outcome
         return
+    wide: Captured | None = None
     for name, (mesh, plan) in meshes.items():
         outcome = Outcome(subject.name, subject.kind, name, "compile", trace_s=trace_s)
         outcome.nodes = len(step.capture.graph.graph.nodes)
@@ -95,6 +96,11 @@ def try_model(subject: Subject, meshes: Mapping[str, tuple[dict[str, int], str]]
             for dtype in BOUNDS if name == NARROW_MESH else [torch.float64]:
                 ranks = Ranks(step, compiled.rank_module, widen=dtype is torch.float64)
                 outcome.reason = compare(ranks, batches, wanted[dtype], bounds[dtype])
+                if outcome.reason and dtype is torch.float64:
+                    # A trace in f32 may hold numbers that were rounded to f32, such as the root of a width.
+                    wide = wide or _capture(subject, copy.deepcopy(model).to(dtype), _cast(batches[0], dtype))
+                    ranks = Ranks(wide, wide.compile(mesh, plan).rank_module)
+                    outcome.reason = compare(ranks, batches, wanted[dtype], bounds[dtype])
                 if outcome.reason:
                     outcome.reason = f"{dtype}: {outcome.reason}"
                     break
@@ -109,20 +115,15 @@ def train(subject: Subject, model: torch.nn.Module, batches: list[Any], dtype: t
     """Loss, parameters, buffers and optimizer state after each step of a copy of the model in ``dtype``."""
     model = copy.deepcopy(model).to(dtype)
     optimizer = sgd(model)
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
     made = []
-    try:
-        with Wide() if dtype is torch.float64 else nullcontext():
-            for batch in batches:
-                batch = _cast(batch, dtype)
-                optimizer.zero_grad()
-                loss = subject.loss(_call(model, batch), batch)
-                loss.backward()
-                optimizer.step()
-                made.append(copy.deepcopy({("loss", "loss"): loss.detach(), **state_of(model, optimizer)}))
-    finally:
-        torch.set_default_dtype(before)
+    with _default_dtype(dtype), Wide() if dtype is torch.float64 else nullcontext():
+        for batch in batches:
+            batch = _cast(batch, dtype)
+            optimizer.zero_grad()
+            loss = subject.loss(_call(model, batch), batch)
+            loss.backward()
+            optimizer.step()
+            made.append(copy.deepcopy({("loss", "loss"): loss.detach(), **state_of(model, optimizer)}))
     if not all(torch.isfinite(values["loss", "loss"]) for values in made):
         raise ValueError("the eager loss is not finite")
     return made
@@ -154,7 +155,8 @@ def _is_remade(key: tuple[str, str], theirs: torch.Tensor, ours: torch.Tensor) -
 
 def _capture(subject: Subject, model: torch.nn.Module, batch: Any) -> Captured:
     optimizer = sgd(model)
-    found = capture_step(model, optimizer, batch, loss=subject.loss, context=new_context())
+    with _default_dtype(next(model.parameters()).dtype):
+        found = capture_step(model, optimizer, batch, loss=subject.loss, context=new_context())
     text = found.module.operation.get_asm(enable_debug_info=True)
     return Captured(found, text, optimizer, model_plan_of(model))
 
@@ -165,6 +167,16 @@ def _ended(outcome: Outcome, error: Exception) -> Outcome:
     else:
         outcome.reason = f"{type(error).__name__}: {str(error).strip()}"
     return outcome
+
+
+@contextmanager
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def _call(model: torch.nn.Module, batch: Any) -> Any:

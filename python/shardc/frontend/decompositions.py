@@ -236,6 +236,7 @@ def _count(x: Tensor, dims: Sequence[int]) -> int:
 
 
 _OURS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
+    aten._conj.default: torch.conj_physical,
     aten.addbmm.default: _addbmm,
     aten.fill.Tensor: _fill,
     aten.histc.default: _histc,

@@ -77,3 +77,25 @@ def test_recurrent_layer(name: str, dtype: torch.dtype, follows_eager: Callable[
     loss = lambda output, batch: (output[0] if isinstance(output, tuple) else output).square().sum()  # noqa: E731
     capture = follows_eager(model, _sgd, batches, loss=loss, tolerance=1e-9 if dtype is torch.float64 else 1e-4)
     assert not any("rnn" in str(node.target) or "lstm" in str(node.target) for node in capture.graph.graph.nodes)
+
+
+class Rotated(nn.Module):
+    """Rotary positions as complex numbers; the gradient takes conjugates."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.angles = nn.Parameter(torch.randn(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        pairs = torch.view_as_complex(self.linear(x).unflatten(-1, (2, 2)))
+        turned = pairs * torch.polar(torch.ones(2), self.angles)
+        return (torch.view_as_real(turned).flatten(-2) * x).sum()
+
+
+def test_conjugates_are_numbers_and_no_views(follows_eager: Callable[..., Capture]) -> None:
+    torch.manual_seed(0)
+    batches = [(torch.randn(3, 4),) for _ in range(2)]
+    capture = follows_eager(Rotated(), _sgd, batches, loss=lambda output, _: output)
+    targets = {str(node.target) for node in capture.graph.graph.nodes}
+    assert "aten.conj_physical.default" in targets and "aten._conj.default" not in targets
