@@ -85,7 +85,7 @@ class Rotated(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.linear = nn.Linear(4, 4)
-        self.angles = nn.Parameter(torch.randn(2))
+        self.angles = nn.Buffer(torch.randn(2))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         pairs = torch.view_as_complex(self.linear(x).unflatten(-1, (2, 2)))
