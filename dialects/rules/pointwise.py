@@ -148,7 +148,7 @@ _register((), """
 """)  # fmt: skip
 # Linear in the one operand, or in the first of several: the gradient of an activation's backward.
 _register(((0,),), """
-    neg positive real conj_physical polar deg2rad rad2deg mul.Scalar div.Scalar div.Tensor
+    neg positive real conj_physical _conj_physical polar deg2rad rad2deg mul.Scalar div.Scalar div.Tensor
     elu_backward gelu_backward hardsigmoid_backward hardswish_backward hardtanh_backward leaky_relu_backward
     log_sigmoid_backward logit_backward mish_backward native_dropout_backward sigmoid_backward silu_backward
     softplus_backward tanh_backward threshold_backward hardshrink_backward softshrink_backward _prelu_kernel_backward

@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from shardc.frontend.attention import scaled_dot_product_attention
 from shardc.frontend.constant_value import ask
-from shardc.frontend.embedding_bag import embedding_bag
+from shardc.frontend.layers import LAYERS
 from shardc.frontend.random import refuse_generators
 
 # Python asks for a tensor's value.
@@ -45,9 +45,9 @@ class Interception(TorchFunctionMode):
         refuse_generators(func, (*args, *kwargs.values()))
         if func is F.scaled_dot_product_attention:
             return scaled_dot_product_attention(*args, **kwargs)
-        if func is F.embedding_bag:
+        if func in LAYERS:
             with self:
-                return embedding_bag(*args, **kwargs)
+                return LAYERS[func](*args, **kwargs)
         if func in _POOLS and _is_one(args[1]):
             # For channels-last inputs torch's own ends in as_strided, which has no meaning without memory.
             return args[0].mean(_POOLS[func], keepdim=True)

@@ -32,6 +32,7 @@ GIVEN: dict[str, tuple[Any, ...]] = {
     "aten.acosh": (inside(4, 6) + 1,),
     "aten.copy": (sample(4, 6), sample(6)),
     "aten.complex": (sample(4, 6), sample(6)),
+    "aten._conj_physical": (sample(4, 6, dtype=torch.complex128),),
     "aten.conj_physical": (sample(4, 6, dtype=torch.complex128),),
     "aten.fill.Tensor": (sample(4, 6), sample()),
     "aten.glu": (sample(4, 6),),

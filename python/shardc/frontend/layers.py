@@ -1,6 +1,9 @@
-"""``F.embedding_bag`` as an embedding and a sum over each bag, which sharding rules know."""
+"""Functions that torch has kernels of their own for, as ops that sharding rules know."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.nn import functional as F
@@ -21,7 +24,7 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> Tensor:
-    """Same arguments as torch's: ``input`` is [bags, n], or [n] with the bags' ``offsets``; gives [bags, d].
+    """An embedding and a sum over each bag. Same arguments as torch's: ``input`` is [bags, n], or [n] with the bags' ``offsets``; gives [bags, d].
 
     What is left to torch: ``max_norm``, which writes to the weight, and the largest of bags given by offsets.
     """
@@ -46,3 +49,15 @@ def embedding_bag(
         total = rows.new_zeros(len(bags), rows.shape[1]).index_add(0, bag, rows)
         count = torch.zeros_like(bags).index_add(0, bag, kept.to(bags.dtype))
     return total / count.clamp(min=1).unsqueeze(1) if mode == "mean" else total
+
+
+def weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
+    """``v`` with length ``g`` along all dims but ``dim``; all of them for -1."""
+    dims = [d for d in range(v.dim()) if d != dim]
+    return v * (g / v.square().sum(dims, keepdim=dim != -1).sqrt())
+
+
+LAYERS: dict[Callable[..., Any], Callable[..., Any]] = {
+    F.embedding_bag: embedding_bag,
+    torch._weight_norm: weight_norm,
+}
