@@ -61,7 +61,9 @@ def _masked(model: nn.Module) -> Batch:
 def _pairs(model: nn.Module) -> Batch:
     if "decoder_input_ids" not in inspect.signature(model.forward).parameters:
         return _causal(model)  # a language model that may also hear, given text alone
-    return {"input_ids": tokens(), "labels": tokens(LENGTH // 2), "decoder_input_ids": tokens(LENGTH // 2)}
+    mask = torch.ones(BATCH, LENGTH, dtype=torch.long)
+    target = {"labels": tokens(LENGTH // 2), "decoder_input_ids": tokens(LENGTH // 2)}
+    return {"input_ids": tokens(), "attention_mask": mask, **target}
 
 
 def _sound(model: nn.Module) -> Batch:
