@@ -70,6 +70,8 @@ def _sound(model: nn.Module) -> Batch:
     """A waveform, or a spectrogram of the number of bands that the model is made for."""
     if model.main_input_name == "input_ids":
         return {"input_ids": tokens()}
+    if model.main_input_name == "inputs":  # an encoder of sound with any decoder
+        return {"inputs": torch.randn(BATCH, SAMPLES)}
     config = _audio_config(model.config)
     bands = _first(config, "num_mel_bins", "feature_projection_input_dim", "input_feat_per_channel", "feature_size", "input_dim") or 16
     frames = 2 * config.max_source_positions if hasattr(config, "max_source_positions") else FRAMES

@@ -1,4 +1,6 @@
-"""The zoo's table: ``python test/zoo/table.py results.jsonl`` writes ``table.md`` and ``failing.json``.
+"""The zoo's table: ``python test/zoo/table.py results.jsonl`` writes ``table.md``, ``passing.json`` and ``failing.json``.
+
+``passing.json`` is what was seen to pass, ``{model: [mesh, ...]}``: what samples are drawn from.
 
 ``failing.json`` is what does not pass yet, ``{cause: {model: [mesh, ...]}}``, and may only shrink: a model and mesh that
 fail now and are not in it make the script say so, change nothing and exit with 1. ``--accept`` takes them all the same
@@ -17,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-FAILING, TABLE = HERE / "failing.json", HERE / "table.md"
+PASSING, FAILING, TABLE = HERE / "passing.json", HERE / "failing.json", HERE / "table.md"
 OUTSIDE = ("build", "train")
 """Stages before shardc: the model has no tiny configuration here, or does not train eagerly in f64 and f32."""
 
@@ -33,6 +35,19 @@ def read_failing() -> dict[str, list[str]]:
         for model, meshes in models.items():
             found[model] += meshes
     return dict(found)
+
+
+def read_passing() -> dict[str, list[str]]:
+    """The meshes on which each model was seen to pass."""
+    return json.loads(PASSING.read_text())
+
+
+def passing_of(rows: list[Row]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        if row["stage"] == "equal":
+            found[row["model"]].append(row["mesh"])
+    return {model: sorted(found[model]) for model in sorted(found)}
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -138,6 +153,8 @@ def main() -> int:
         return 1
     failing = failing_of(rows)
     FAILING.write_text(json.dumps(failing, indent=1) + "\n")
+    lines = [f"{json.dumps(model)}: {json.dumps(meshes)}" for model, meshes in passing_of(rows).items()]
+    PASSING.write_text("{\n" + ",\n".join(lines) + "\n}\n")
     TABLE.write_text(render(rows, failing))
     return 0
 
