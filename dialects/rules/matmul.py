@@ -43,6 +43,21 @@ def _contraction(
     return own, other, (*batch, *row, *column)
 
 
+@rule_for("aten.linalg_solve_triangular")
+def solve_triangular(call: OpCall) -> Rule:
+    """``A X = B`` ([k,k],[k,j])->([k,j]), or ``X A = B`` ([k,k],[i,k])->([i,k]): the triangle stays whole."""
+    factors = Factors()
+    triangle, other = call.tensors
+    shape = results_of(call)[0].shape
+    batch = factors.shape(shape[:-2])
+    rows, columns = other.shape[-2:]
+    matrix = (factors.whole(rows), factors.new(columns)) if call["left"] else (factors.new(rows), factors.whole(columns))
+    sides = (factors.whole(triangle.shape[-2]), factors.whole(triangle.shape[-1]))
+    own = (*broadcast(batch, shape[:-2], triangle.shape[:-2]), *sides)
+    given = (*broadcast(batch, shape[:-2], other.shape[:-2]), *matrix)
+    return factors.rule((own, given), ((*batch, *matrix),), linear_sets(call, ((1,),)))
+
+
 @rule_for("aten.outer", "aten.ger")
 def outer(call: OpCall) -> Rule:
     factors = Factors()

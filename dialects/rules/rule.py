@@ -171,7 +171,7 @@ RuleFunction = Callable[[OpCall], Rule | None]
 _RULES: dict[str, RuleFunction] = {}
 # One module per family of operators; importing it registers its rules.
 FAMILIES = (
-    "attention", "convolution", "creation", "embedding", "indexing", "matmul", "normalization",
+    "attention", "convolution", "creation", "embedding", "fourier", "indexing", "matmul", "normalization",
     "pointwise", "pooling", "random", "reduction", "scan_sort", "views",
 )  # fmt: skip
 

@@ -199,6 +199,16 @@ def _histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor
     return (place.unsqueeze(1) == torch.arange(bins, dtype=place.dtype, device=x.device)).sum(0).to(x.dtype)
 
 
+def _index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
+    """``x[mask] = number`` as a choice for each element, which needs no count of them."""
+    mask = indices[0]
+    if len(indices) != 1 or mask is None or mask.dtype != torch.bool or values.numel() != 1:
+        return NotImplemented
+    mask = mask.reshape(*mask.shape, *(1 for _ in range(x.dim() - mask.dim())))
+    value = values.reshape(()).to(x.dtype)
+    return torch.where(mask, x + value if accumulate else value, x)
+
+
 def _fill(x: Tensor, value: Tensor) -> Tensor:
     return value.to(x.dtype).expand(x.shape).clone()
 
@@ -240,6 +250,7 @@ _OURS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.addbmm.default: _addbmm,
     aten.fill.Tensor: _fill,
     aten.histc.default: _histc,
+    aten.index_put.default: _index_put,
     aten.linalg_vector_norm.default: _vector_norm,
     aten.mean.default: _mean,
     aten.mean.dim: _mean_dim,

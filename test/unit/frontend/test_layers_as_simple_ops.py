@@ -116,3 +116,25 @@ def test_conjugates_are_numbers_and_no_views(follows_eager: Callable[..., Captur
     capture = follows_eager(Rotated(), _sgd, batches, loss=lambda output, _: output)
     targets = {str(node.target) for node in capture.graph.graph.nodes}
     assert "aten._conj_physical.default" in targets and "aten._conj.default" not in targets
+
+
+class Masked(nn.Module):
+    """Numbers put where a mask is true, of as many dims as the tensor and of fewer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.linear(x)
+        y[x > 0] = 0.5
+        z = y * x
+        z[x[:, 0] > 0] = 0
+        return z.square().sum()
+
+
+def test_number_put_where_a_mask_is_true(follows_eager: Callable[..., Capture]) -> None:
+    torch.manual_seed(0)
+    batches = [(torch.randn(5, 4),) for _ in range(2)]
+    capture = follows_eager(Masked(), _sgd, batches, loss=lambda output, _: output)
+    assert not any("index_put" in str(node.target) for node in capture.graph.graph.nodes)

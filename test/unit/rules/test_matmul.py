@@ -39,6 +39,10 @@ CASES: list[tuple[str, tuple[Any, ...], str, list[set[int]]]] = [
     ("aten.addmv", (sample(4), A, sample(6)), "([a],[a,b],[b])->([a]) reduce={b}", BIASED),
     ("aten.linear", (sample(2, 4, 6), sample(3, 6)), "([a,b,c],[d,c])->([a,b,d]) reduce={c}", EACH),
     ("aten.linear", (sample(6), sample(3, 6), sample(3)), "([a],[b,a],[b])->([b]) reduce={a}", [{0, 2}, {1, 2}]),
+    ("aten.linalg_solve_triangular", (sample(2, 4, 4), sample(2, 4, 6), True, True, True),
+     "([a,d,e],[a,b,c])->([a,b,c]) replicate={b,d,e}", [{1}]),
+    ("aten.linalg_solve_triangular", (sample(4, 4), sample(2, 6, 4), False, False, True),
+     "([d,e],[a,b,c])->([a,b,c]) replicate={c,d,e}", [{1}]),
     ("aten.linear", (A, sample(2, 6), sample(2)), "([a,b],[c,b],[c])->([a,c]) reduce={b}", [{0, 2}, {1, 2}]),
 ]  # fmt: skip
 

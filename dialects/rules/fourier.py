@@ -1,0 +1,13 @@
+"""Rules of Fourier transforms: the dims that are transformed stay whole, the others are plain."""
+
+from __future__ import annotations
+
+from shardc.dialects.aten.call import OpCall
+from shardc.dialects.rules.pointwise import aligned
+from shardc.dialects.rules.rule import Rule, rule_for
+
+
+@rule_for("aten._fft_c2c", "aten._fft_r2c", "aten._fft_c2r")
+def transform(call: OpCall) -> Rule:
+    """Linear: ([a,b])->([a,c]) replicate={b,c}."""
+    return aligned(call, whole=call["dim"], sets=((0,),))
