@@ -129,7 +129,7 @@ CASES: list[tuple[str, tuple[Any, ...], str, list[set[int]]]] = [
     ("aten.unfold", (X, 1, 3, 2), "([a,b,c])->([a,d,c,e]) replicate={b,d,e}", LINEAR),
     ("aten.unfold_backward", (sample(4, 2, 2, 3), (4, 6, 2), 1, 3, 2), "([a,d,c,e])->([a,b,c]) replicate={b,d,e}", LINEAR),
     ("aten.im2col", (sample(4, 6, 4, 6), (2, 3), (1, 1), (1, 0), (2, 1)), "([a,b,c,d])->([a,(b e),f]) replicate={c,d,e,f}", LINEAR),
-    ("aten.im2col", (sample(4, 4, 4), (2, 2), (1, 1), (0, 0), (2, 2)), "([a,b,c])->([(a d),e]) replicate={b,c,d,e}", LINEAR),
+    ("aten.im2col", (sample(4, 4, 4), (2, 2), (1, 1), (0, 0), (1, 1)), "([a,b,c])->([(a d),e]) replicate={b,c,d,e}", LINEAR),
     ("aten.col2im", (sample(4, 16, 4), (4, 4), (2, 2), (1, 1), (0, 0), (2, 2)), "([a,(b e),f])->([a,b,c,d]) replicate={c,d,e,f}", LINEAR),
     ("aten.view_as_real", (sample(4, 6, dtype=torch.complex128),), "([a,b])->([a,b,c]) replicate={c}", LINEAR),
     ("aten.view_as_complex", (sample(4, 6, 2),), "([a,b,c])->([a,b]) replicate={c}", LINEAR),
