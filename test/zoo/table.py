@@ -96,7 +96,8 @@ def grown(rows: list[Row], known: dict[str, list[str]]) -> list[str]:
     return [f"{r['model']} on {r['mesh']}: {r['reason']}" for r in wrong if not {r["mesh"], "*"} & set(known.get(r["model"], ()))]
 
 
-def render(rows: list[Row], failing: Failing) -> str:
+def render(rows: list[Row], failing: Failing, zoo: int) -> str:
+    """The page; ``zoo`` is how many models there are, walked or not."""
     by_model: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         by_model[row["model"]].append(row)
@@ -105,7 +106,7 @@ def render(rows: list[Row], failing: Failing) -> str:
     trained = sum(not set(stages) & set(OUTSIDE) for stages in last.values())
     traced = sum(not set(stages) & {*OUTSIDE, "trace", "process"} for stages in last.values())
     lines = ["# The zoo", "", "Written by `test/zoo/table.py` from a walk (`test/zoo/walk.py`); not edited by hand.", ""]
-    lines += [f"{len(by_model)} models: {built} build from a tiny configuration, {trained} train eagerly, {traced} are traced.", ""]
+    lines += [f"{len(by_model)} of {zoo} models walked: {built} build from a tiny configuration, {trained} train eagerly, {traced} are traced.", ""]
     lines += ["| mesh | compared | equal to eager |", "|---|---|---|"]
     for mesh in sorted({row["mesh"] for row in rows} - {"*"}):
         stages = [row["stage"] for row in rows if row["mesh"] == mesh]
@@ -147,6 +148,8 @@ def main() -> int:
     parser.add_argument("results", type=Path)
     parser.add_argument("--accept", action="store_true", help="take what fails newly into the list")
     options = parser.parse_args()
+    from subjects import SUBJECTS
+
     rows = read_rows(options.results)
     if FAILING.exists() and not options.accept and (new := grown(rows, read_failing())):
         print("the list of what does not pass may only shrink; new in it:", *new, sep="\n  ")
@@ -155,7 +158,7 @@ def main() -> int:
     FAILING.write_text(json.dumps(failing, indent=1) + "\n")
     lines = [f"{json.dumps(model)}: {json.dumps(meshes)}" for model, meshes in passing_of(rows).items()]
     PASSING.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-    TABLE.write_text(render(rows, failing))
+    TABLE.write_text(render(rows, failing, len(SUBJECTS)))
     return 0
 
 
