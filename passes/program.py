@@ -183,3 +183,13 @@ def same_rule(type_: TensorType) -> Rule:
     sizes = {f"i{d}": size for d, size in enumerate(type_.shape) if size > 1}
     return Rule((dims,), (dims,), sizes, linear=(frozenset({0}),))
 
+
+def carried_values(program: Program) -> list[tuple[int, int]]:
+    """(argument, result) pairs of the state that a step takes and gives back: the same role and name."""
+    arguments = {program.argument_key(i): value for i, value in enumerate(program.arguments)}
+    pairs = []
+    for position, value in enumerate(program.returns):
+        key = program.result_key(position)
+        if key in arguments and key != ("", "") and arguments[key] != value:
+            pairs.append((arguments[key], value))
+    return pairs

@@ -12,7 +12,7 @@ from torch_mlir import ir
 from shardc.backends.eager import tolerance as measure
 from shardc.backends.eager.comparison import Comparison, Proof, Row
 from shardc.backends.eager.interpreter import observed_names, run
-from shardc.backends.eager.layout import adds_over_time, cut, join
+from shardc.backends.eager.layout import adds_over_time, cut, join, with_padding, without_padding
 from shardc.backends.eager.program import STEP, find_step
 from shardc.backends.eager.signature import Port, holds_blocks, read_arguments, read_results
 from shardc.backends.eager.tolerance import Tolerance, coarsest_dtype, in_f64, own_precision
@@ -91,7 +91,7 @@ class _Value:
     def join(self, shape: tuple[int, ...]) -> tuple[torch.Tensor, float]:
         """The whole tensor of global ``shape``, and by how much ranks differ that should agree."""
         if self.sharding is None:
-            return self.blocks[0], 0.0
+            return without_padding(self.blocks[0], shape), 0.0
         return join(self.blocks, self.sharding, self.mesh, shape)
 
 
@@ -132,7 +132,9 @@ class _Program:
         return made
 
     def _blocks(self, port: Port, tensor: torch.Tensor) -> list[torch.Tensor]:
-        return cut(tensor, port.sharding, self.mesh) if self.is_ranked and port.sharding else [tensor]
+        if self.is_ranked and port.sharding:
+            return cut(tensor, port.sharding, self.mesh, port.padded)
+        return [with_padding(tensor, port.padded)]
 
     def _observed(self, name: str, values: list[torch.Tensor], op: ir.Operation) -> _Value:
         if not self.is_ranked:

@@ -23,9 +23,24 @@ def adds_over_time(sharding: Sharding, mesh: Mesh) -> bool:
     return any(mesh.is_time(axis) for _, axis in sharding.partial)
 
 
-def cut(tensor: torch.Tensor, sharding: Sharding, mesh: Mesh) -> list[torch.Tensor]:
-    """The block of each rank."""
-    return collectives.scatter(tensor, without_time(sharding, mesh), mesh)
+def cut(tensor: torch.Tensor, sharding: Sharding, mesh: Mesh, padded: tuple[int, ...]) -> list[torch.Tensor]:
+    """The block of each rank of ``tensor``, with zeros at the end of its dims up to the shape ``padded``."""
+    return collectives.scatter(with_padding(tensor, padded), without_time(sharding, mesh), mesh)
+
+
+def with_padding(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    if tuple(tensor.shape) == shape:
+        return tensor
+    whole = tensor.new_zeros(shape)
+    without_padding(whole, tuple(tensor.shape)).copy_(tensor)
+    return whole
+
+
+def without_padding(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """The part of ``tensor`` that has ``shape``, from the beginning of each dim; a view."""
+    for dim, size in enumerate(shape):
+        tensor = tensor.narrow(dim, 0, size)
+    return tensor
 
 
 def join(

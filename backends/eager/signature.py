@@ -17,14 +17,16 @@ from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 class Port:
     """One argument or result.
 
-    ``type`` is what the function holds: ``global_type`` at levels 1 and 2, the type of one rank's block at
-    level 3. ``sharding`` is None at level 1.
+    ``type`` is what the function holds: ``padded`` (of ``global_type``'s dtype) at levels 1 and 2, the type of one
+    rank's block at level 3. ``padded`` is the global shape, with padding where dims do not divide. ``sharding`` is
+    None at level 1.
     """
 
     role: str
     name: str
     type: TensorType
     global_type: TensorType
+    padded: tuple[int, ...]
     sharding: Sharding | None
 
     @property
@@ -70,17 +72,18 @@ def _port(
     if own is None or whole is None:
         raise BadArguments(argument=f"{role} {name!r}", problem=f"{type_} is not a tensor of static shape")
     sharding = codec.read(attributes["dist.sharding"]) if "dist.sharding" in attributes else None
-    if sharding is None and own != whole:
+    padded = tuple(attributes["dist.padded"]) if "dist.padded" in attributes else whole.shape
+    if sharding is None and own.shape != padded:
         raise BadArguments(
             argument=f"{role} {name!r}", problem="it has a dist.global_type but no dist.sharding"
         )
-    return Port(role, name, own, whole, sharding)
+    return Port(role, name, own, whole, padded, sharding)
 
 
 def holds_blocks(ports: list[Port], mesh: Mesh) -> bool:
     """Whether the step is one rank's (level 3): every argument and result has the shape of its block."""
     return all(
         port.sharding is not None
-        and port.type.shape == without_time(port.sharding, mesh).local_shape(port.global_type.shape)
+        and port.type.shape == without_time(port.sharding, mesh).local_shape(port.padded)
         for port in ports
     )

@@ -79,7 +79,7 @@ def _arange_local(factor: str, local: Local) -> Sequence[Any]:
     For an integer dtype PyTorch cuts fractions off start and step before it counts.
     """
     made = results_of(local)[0]
-    if local.ways(factor) == 1:
+    if local.size(factor) == results_of(local.spec)[0].shape[0]:
         return [local.emit(local.spec.target, *local.args)]
     start, step = _start_and_step(local.spec)
     wide = torch.float64 if made.dtype.is_floating_point else made.dtype

@@ -46,15 +46,16 @@ def embedding(call: OpCall) -> Rule:
         reduce={"v": "sum"},
         linear=(frozenset({0}),),
         lower=_lookup,
+        neutral={"v": (None, None)},
     )
 
 
 def _scatter_rows(local: Local) -> Sequence[Any]:
     """Gradients of other ranks' rows go to one row more, declared the padding row, which is then dropped."""
     grad, indices, _, padding_idx, by_frequency = local.args
-    if local.ways("v") == 1:
-        return [local.emit("aten.embedding_dense_backward", *local.args)]
     size = local.size("v")
+    if local.ways("v") == 1:
+        return [local.emit("aten.embedding_dense_backward", grad, indices, size, padding_idx, by_frequency)]
     rows, dropped = _local_rows(local, indices)
     if padding_idx >= 0:
         padding = local.emit("aten.eq.Scalar", indices, padding_idx)

@@ -93,6 +93,7 @@ def gather(call: OpCall) -> Rule | None:
         replicate=whole - {f"s{axis}"},
         linear=_linear(call, 0),
         lower=partial(_pick_own, axis),
+        neutral={f"s{axis}": (None, None)},
     )
 
 

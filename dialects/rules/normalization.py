@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 from shardc.dialects.aten.call import OpCall
@@ -108,17 +109,20 @@ def group_norm_backward(call: OpCall) -> Rule:
 @rule_for("aten._softmax", "aten._log_softmax")
 def softmax(call: OpCall) -> Rule:
     """All dims but the normalised one may be cut."""
-    return _softmax(call, ())
+    return _softmax(call, (), (-inf,))
 
 
 @rule_for("aten._softmax_backward_data", "aten._log_softmax_backward_data")
 def softmax_backward(call: OpCall) -> Rule:
     """``(grad_output, output) -> grad_input``."""
-    return _softmax(call, IN_GRADIENT)
+    return _softmax(call, IN_GRADIENT, (0.0, -inf if "_log_" in call.target else 0.0))
 
 
-def _softmax(call: OpCall, linear: tuple[frozenset[int], ...]) -> Rule:
+def _softmax(call: OpCall, linear: tuple[frozenset[int], ...], neutral: tuple[float, ...]) -> Rule:
+    """``neutral`` is what padding of the normalised dim holds in each operand: nothing that has a share."""
     sizes = {f"n{i}": size for i, size in enumerate(call.results[0].shape)}
     dims: tuple[Dim, ...] = tuple((f,) for f in sizes)
     whole = {f"n{call['dim'] % len(sizes)}"} if sizes else set()
-    return Rule(tuple(dims for _ in call.tensors), (dims,), sizes, replicate=frozenset(whole), linear=linear)
+    operands = tuple(dims for _ in call.tensors)
+    fills = dict.fromkeys(whole, neutral)
+    return Rule(operands, (dims,), sizes, replicate=frozenset(whole), linear=linear, neutral=fills)

@@ -67,15 +67,30 @@ def _mean_local(reduced: Mapping[str, int], local: Local) -> Sequence[Any]:
     return [made if part == 1 else local.emit("aten.mul.Scalar", made, part)]
 
 
-@rule_for("aten.amax", "aten.max", "aten.any", "aten.any.dim", "aten.any.dims")
+@rule_for("aten.amax", "aten.max")
 def largest(call: OpCall) -> Rule:
-    """``any`` is the largest of booleans."""
     return reduce_dims(call, "max")
 
 
-@rule_for("aten.amin", "aten.min", "aten.all", "aten.all.dim", "aten.all.dims")
+@rule_for("aten.amin", "aten.min")
 def smallest(call: OpCall) -> Rule:
     return reduce_dims(call, "min")
+
+
+@rule_for("aten.any", "aten.any.dim", "aten.any.dims")
+def any_(call: OpCall) -> Rule:
+    """The largest of truth values."""
+    return _with_neutral(reduce_dims(call, "max"), 0.0)
+
+
+@rule_for("aten.all", "aten.all.dim", "aten.all.dims")
+def all_(call: OpCall) -> Rule:
+    """The least of truth values."""
+    return _with_neutral(reduce_dims(call, "min"), 1.0)
+
+
+def _with_neutral(rule: Rule, number: float) -> Rule:
+    return replace(rule, neutral={f: (number,) * len(rule.operands) for f in rule.reduce})
 
 
 _NORM_KINDS = {inf: "max", -inf: "min", 1: "sum", 0: "sum"}
@@ -85,7 +100,8 @@ _NORM_KINDS = {inf: "max", -inf: "min", 1: "sum", 0: "sum"}
 def norm(call: OpCall) -> Rule:
     """Norms of order 1, 0 and infinity combine; others need a root at the end (decompose them into a sum of squares)."""
     order = call["ord"] if call.target == "aten.linalg_vector_norm" else call["p"]
-    return reduce_dims(call, None if order is None else _NORM_KINDS.get(order))
+    kind = None if order is None else _NORM_KINDS.get(order)
+    return _with_neutral(reduce_dims(call, kind), inf if kind == "min" else 0.0)  # of magnitudes
 
 
 @rule_for("aten._foreach_norm.Scalar")
@@ -98,7 +114,8 @@ def foreach_norm(call: OpCall) -> Rule:
         factors.replicate.update(factors.sizes)
     else:
         factors.reduce.update({f: kind for f in factors.sizes})
-    return factors.rule(operands, [()] * len(results_of(call)))
+    rule = factors.rule(operands, [()] * len(results_of(call)))
+    return _with_neutral(rule, inf if kind == "min" else 0.0)
 
 
 @rule_for(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib import import_module
-from math import prod
+from math import inf, prod
 from typing import Any, Protocol
 
 from shardc.dialects.aten.call import OpCall
@@ -56,6 +56,9 @@ class Local(Protocol):
 Lower = Callable[[Local], Sequence[Any]]
 
 
+_NEUTRAL = {"sum": 0.0, "max": -inf, "min": inf}
+
+
 @dataclass(frozen=True)
 class Rule:
     """How the dims of one call's tensors share factors.
@@ -66,6 +69,8 @@ class Rule:
     - ``replicate``: factors that must stay whole.
     - ``linear``: sets of operands in which the call is jointly linear: if exactly one set's operands are all partial
       sums over an axis, so is every result.
+    - ``neutral``: for a factor the number, for each operand, that padding of the factor must hold for results not to
+      depend on it; None where any will do. Factors that are not named follow :meth:`neutral_of`.
     - ``lower``: builds the local call where it is more than the same operator on local tensors.
     """
 
@@ -76,6 +81,21 @@ class Rule:
     replicate: frozenset[str] = frozenset()
     linear: tuple[frozenset[int], ...] = ()
     lower: Lower | None = None
+    neutral: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
+
+    def neutral_of(self, factor: str) -> tuple[float | None, ...] | None:
+        """What padding of ``factor`` must hold in each operand, None where any will do; None if it can't be padded.
+
+        A sum does not see zeros, a maximum not what is least. A factor that all results have, or that is not reduced,
+        keeps its padding to itself.
+        """
+        if factor in self.neutral:
+            return self.neutral[factor]
+        if factor in self.replicate:
+            return None
+        lacking = any(all(factor not in dim for dim in dims) for dims in self.results)
+        number = _NEUTRAL.get(self.reduce.get(factor, "")) if lacking else None
+        return (number,) * len(self.operands)
 
     @property
     def factors(self) -> tuple[str, ...]:

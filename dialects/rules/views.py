@@ -12,6 +12,7 @@ from math import gcd
 from typing import Any
 
 from shardc.dialects.aten.call import OpCall
+from shardc.dialects.aten.schema import position
 from shardc.dialects.rules.pointwise import Factors, aligned, linear_sets, pointwise, results_of
 from shardc.dialects.rules.rule import Dim, Local, Lower, Rule, rule_for
 
@@ -183,8 +184,20 @@ def _squeeze_local(local: Local) -> Sequence[Any]:
 
 @rule_for("aten.slice.Tensor", "aten.slice_scatter")
 def slice_(call: OpCall) -> Rule:
-    """A part of a dim stays whole; a slice of all of it is plain, and its bounds fit any rank's block."""
-    return aligned(call, sets=((0,),) if call.target == "aten.slice.Tensor" else ((0, 1),))
+    """A part of a dim stays whole; a slice of all of it is plain, and its end fits any rank's block."""
+    return aligned(call, sets=((0,),) if call.target == "aten.slice.Tensor" else ((0, 1),), lower=_slice_local)
+
+
+def _slice_local(local: Local) -> Sequence[Any]:
+    args = list(local.args)
+    target, made = local.spec.target, results_of(local)[0].shape
+    dim = local.spec["dim"] % len(made)
+    sizes = {t.shape[dim] for t in (*local.spec.tensors, *results_of(local.spec))}
+    if len(sizes) == 1 and local.spec["end"] is not None:
+        args[position(target, "end")] = max(local.spec["end"], made[dim])
+    if target == "aten.slice_backward":
+        args[position(target, "input_sizes")] = made
+    return [local.emit(target, *args)]
 
 
 def _sizes_local(local: Local) -> Sequence[Any]:
@@ -194,7 +207,7 @@ def _sizes_local(local: Local) -> Sequence[Any]:
 
 @rule_for("aten.slice_backward")
 def slice_backward(call: OpCall) -> Rule:
-    return aligned(call, sets=((0,),), lower=_sizes_local)
+    return aligned(call, sets=((0,),), lower=_slice_local)
 
 
 @rule_for("aten.split.Tensor", "aten.split_with_sizes", "aten.unsafe_split.Tensor", "aten.unsafe_split_with_sizes")

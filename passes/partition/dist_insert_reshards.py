@@ -156,6 +156,10 @@ class _Inserter:
             {"dist.sharding": codec.write(needs[i]), "dist.global_type": ir.TypeAttr.get(program.values[v].type, context)}
             for i, v in enumerate(program.returns)
         ]
+        for known, rows in ((program.attribute, arguments), (program.result_attribute, results)):
+            for position, row in enumerate(rows):
+                if known(position, "dist.padded") is not None:
+                    del row["dist.global_type"]  # dist-pad has written the true one
         for which, rows in (("arg_attrs", arguments), ("res_attrs", results)):
             program.function.attributes[which] = merge_attributes(program.function, which, rows, context)
 

@@ -13,6 +13,7 @@ from shardc.dialects.aten.types import TensorType, read_type
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.passes.base import Pass
+from shardc.passes.ingest.torch_share import TorchShare
 from shardc.passes.partition.assign import assignment_of
 from shardc.passes.partition.form_loops import form_loops
 from shardc.passes.partition.local_call import MlirLocal
@@ -34,8 +35,11 @@ class DistPartition(Pass):
 
     def run(self, module: ir.Module) -> None:
         mesh, program = read_sharded(module, level=2)
+        padded = any(program.attribute(i, "dist.padded") is not None for i in range(len(program.arguments)))
         with module.context, ir.Location.unknown():
             _Partitioner(program, ShardingCodec(module.context, mesh), mesh).run()
+        if padded:
+            TorchShare().run(module)  # every use of a mask has its own until all know how they lie
 
 
 class _Partitioner:

@@ -14,7 +14,6 @@ _MATMULS = ("aten.mm", "aten.addmm", "aten.bmm", "aten.linear", "aten.matmul")
 _CONVOLUTION = "aten.convolution"
 _TRANSPOSES = ("aten.t", "aten.transpose.int")
 _COPIES = ("aten._to_copy", "prims.convert_element_type", "aten.clone")
-_PROBE = Axis("tensor", 1, 2)
 
 
 def column_row_dims(program: Program, model_plan: Mapping[str, str] | None) -> dict[str, int]:
@@ -57,22 +56,28 @@ def _from_chains(program: Program) -> dict[str, int]:
         if any(state.sharding(value).dims):
             continue
         before = state.snapshot()
-        rank = len(program.types[value].shape)
-        if program.types[value].shape[dim] % _PROBE.size:
+        shape = program.types[value].shape
+        probe = Axis("tensor", 1, _least_divisor(shape[dim]))
+        if probe.size == 1:
             continue
-        dims = tuple((_PROBE,) if d == dim else () for d in range(rank))
-        state.set(value, Sharding(dims, (), (False,) * rank))
+        dims = tuple((probe,) if d == dim else () for d in range(len(shape)))
+        state.set(value, Sharding(dims, (), (False,) * len(shape)))
         touched = state.run([value])
         later = {w[1]: w[3] for w in weights[position + 1 :]}
         ends = any(v in later and state.sharding(v).dims[later[v]] for v in touched)
-        if ends and not _leaves_chain(program, state, touched):
+        if ends and not _leaves_chain(program, state, touched, probe):
             found[name] = dim
         else:
             state.restore(before)
     return found
 
 
-def _leaves_chain(program: Program, state: PropagationState, touched: list[int]) -> bool:
+def _least_divisor(size: int) -> int:
+    """The least divisor above 1; 1 for a size below 2."""
+    return next((n for n in range(2, size + 1) if size % n == 0), 1)
+
+
+def _leaves_chain(program: Program, state: PropagationState, touched: list[int], probe: Axis) -> bool:
     """Whether the cut reaches a forward call that needs it whole, or one that sums over it and is no matmul.
 
     Between the columns of one weight and the rows of another it meets neither. One that does has got into the values
@@ -87,7 +92,7 @@ def _leaves_chain(program: Program, state: PropagationState, touched: list[int])
         stopped = node.rule.replicate | node.rule.reduce.keys()
         for dims, operand in zip(node.rule.operands, node.operands, strict=True):
             sharding = state.sharding(operand)
-            cut = {f for d, axes in zip(dims, sharding.dims, strict=True) if _PROBE in axes for f in d[:1]}
+            cut = {f for d, axes in zip(dims, sharding.dims, strict=True) if probe in axes for f in d[:1]}
             if cut & stopped:
                 return True
     return False

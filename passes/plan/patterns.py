@@ -11,7 +11,7 @@ from typing import Any
 from shardc.diagnostics.plan import (
     AxisUsedTwice,
     BadShardingEntry,
-    IndivisibleDim,
+    TooManyWays,
     PatternMatchesNothing,
     TooManyDims,
     UnknownAxis,
@@ -62,8 +62,8 @@ def read_dims(argument: Argument, entries: Sequence[Any], mesh: Mesh) -> DimName
             seen.add(axis)
     for dim, axes in enumerate(dims):
         ways = prod(mesh.size(a) for a in axes)
-        if argument.shape[dim] % ways:
-            raise IndivisibleDim(
+        if argument.shape[dim] % ways and argument.shape[dim] < ways:
+            raise TooManyWays(
                 dim=dim, name=argument.name, size=argument.shape[dim], ways=ways, axes=" x ".join(axes)
             )
     return tuple(dims)

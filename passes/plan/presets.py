@@ -12,7 +12,7 @@ from shardc.diagnostics.base import remark
 from shardc.diagnostics.plan import (
     AutoPlanNotYet,
     AxisOfTwoPresets,
-    IndivisibleDim,
+    TooManyWays,
     UnknownAxis,
     UnknownPreset,
 )
@@ -102,8 +102,8 @@ def tensor(plan: Plan, setting: Setting, axis: str) -> None:
         dim = setting.column_row.get(argument.name)
         if dim is None:
             continue
-        if argument.shape[dim] % ways:
-            remark("NotCut", f"{argument.name} {argument.shape} stays whole: dim {dim} does not divide by {axis}={ways}")
+        if argument.shape[dim] < ways:
+            remark("NotCut", f"{argument.name} {argument.shape} stays whole: dim {dim} has no element for each of {axis}={ways}")
             continue
         plan.say(argument.key, _one_dim(argument, dim, (axis,)), closed=False, why="tensor")
 
@@ -113,7 +113,7 @@ def sequence(plan: Plan, setting: Setting, axis: str) -> None:
     tensor(plan, setting, axis)
     length = _common_size(setting, 1)
     for argument in setting.of_role("input"):
-        if len(argument.shape) > 1 and argument.shape[1] == length and length % setting.mesh.size(axis) == 0:
+        if len(argument.shape) > 1 and argument.shape[1] == length and length >= setting.mesh.size(axis):
             plan.refine(argument.key, 1, axis, 1, why="sequence")
 
 
@@ -140,7 +140,7 @@ def close_inputs(plan: Plan, setting: Setting) -> None:
         plan.say(argument.key, _one_dim(argument, 0, cut), closed=True, why=entry.why if entry and known else "input")
         dims = plan.entries[argument.key].dims
         if dims:
-            _check_divides(argument, 0, dims[0], setting.mesh)
+            _check_ways(argument, 0, dims[0], setting.mesh)
 
 
 def _one_dim(argument: Argument, dim: int, axes: tuple[str, ...]) -> DimNames:
@@ -153,9 +153,9 @@ def _common_size(setting: Setting, dim: int) -> int:
     return sizes.most_common(1)[0][0] if sizes else 0
 
 
-def _check_divides(argument: Argument, dim: int, axes: tuple[str, ...], mesh: Mesh) -> None:
+def _check_ways(argument: Argument, dim: int, axes: tuple[str, ...], mesh: Mesh) -> None:
     ways = 1
     for axis in axes:
         ways *= mesh.size(axis)
-    if argument.shape[dim] % ways:
-        raise IndivisibleDim(dim=dim, name=argument.name, size=argument.shape[dim], ways=ways, axes=" x ".join(axes))
+    if argument.shape[dim] % ways and argument.shape[dim] < ways:
+        raise TooManyWays(dim=dim, name=argument.name, size=argument.shape[dim], ways=ways, axes=" x ".join(axes))

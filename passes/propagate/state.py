@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from shardc.dialects.dist.sharding import Sharding
 from shardc.dialects.rules.rule import Rule
-from shardc.passes.program import Program, same_rule
+from shardc.passes.program import Program, carried_values, same_rule
 from shardc.passes.propagate.step import propagate_through
 
 
@@ -26,7 +26,7 @@ class PropagationState:
         self._now = [self._number(_open(len(t.shape))) for t in program.types]
         self.origin = [-1] * len(program.types)
         self.priority: dict[tuple[int, str], int] = {}
-        self._links = _carried_values(program)
+        self._links = carried_values(program)
         self._rules: list[Rule] = []
         self._rule_numbers: dict[int, int] = {}
         self._steps = self._make_steps()
@@ -119,14 +119,3 @@ class PropagationState:
 
 def _open(rank: int) -> Sharding:
     return Sharding(((),) * rank, (), (True,) * rank)
-
-
-def _carried_values(program: Program) -> list[tuple[int, int]]:
-    """(argument, result) pairs of the state that a step takes and gives back: the same role and name."""
-    arguments = {program.argument_key(i): value for i, value in enumerate(program.arguments)}
-    pairs = []
-    for position, value in enumerate(program.returns):
-        key = program.result_key(position)
-        if key in arguments and key != ("", "") and arguments[key] != value:
-            pairs.append((arguments[key], value))
-    return pairs

@@ -26,9 +26,9 @@ from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.plan import (
     AxisUsedTwice,
     BadShardingEntry,
-    IndivisibleDim,
     PatternMatchesNothing,
     TooManyDims,
+    TooManyWays,
     UnknownAxis,
 )
 from shardc.driver.api import CompiledStep
@@ -105,8 +105,8 @@ def compile_(command: Command, tmp_path: Path) -> Iterator[Command]:
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        ("--mesh data=3", ["IndivisibleDim: dim 0 of '0' has 8 elements and can't be cut 3 ways (data)"]),
-        ("--mesh data=2 --micro-batches 3", ["can't be cut 6 ways (data x micro)", "a multiple of 6"]),
+        ("--mesh data=9", ["TooManyWays: dim 0 of '0' has 8 elements and can't be cut 9 ways (data)"]),
+        ("--mesh data=2 --micro-batches 5", ["can't be cut 10 ways (data x micro)", "an axis of at most 8"]),
         ("--mesh data=2,micro=2 --micro-batches 2", ["BadMeshSpec: ", "axis 'micro' is the time axis"]),
         ("--mesh daat=2", ["UnknownAxis: preset 'data' needs mesh axis", "the mesh has daat (2)", "data:daat"]),
         ("--mesh data=2 --plan zero3:fsdp", ["preset 'zero3' needs mesh axis 'fsdp'", "zero3:data"]),
@@ -240,7 +240,7 @@ UNKNOWN_OPERATOR = STEP.replace(
         (STEP, "verify-level{level=2", ["BadPipeline: ", "this '{' is never closed", "            ^\n"]),
         (STEP, "func.func(dist-propagate)", ["NestedPass: 'dist-propagate' works on the whole module"]),
         (STEP, "rank", ["LevelBroken: ", "the module has no dist.mesh", "dist-apply-plan{mesh=data=2},rank"]),
-        (STEP, "dist-apply-plan{mesh=data=3},rank", ["IndivisibleDim: dim 0 of 'x' has 2 elements"]),
+        (STEP, "dist-apply-plan{mesh=data=3},rank", ["TooManyWays: dim 0 of 'x' has 2 elements"]),
         (STEP, "dist-apply-plan{mesh=data}", ["BadPassOption: ", "can't take mesh='data'", "data=2,tensor=2"]),
         (STEP, "dist-apply-plan{mesh=data=two}", ["BadPassOption: "]),
         (STEP, "dist-apply-plan{mesh=data=0}", ["BadPassOption: "]),
@@ -287,7 +287,7 @@ def compiled(mesh: dict[str, int], plan: Any = "data") -> CompiledStep:
         ({"0.wieght": ["tensor"]}, PatternMatchesNothing, "'0.wieght' (.|\n)*the nearest names are 0.weight, 2.weight"),
         ({"0.weight": "tensor"}, BadShardingEntry, "'0.weight' has entry 'tensor'"),
         ({"2.weight": [["data", "tensor", "tensor"]]}, AxisUsedTwice, "'2.weight' uses axis 'tensor' twice"),
-        ({"2.bias": [["data", "tensor"]], "0": ["tensor"]}, IndivisibleDim, "dim 0 of '2.bias' has 4 elements"),
+        ({"2.bias": [["data", "tensor"]], "0": ["tensor"]}, TooManyWays, "dim 0 of '2.bias' has 4 elements"),
     ],
 )
 def test_plans_of_patterns(plan: dict[str, Any], kind: type[ShardcError], message: str) -> None:

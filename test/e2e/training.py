@@ -166,7 +166,7 @@ class Ranks:
         for port in self._arguments:
             if port.role not in ("param", "opt_state", "buffer") or port.key not in self._blocks:
                 assert port.sharding is not None
-                self._blocks[port.key] = cut(inputs[port.key].clone(), port.sharding, self._mesh)
+                self._blocks[port.key] = cut(inputs[port.key].clone(), port.sharding, self._mesh, port.padded)
         self._seed += 1
 
 

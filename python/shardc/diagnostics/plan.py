@@ -65,11 +65,11 @@ class PatternMatchesNothing(ShardcError):
     hint: ClassVar[str] = "the nearest names are {nearest}"
 
 
-class IndivisibleDim(ShardcError):
-    """A dim is to be cut into more or other ways than it divides into."""
+class TooManyWays(ShardcError):
+    """A dim is to be cut into more blocks than it has elements: a batch of 3 over 4 devices. 5 over 4 works (2, 2, 1, 0)."""
 
     template: ClassVar[str] = "dim {dim} of {name!r} has {size} elements and can't be cut {ways} ways ({axes})"
-    hint: ClassVar[str] = "make the dim a multiple of {ways}, or leave it whole"
+    hint: ClassVar[str] = "cut it over an axis of at most {size}, or leave it whole"
 
 
 class BadMeshSpec(ShardcError):

@@ -119,7 +119,7 @@ def compile_capture(
         saved = plan_to_json(chosen, mesh, arguments_of(program))
         apply_plan(program, mesh, chosen)
         seconds["dist-apply-plan"] = time.perf_counter() - started
-        for name in ("torch-split-softmax", "dist-propagate", "dist-insert-reshards", "verify-level{level=2}"):
+        for name in ("dist-pad", "torch-split-softmax", "dist-propagate", "dist-insert-reshards", "verify-level{level=2}"):
             _timed(seconds, name, lambda name=name: run(module, build(name), verify_each=False))
         keep("2-annotated")
         for name in ("dist-partition", "dist-combine", "verify-level{level=3}"):

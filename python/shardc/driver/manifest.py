@@ -161,7 +161,7 @@ def json_value(value: Any) -> Any:
 
 
 def _edges(function: ir.Operation, attribute: str, values: Any, codec: ShardingCodec) -> Iterator[dict[str, Any]]:
-    """The arguments or results of the step: name, role, global shape, dtype, sharding."""
+    """The arguments or results of the step: name, role, global shape, dtype, sharding, padded shape if it has padding."""
     for number, (attributes, value) in enumerate(zip(function.attributes[attribute], values, strict=True)):
         type_ = read_type(attributes["dist.global_type"].value if "dist.global_type" in attributes else value.type)
         if type_ is None:
@@ -174,6 +174,7 @@ def _edges(function: ir.Operation, attribute: str, values: Any, codec: ShardingC
             "shape": list(type_.shape),
             "dtype": str(type_.dtype).removeprefix("torch."),
             "sharding": _sharding(sharding),
+            **({"padded": list(attributes["dist.padded"])} if "dist.padded" in attributes else {}),
         }
 
 

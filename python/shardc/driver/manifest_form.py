@@ -71,3 +71,11 @@ def _port_problems(label: str, entry: dict[str, Any]) -> Iterator[str]:
         return
     if not all(isinstance(size, int) for size in leaf.shape) or len(leaf.shape) != len(leaf.dims):
         yield f"{label} has shape {entry['shape']} and {len(leaf.dims)} dims in its sharding"
+    elif leaf.padded and not _pads(leaf):
+        yield f"{label} has shape {entry['shape']} and padded shape {entry['padded']}"
+
+
+def _pads(leaf: Leaf) -> bool:
+    """Whether the padded shape is one of whole numbers, none smaller than the shape's."""
+    sizes = all(isinstance(size, int) for size in leaf.padded)
+    return sizes and len(leaf.padded) == len(leaf.shape) and all(p >= n for p, n in zip(leaf.padded, leaf.shape, strict=True))

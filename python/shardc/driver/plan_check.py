@@ -7,13 +7,13 @@ from math import prod
 from pathlib import Path
 
 from shardc.diagnostics.base import ShardcError
-from shardc.diagnostics.plan import AxisUsedTwice, BadPlanFile, IndivisibleDim, TooManyDims, UnknownAxis
+from shardc.diagnostics.plan import AxisUsedTwice, BadPlanFile, TooManyWays, TooManyDims, UnknownAxis
 from shardc.dialects.dist.mesh import Mesh
 from shardc.passes.plan.plan import Argument, DimNames, Entry, Plan
 
 
 def check_plan(plan: Plan, arguments: Sequence[Argument], mesh: Mesh, file: Path | None = None) -> None:
-    """Raises AxisUsedTwice, UnknownAxis, TooManyDims or IndivisibleDim; BadPlanFile for a plan read from ``file``."""
+    """Raises AxisUsedTwice, UnknownAxis, TooManyDims or TooManyWays; BadPlanFile for a plan read from ``file``."""
     known = {argument.key: argument for argument in arguments}
     for (role, name), entry in plan.entries.items():
         argument = known.get(("param", name) if role == "grad" else (role, name))
@@ -46,9 +46,9 @@ def _dims_problem(argument: Argument, dims: DimNames, mesh: Mesh) -> ShardcError
         seen.add(axis)
     for dim, axes in enumerate(dims):
         ways = prod(mesh.size(axis) for axis in axes)
-        if argument.shape[dim] % ways:
+        if argument.shape[dim] % ways and argument.shape[dim] < ways:
             size = argument.shape[dim]
-            return IndivisibleDim(dim=dim, name=argument.name, size=size, ways=ways, axes=" x ".join(axes))
+            return TooManyWays(dim=dim, name=argument.name, size=size, ways=ways, axes=" x ".join(axes))
     return None
 
 

@@ -14,7 +14,11 @@ from .mesh import Axes, Mesh, ways
 
 @dataclass(frozen=True)
 class Leaf:
-    """One argument or result of the program, as its manifest describes it: ``shape`` is global."""
+    """One argument or result of the program, as its manifest describes it: ``shape`` is global.
+
+    ``padded`` is its shape with the padding that makes its dims divide, at their end; empty where they divide. A rank's
+    block is one of a tensor of that shape, and holds padding where the tensor ends inside of it.
+    """
 
     name: str
     role: str
@@ -22,12 +26,14 @@ class Leaf:
     dtype: torch.dtype
     dims: tuple[Axes, ...]
     fill: float | None = None
+    padded: tuple[int, ...] = ()
 
     @staticmethod
     def read(entry: dict[str, Any]) -> Leaf:
         dims = tuple(tuple((str(n), int(p), int(s)) for n, p, s in dim) for dim in entry["sharding"]["dims"])
         dtype = getattr(torch, entry["dtype"])
-        return Leaf(entry["name"], entry["role"], tuple(entry["shape"]), dtype, dims, entry.get("fill"))
+        padded = tuple(entry.get("padded", ()))
+        return Leaf(entry["name"], entry["role"], tuple(entry["shape"]), dtype, dims, entry.get("fill"), padded)
 
     def describe(self) -> str:
         return f"{str(self.dtype).removeprefix('torch.')} {list(self.shape)}"
@@ -37,12 +43,37 @@ class Leaf:
         return tuple(tuple(a for a in dim if not mesh.is_time(a)) for dim in self.dims)
 
     def local_shape(self, mesh: Mesh) -> tuple[int, ...]:
-        return tuple(n // ways(dim) for n, dim in zip(self.shape, self.space_dims(mesh), strict=True))
+        """The shape of every rank's block, padding included."""
+        return tuple(n // ways(dim) for n, dim in zip(self.padded or self.shape, self.space_dims(mesh), strict=True))
+
+    def held_shape(self, mesh: Mesh, rank: int) -> tuple[int, ...]:
+        """The shape of what the rank's block holds of the tensor: all of it but for padding."""
+        return tuple(s.stop - s.start for s in self.slices(mesh, rank))
 
     def slices(self, mesh: Mesh, rank: int) -> tuple[slice, ...]:
-        """The rank's block as a slice of each dim; no axis of time may come before one of space in a dim."""
-        blocks = zip(self.local_shape(mesh), self.space_dims(mesh), strict=True)
-        return tuple(slice(n * i, n * i + n) for n, i in ((n, mesh.index(rank, dim)) for n, dim in blocks))
+        """What the rank's block holds as a slice of each dim; no axis of time may come before one of space in a dim."""
+        blocks = zip(self.local_shape(mesh), self.space_dims(mesh), self.shape, strict=True)
+        found = ((n, mesh.index(rank, dim), size) for n, dim, size in blocks)
+        return tuple(slice(min(n * i, size), min(n * i + n, size)) for n, i, size in found)
+
+    def is_chunked(self, mesh: Mesh) -> bool:
+        """Whether ranks hold what ``torch.chunk`` gives them, as DTensor has it."""
+        blocks = zip(self.padded or self.shape, chunked_shape(self, mesh), self.space_dims(mesh), strict=True)
+        return all(ways(dim) == 1 or n == chunked for n, chunked, dim in blocks)
+
+
+def chunked_shape(leaf: Leaf, mesh: Mesh) -> tuple[int, ...]:
+    """The padded shape with which ranks would hold what ``torch.chunk`` gives them."""
+    return tuple(-(-n // ways(dim)) * ways(dim) for n, dim in zip(leaf.shape, leaf.space_dims(mesh), strict=True))
+
+
+def with_padding(value: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """``value`` with zeros at the end of its dims, up to ``shape``; itself if it has it, or ``shape`` is empty."""
+    if not shape or tuple(value.shape) == shape:
+        return value
+    whole = value.new_zeros(shape)
+    whole[tuple(map(slice, value.shape))] = value
+    return whole
 
 
 def cut(value: Tensor, dims: Sequence[Axes], mesh: Mesh, rank: int) -> Tensor:

@@ -1,7 +1,9 @@
 """Layouts as DTensor says them: a DeviceMesh over the finest (sub-)axes in use, and a placement for each.
 
 DTensor cuts a dim by several mesh dims in mesh order only. A layout with its axes in another order is placed on a
-DeviceMesh with the same ranks and its dims permuted.
+DeviceMesh with the same ranks and its dims permuted. Where it cuts a dim by several mesh dims that do not divide it, it
+chunks chunks, which is not what ``torch.chunk`` gives for all ranks at once: such a dim is cut by one mesh dim, which
+joins the others.
 """
 
 from __future__ import annotations
@@ -14,7 +16,10 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Placement, Replicate, Shard
 
 from .layout import Leaf
-from .mesh import Axes, Axis, Mesh, inside
+from .mesh import Axes, Axis, Mesh, inside, ways
+
+Order = tuple[Axes, ...]
+"""The dims of a DeviceMesh: the parts that each joins, nearly always one."""
 
 
 class DeviceMeshes:
@@ -24,41 +29,52 @@ class DeviceMeshes:
         leaves = list(leaves)
         self._mesh = mesh
         self._parts = mesh.finest(a for leaf in leaves for dim in leaf.space_dims(mesh) for a in dim)
-        self._made: dict[Axes, DeviceMesh] = {}
-        for order in [self._parts, *map(self._order, leaves)]:
+        self._made: dict[Order, DeviceMesh] = {}
+        for order in [_apart(self._parts), *map(self._order, leaves)]:
             if order not in self._made:
                 self._made[order] = self._make(order, device_type)
 
     @property
     def main(self) -> DeviceMesh:
         """The one in mesh order."""
-        return self._made[self._parts]
+        return self._made[_apart(self._parts)]
 
     def of(self, leaf: Leaf) -> tuple[DeviceMesh, list[Placement]]:
         order = self._order(leaf)
         dims = self._dims(leaf)
-        return self._made[order], [Shard(dims[part]) if part in dims else Replicate() for part in order]
+        return self._made[order], [Shard(dims[parts[0]]) if parts[0] in dims else Replicate() for parts in order]
 
     def _dims(self, leaf: Leaf) -> dict[Axis, int]:
         """The dim that each finest part cuts, major parts of a dim first."""
         dims = enumerate(leaf.space_dims(self._mesh))
         return {p: d for d, axes in dims for a in axes for p in self._parts if inside(p, a)}
 
-    def _order(self, leaf: Leaf) -> Axes:
-        """Mesh order, unless the leaf has axes of one dim the other way round."""
+    def _order(self, leaf: Leaf) -> Order:
+        """Mesh order, unless the leaf has axes of one dim the other way round, or a padded dim with several."""
         dims = self._dims(leaf)
         place = {part: i for i, part in enumerate(self._parts)}
         wanted = sorted(dims, key=dims.__getitem__)
+        joined = [tuple(p for p in wanted if dims[p] == d) for d in dict.fromkeys(dims[p] for p in wanted)]
+        rest = tuple(p for p in self._parts if p not in dims)
+        if any(len(parts) > 1 and leaf.padded and leaf.padded[dims[parts[0]]] != leaf.shape[dims[parts[0]]] for parts in joined):
+            return (*joined, *_apart(rest))
         if all(place[a] < place[b] for a, b in pairwise(wanted) if dims[a] == dims[b]):
-            return self._parts
-        return (*wanted, *(p for p in self._parts if p not in dims))
+            return _apart(self._parts)
+        return _apart((*wanted, *rest))
 
-    def _make(self, order: Axes, device_type: str) -> DeviceMesh:
+    def _make(self, order: Order, device_type: str) -> DeviceMesh:
         ranks = torch.arange(self._mesh.world_size).view([size for _, _, size in self._parts])
-        permuted = ranks.permute([self._parts.index(part) for part in order])
-        return DeviceMesh(device_type, permuted, mesh_dim_names=tuple(map(self._name, order)))
+        permuted = ranks.permute([self._parts.index(part) for parts in order for part in parts])
+        shaped = permuted.reshape([ways(parts) for parts in order])
+        names = tuple("_".join(map(self._name, parts)) for parts in order)
+        return DeviceMesh(device_type, shaped, mesh_dim_names=names)
 
     def _name(self, part: Axis) -> str:
         """``data`` for a whole axis, ``data_1`` for the second of its parts."""
         same = [p for p in self._parts if p[0] == part[0]]
         return part[0] if len(same) == 1 else f"{part[0]}_{same.index(part)}"
+
+
+def _apart(parts: Axes) -> Order:
+    """A mesh dim for each part."""
+    return tuple((part,) for part in parts)

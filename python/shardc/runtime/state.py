@@ -1,8 +1,13 @@
-"""Parameters, optimizer state and buffers: one local tensor each on every rank, shown to the user as DTensors."""
+"""Parameters, optimizer state and buffers: one local tensor each on every rank, shown to the user as DTensors.
+
+A block that holds padding is shown without it, as a view. Where ranks hold other blocks than DTensor has (whole heads,
+where it has equal rows), the user is shown a copy that lies as DTensor has it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -10,7 +15,7 @@ from torch.distributed.tensor import DTensor
 
 from .connect import Place, ensure_group
 from .errors import StateMismatch
-from .layout import Leaf
+from .layout import Leaf, chunked_shape, with_padding
 from .mesh import Mesh, ways
 from .placement import DeviceMeshes
 from .tensor_file import TensorFile
@@ -23,7 +28,10 @@ Source = Mapping[str, Tensor] | Initialiser | None
 
 
 class State:
-    """The state of one rank by name. A tensor object stays the same for good; steps replace what it holds."""
+    """The state of one rank by name. A tensor object stays the same for good; steps replace what it holds.
+
+    Padding holds zeros.
+    """
 
     def __init__(self, leaves: Iterable[Leaf], mesh: Mesh, place: Place) -> None:
         self.leaves = {leaf.name: leaf for leaf in leaves if leaf.role in ROLES}
@@ -45,14 +53,49 @@ class State:
         for name, leaf in self.leaves.items():
             self.local[name] = self._initial(leaf, source, file)
         if self._mesh.world_size > 1:
-            self._meshes = self._make_meshes()  # now: it needs all ranks, and a user may ask for DTensors on one of them
+            self._make_meshes()  # now: it needs all ranks, and a user may ask for DTensors on one of them
 
     def dtensors(self, *roles: str) -> dict[str, DTensor]:
-        """The state as DTensors, by name; of all roles if none is named."""
+        """The state as DTensors, by name; of all roles if none is named. All ranks call it together if it copies."""
+        meshes = self._meshes or self._make_meshes()
         if not self._dtensors:
-            meshes = self._meshes or self._make_meshes()
-            self._dtensors = {n: _dtensor(self.local[n], leaf, meshes) for n, leaf in self.leaves.items()}
+            self._dtensors = {n: _dtensor(self._shown(leaf, meshes), leaf, meshes) for n, leaf in self.leaves.items()}
+        else:
+            for name, leaf in self._copied():
+                self._dtensors[name]._local_tensor.data = self._shown(leaf, meshes)
         return {n: d for n, d in self._dtensors.items() if not roles or self.leaves[n].role in roles}
+
+    def refresh(self) -> None:
+        """Let DTensors that are views of padded blocks follow what a step has stored."""
+        for name, shown in self._dtensors.items():
+            leaf = self.leaves[name]
+            if leaf.padded and leaf.is_chunked(self._mesh):
+                shown._local_tensor.data = self._held(leaf)
+
+    def take_copies(self) -> None:
+        """Store what was written to DTensors that are copies. All ranks call it together."""
+        for name, leaf in self._copied():
+            self.local[name].data = self._stored(leaf, self._own(leaf, self._dtensors[name].full_tensor()))
+
+    def _copied(self) -> list[tuple[str, Leaf]]:
+        return [(n, leaf) for n, leaf in self.leaves.items() if not leaf.is_chunked(self._mesh)]
+
+    def _held(self, leaf: Leaf) -> Tensor:
+        """A rank's block without its padding, a view."""
+        return self.local[leaf.name][tuple(map(slice, leaf.held_shape(self._mesh, self._place.rank)))]
+
+    def _shown(self, leaf: Leaf, meshes: DeviceMeshes) -> Tensor:
+        if leaf.is_chunked(self._mesh):
+            return self._held(leaf) if leaf.padded else self.local[leaf.name]
+        mesh, placements = meshes.of(leaf)
+        whole = DTensor.from_local(self.local[leaf.name], mesh, placements, run_check=False).full_tensor()
+        return self._own(replace(leaf, padded=chunked_shape(leaf, self._mesh)), whole).contiguous()
+
+    def _own(self, leaf: Leaf, whole: Tensor) -> Tensor:
+        return whole[leaf.slices(self._mesh, self._place.rank)]
+
+    def _stored(self, leaf: Leaf, held: Tensor) -> Tensor:
+        return with_padding(held, leaf.local_shape(self._mesh) if leaf.padded else ())
 
     def assign(self, values: Mapping[str, Tensor], tied: Mapping[str, str]) -> None:
         """Replace tensors by those of a state dict, whole or DTensors; parameters must all be there."""
@@ -61,10 +104,12 @@ class State:
             found = self._block(leaf, blocks)
             if found is not None:
                 self.local[name].data = found
+        self.refresh()
 
     def _make_meshes(self) -> DeviceMeshes:
         ensure_group(self._place.timeout)
-        return DeviceMeshes(self._mesh, self._place.device.type, self.leaves.values())
+        self._meshes = DeviceMeshes(self._mesh, self._place.device.type, self.leaves.values())
+        return self._meshes
 
     def _initial(self, leaf: Leaf, source: Initialiser | None, file: TensorFile | None) -> Tensor:
         found = self._block(leaf, source) if source else None
@@ -73,11 +118,10 @@ class State:
         if file is not None and leaf.name in file.names:
             _check_shape(leaf, file.shape(leaf.name), str(file.path))
             block = file.read(leaf.name, leaf.slices(self._mesh, self._place.rank))
-            return block.to(self._place.device, leaf.dtype)
+            return self._stored(leaf, block.to(self._place.device, leaf.dtype))
         if leaf.fill is not None:
-            return torch.full(
-                leaf.local_shape(self._mesh), leaf.fill, dtype=leaf.dtype, device=self._place.device
-            )
+            held = leaf.held_shape(self._mesh, self._place.rank)
+            return self._stored(leaf, torch.full(held, leaf.fill, dtype=leaf.dtype, device=self._place.device))
         raise StateMismatch(
             f"{leaf.role} {leaf.name!r} ({leaf.describe()}) has no initial value: the artefact carries none", leaf.name,
             "pass `state=`: a state dict, or a function (name, shape, dtype, slices) -> tensor",
@@ -87,13 +131,15 @@ class State:
         found = source(leaf.name, leaf.shape, leaf.dtype, leaf.slices(self._mesh, self._place.rank))
         if found is None:
             return None
-        if tuple(found.shape) != leaf.local_shape(self._mesh):
+        held = leaf.held_shape(self._mesh, self._place.rank)
+        if tuple(found.shape) != held:
             raise StateMismatch(
-                f"the initialiser gave {list(found.shape)} for a block of {list(leaf.local_shape(self._mesh))}",
+                f"the initialiser gave {list(found.shape)} for a block of {list(held)}",
                 leaf.name, f"return the slice that it is asked for, of a tensor of shape {list(leaf.shape)}",
             )
         # Our own memory, whatever the caller does with his tensor later.
-        return found.detach().to(self._place.device, leaf.dtype, copy=True, memory_format=torch.contiguous_format)
+        own = found.detach().to(self._place.device, leaf.dtype, copy=True, memory_format=torch.contiguous_format)
+        return self._stored(leaf, own)
 
 
 def _from_mapping(values: Mapping[str, Tensor], leaves: Mapping[str, Leaf], tied: Mapping[str, str]) -> Initialiser:
@@ -128,7 +174,7 @@ def _check_shape(leaf: Leaf, shape: tuple[int, ...], where: str) -> None:
 
 
 def _check_divides(leaf: Leaf, mesh: Mesh) -> None:
-    for d, (size, axes) in enumerate(zip(leaf.shape, leaf.space_dims(mesh), strict=True)):
+    for d, (size, axes) in enumerate(zip(leaf.padded or leaf.shape, leaf.space_dims(mesh), strict=True)):
         if size % ways(axes):
             raise StateMismatch(
                 f"dim {d} of {leaf.role} {leaf.name!r} has size {size}, which {ways(axes)} ranks do not divide", leaf.name,

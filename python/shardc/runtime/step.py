@@ -18,7 +18,7 @@ from .comm import Rank
 from .connect import TIMEOUT_S, connect
 from .groups import Groups
 from .hyper import Hyperparameters
-from .layout import Leaf, cut
+from .layout import Leaf, cut, with_padding
 from .mesh import Mesh
 from .operators import check_operators
 from .program import Program
@@ -108,8 +108,9 @@ class TrainStep:
         with self._watch.guard(self.steps_done):
             values = leaves_of(batch, self._manifest["batch"])
             for leaf in self._inputs.values():
-                check_leaf(values, leaf, leaf.local_shape(self._mesh))
-            return self._advance(values)
+                check_leaf(values, leaf, leaf.held_shape(self._mesh, self._place.rank))
+            blocks = {n: with_padding(values[n], leaf.local_shape(self._mesh)) for n, leaf in self._inputs.items()}
+            return self._advance(blocks)
 
     def bind(self, optimizer: Any) -> None:
         """Take hyperparameters from this optimizer before each step, so that torch's schedulers work on it."""
@@ -139,6 +140,7 @@ class TrainStep:
         progress = self._progress()
         with self._watch.guard(self.steps_done):
             checkpoint.load(Path(folder), {**self.state.dtensors(), **progress})
+            self.state.take_copies()
         self.steps_done, self.seed = int(progress["shardc/steps_done"]), int(progress["shardc/seed"])
         for name in self.hyper:
             self.hyper[name] = float(progress[f"shardc/{name}"])
@@ -151,18 +153,21 @@ class TrainStep:
 
     def _constant(self, leaf: Leaf, constants: Any) -> Tensor:
         whole = constants.mapped(leaf.name) if isinstance(constants, TensorFile) else constants[leaf.name]
+        whole = with_padding(whole, leaf.padded)
         return cut(whole, leaf.dims, self._mesh, self._place.rank).to(self._place.device, copy=True)
 
     def _step_whole(self, values: Mapping[str, Tensor]) -> Tensor:
         for leaf in self._inputs.values():
             check_leaf(values, leaf, leaf.shape)
-        rank = self._place.rank
-        return self._advance({n: cut(values[n], leaf.dims, self._mesh, rank) for n, leaf in self._inputs.items()})
+        rank, mesh = self._place.rank, self._mesh
+        padded = {n: with_padding(values[n], leaf.padded) for n, leaf in self._inputs.items()}
+        return self._advance({n: cut(padded[n], leaf.dims, mesh, rank) for n, leaf in self._inputs.items()})
 
     @torch.no_grad()
     def _advance(self, inputs: Mapping[str, Tensor]) -> Tensor:
         loss, *_ = self._program.step(self._rank, *self._values(inputs))
         self.steps_done += 1
+        self.state.refresh()
         return loss
 
     def _values(self, inputs: Mapping[str, Tensor]) -> list[Tensor]:

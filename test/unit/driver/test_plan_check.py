@@ -10,8 +10,8 @@ from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.plan import (
     AxisUsedTwice,
     BadPlanFile,
-    IndivisibleDim,
     TooManyDims,
+    TooManyWays,
     UnknownAxis,
     UnknownPreset,
 )
@@ -28,7 +28,7 @@ CASES: list[tuple[Key, Entry, type[ShardcError], str]] = [
     (W, Entry((("data", "data"), ())), AxisUsedTwice, r"'w' uses axis 'data' twice: \[\['data', 'data'\], None\]"),
     (W, Entry((("tensr",), ())), UnknownAxis, "'w' needs mesh axis 'tensr'; the mesh has data, tensor"),
     (W, Entry(((), (), ())), TooManyDims, r"'w' has 3 dims, but its shape is \[8, 6\]"),
-    (W, Entry((("tensor",), ())), IndivisibleDim, "dim 0 of 'w' has 8 elements and can't be cut 3 ways"),
+    (("input", "x"), Entry((("data", "tensor"),)), TooManyWays, "dim 0 of 'x' has 4 elements and can't be cut 6 ways"),
     (W, Entry(refine=((1, "fsdp", -1),)), UnknownAxis, "'w' needs mesh axis 'fsdp'"),
     (W, Entry(refine=((1, "data", 2),)), TooManyDims, r"'w' has 3 dims, but its shape is \[8, 6\]"),
     (("grad", "w"), Entry(refine=((1, "fsdp", -1),)), UnknownAxis, "'w' needs mesh axis 'fsdp'"),

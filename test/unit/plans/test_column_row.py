@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+import pytest
 import torch
 from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel
@@ -122,13 +123,22 @@ def test_gpt2_cuts_its_mlp(compile_plan: Callable) -> None:
     assert program.counts() == Counter({("forward", *reduced): 2, ("backward", *reduced): 2})
 
 
-def test_columns_that_do_not_divide_stay_whole_and_it_is_said(compile_plan: Callable) -> None:
-    model = nn.Sequential(nn.Linear(16, 10), nn.ReLU(), nn.Linear(10, 16))
+@pytest.mark.parametrize("columns", [10, 12, 13])
+def test_columns_need_not_divide(compile_plan: Callable, columns: int) -> None:
+    """10 and 13 columns over 4 devices are cut as 12 are, and send the same: one all-reduce of the rows' results."""
+    model = nn.Sequential(nn.Linear(16, columns), nn.ReLU(), nn.Linear(columns, 16))
+    program = compile_plan(model, {"input": torch.zeros(8, 16)}, "tensor", {"tensor": 4}, loss=_loss)
+    assert program.annotated() == {"0.weight": (("tensor",), ())}
+    assert program.counts() == Counter({("forward", "all_reduce", (8, 16), ("tensor",)): 1})
+
+
+def test_fewer_columns_than_devices_stay_whole_and_it_is_said(compile_plan: Callable) -> None:
+    model = nn.Sequential(nn.Linear(16, 3), nn.ReLU(), nn.Linear(3, 16))
     program = compile_plan(model, {"input": torch.zeros(8, 16)}, "tensor", {"tensor": 4}, loss=_loss)
     assert not program.annotated()
     assert not program.transfers
     said = [r.render() for r in program.compiled.remarks]
-    assert any("0.weight (10, 16) stays whole: dim 0 does not divide by tensor=4" in text for text in said), said
+    assert any("0.weight (3, 16) stays whole: dim 0 has no element for each of tensor=4" in text for text in said), said
 
 
 def test_dims_of_a_models_own_plan(compile_plan: Callable) -> None:

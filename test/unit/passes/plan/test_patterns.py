@@ -10,9 +10,9 @@ from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.plan import (
     AxisUsedTwice,
     BadShardingEntry,
-    IndivisibleDim,
     PatternMatchesNothing,
     TooManyDims,
+    TooManyWays,
     UnknownAxis,
 )
 from shardc.dialects.dist.mesh import Mesh, MeshAxis
@@ -93,7 +93,7 @@ def test_ways_to_write_a_sharding(entries: Any, dims: tuple[tuple[str, ...], ...
         ({"rope": ["data", None]}, TooManyDims, "'rope' has 2 dims, but its shape is [16]"),
         ({"layers.*": ["data", "data"]}, AxisUsedTwice, "uses axis 'data' twice: ['data', 'data']"),
         ({"layers.*": [["data", "data"]]}, AxisUsedTwice, "uses axis 'data' twice"),
-        ({"norm.weight": ["tensor"]}, IndivisibleDim, "dim 0 of 'norm.weight' has 6 elements and can't be cut 4 ways (tensor)"),
+        ({"norm.weight": [["data", "tensor"]]}, TooManyWays, "'norm.weight' has 6 elements and can't be cut 8 ways (data x tensor)"),
         ({"input_ids": [["data", "tensor"], ["data"]]}, AxisUsedTwice, "'input_ids'"),
         ({"rope": "data"}, BadShardingEntry, "the sharding of 'rope' has entry 'data'"),
         ({"rope": [0]}, BadShardingEntry, "has entry 0"),
@@ -106,7 +106,7 @@ def test_mistakes(patterns: dict[str, Any], error: type[ShardcError], said: str)
     assert said in str(caught.value)
 
 
-def test_a_batch_that_time_does_not_divide() -> None:
-    mesh = Mesh((MeshAxis("data", 2), MeshAxis("micro", 3, "time")))
-    with pytest.raises(IndivisibleDim, match=r"dim 0 of 'input_ids' has 8 elements and can't be cut 6 ways \(data x micro\)"):
+def test_a_batch_smaller_than_devices_times_iterations() -> None:
+    mesh = Mesh((MeshAxis("data", 2), MeshAxis("micro", 5, "time")))
+    with pytest.raises(TooManyWays, match=r"dim 0 of 'input_ids' has 8 elements and can't be cut 10 ways \(data x micro\)"):
         read_patterns({"input_ids": ["data"]}, ARGUMENTS, mesh)

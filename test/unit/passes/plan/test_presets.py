@@ -8,7 +8,7 @@ from shardc.diagnostics.base import ShardcError, collect_remarks
 from shardc.diagnostics.plan import (
     AutoPlanNotYet,
     AxisOfTwoPresets,
-    IndivisibleDim,
+    TooManyWays,
     UnknownAxis,
     UnknownPreset,
 )
@@ -64,11 +64,17 @@ def test_tensor_annotates_columns_and_leaves_them_open() -> None:
     assert ("param", "down") not in entries, "the row cut follows by propagation"
 
 
-def test_columns_that_do_not_divide_are_remarked() -> None:
+def test_columns_that_do_not_divide_are_cut_too() -> None:
+    assert _plan("tensor").entries["param", "odd"].dims == (("tensor",), ())
+
+
+def test_columns_fewer_than_devices_are_remarked() -> None:
     with collect_remarks() as remarks:
-        entries = _plan("tensor").entries
+        entries = _plan("tensor", Mesh((MeshAxis("tensor", 16),))).entries
     assert ("param", "odd") not in entries
-    assert [r.render() for r in remarks] == ["NotCut: odd (15, 16) stays whole: dim 0 does not divide by tensor=2"]
+    assert [r.render() for r in remarks] == [
+        "NotCut: odd (15, 16) stays whole: dim 0 has no element for each of tensor=16"
+    ]
 
 
 def test_sequence_is_tensor_and_a_later_cut_of_dim_1() -> None:
@@ -120,7 +126,7 @@ def test_time_axes_come_last_and_only_on_batches() -> None:
         ("data:rows", MESH, UnknownAxis, "preset 'data' needs mesh axis 'rows'; the mesh has data (2), tensor (2)"),
         ("tensor", Mesh((MeshAxis("x", 2),)), UnknownAxis, "name the axis: tensor:x"),
         ("data:micro", Mesh((*MESH.axes, MeshAxis("micro", 2, "time"))), UnknownAxis, "needs mesh axis 'micro'"),
-        ("data", Mesh((MeshAxis("data", 3),)), IndivisibleDim, "dim 0 of 'ids' has 8 elements and can't be cut 3 ways"),
+        ("data", Mesh((MeshAxis("data", 9),)), TooManyWays, "dim 0 of 'ids' has 8 elements and can't be cut 9 ways"),
     ],
 )
 def test_refused(text: str, mesh: Mesh, error: type[ShardcError], said: str) -> None:

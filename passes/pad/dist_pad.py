@@ -1,0 +1,193 @@
+"""``dist-pad``: dims that do not divide, padded so that they do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch_mlir import ir
+
+from shardc.dialects.aten.build import CallBuilder
+from shardc.dialects.aten.call import fill
+from shardc.dialects.aten.types import TensorType
+from shardc.dialects.dist.mesh import read_mesh
+from shardc.dialects.dist.sharding import ShardingCodec
+from shardc.passes.base import Pass
+from shardc.passes.pad.call import padded_rule, padded_types
+from shardc.passes.pad.held import Held, made_numbers, needed_numbers
+from shardc.passes.pad.seeds import find_seeds
+from shardc.passes.pad.spread import FactorPadding, Spread
+from shardc.passes.pad.stretch import Padding, Stretch, no_padding, of_dim, padded_shape
+from shardc.passes.pad.writer import PadWriter
+from shardc.passes.partition.local_call import MlirLocal
+from shardc.passes.program import Node, Program, read_program
+
+@dataclass(frozen=True)
+class DistPad(Pass):
+    """Pads the dims that the plan cuts into more equal blocks than they divide into, and all dims that hang together with them.
+
+    A batch of 3 over 2 devices becomes one of 4 in the whole step, so that everything after this pass divides. What
+    padding holds is no matter, but where a call reduces over it: there it is filled with what the reduction does not
+    see. State leaves the step with zeros in its padding, as it came in. ``dist.padded`` on an argument or result is its
+    padded shape, ``dist.global_type`` its true type. Does nothing where everything divides.
+    """
+
+    name: ClassVar[str] = "dist-pad"
+
+    def run(self, module: ir.Module) -> None:
+        mesh, program = read_mesh(module), read_program(module)
+        if mesh is None or program is None:
+            return
+        seeds = find_seeds(program, ShardingCodec(module.context, mesh), mesh)
+        if seeds:
+            with module.context, ir.Location.unknown():
+                _Padder(program, Spread(program, seeds), ShardingCodec(module.context, mesh)).run()
+
+
+class _Padder:
+    """Rebuilds the step on padded shapes. ``_values`` are the new values, by the number of the old."""
+
+    def __init__(self, program: Program, spread: Spread, codec: ShardingCodec) -> None:
+        self._program = program
+        self._spread = spread
+        self._codec = codec
+        self._context = program.module.context
+        self._values: list[ir.Value] = []
+        self._held: dict[ir.Value, Held] = {}
+
+    def run(self) -> None:
+        program = self._program
+        self._results = [self._returned_padding(i) for i in range(len(program.returns))]
+        block = self._new_function()
+        self._builder = CallBuilder(block)
+        self._writer = PadWriter(block, self._builder)
+        self._ip = ir.InsertionPoint(block)
+        self._values = list(block.arguments)
+        for value, new in zip(program.arguments, block.arguments, strict=True):
+            self._held[new] = _zeros(self._spread.padding(value))
+        for number, node in enumerate(program.nodes):
+            self._values += self._call(number, node)
+        terminator = program.terminator
+        assert terminator is not None
+        returned = [self._return(i, v) for i, v in enumerate(program.returns)]
+        ir.Operation.create("func.return", [], returned, loc=terminator.location, ip=self._ip)
+        program.function.erase()
+
+    def _returned_padding(self, position: int) -> Padding:
+        """State goes out as it came in; what a user gets is not padded."""
+        program = self._program
+        arguments = {program.argument_key(i): v for i, v in enumerate(program.arguments)}
+        key, value = program.result_key(position), program.returns[position]
+        if key != ("", "") and key in arguments:
+            return self._spread.padding(arguments[key])
+        return no_padding(len(program.types[value].shape))
+
+    def _new_function(self) -> ir.Block:
+        program, old = self._program, self._program.function
+        paddings = [self._spread.padding(v) for v in program.arguments]
+        inputs = [self._padded(v, p) for v, p in zip(program.arguments, paddings, strict=True)]
+        outputs = [self._padded(v, p) for v, p in zip(program.returns, self._results, strict=True)]
+        attributes = {name: old.attributes[name] for name in old.attributes}
+        attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(*([_mlir(t) for t in ts] for ts in (inputs, outputs))))
+        attributes["arg_attrs"] = self._edges("arg_attrs", program.arguments, inputs)
+        attributes["res_attrs"] = self._edges("res_attrs", program.returns, outputs)
+        function = ir.Operation.create("func.func", [], [], attributes, regions=1, loc=old.location, ip=ir.InsertionPoint(old))
+        locations = [a.location for a in program.block.arguments]
+        return ir.Block.create_at_start(function.regions[0], [_mlir(t) for t in inputs], locations)
+
+    def _padded(self, value: int, padding: Padding) -> TensorType:
+        type_ = self._program.types[value]
+        return type_.with_shape(padded_shape(type_.shape, padding))
+
+    def _edges(self, which: str, values: list[int], types: list[TensorType]) -> ir.ArrayAttr:
+        """The attributes of arguments or results, with the true type of those that are padded."""
+        program, rows = self._program, []
+        old = program.function.attributes
+        for position, (value, type_) in enumerate(zip(values, types, strict=True)):
+            row = {n.name: n.attr for n in ir.DictAttr(old[which][position])} if which in old else {}
+            if type_ != program.types[value]:
+                row["dist.global_type"] = ir.TypeAttr.get(program.values[value].type)
+                row["dist.padded"] = ir.DenseI64ArrayAttr.get(type_.shape)
+            rows.append(ir.DictAttr.get(row))
+        return ir.ArrayAttr.get(rows)
+
+    def _call(self, number: int, node: Node) -> list[ir.Value]:
+        factors = self._spread.of_call(number)
+        attributes = {n: node.op.attributes[n] for n in ("dist.phase",) if n in node.op.attributes}
+        self._writer.at(node.op.location, attributes)
+        operands = [self._operand(node, i, factors) for i in range(len(node.operands))]
+        made = self._build(node, operands, factors)
+        results = []
+        for i, (value, new) in enumerate(zip(node.results, made, strict=True)):
+            type_ = node.spec.results[i]
+            if type_ is None:
+                results.append(new)
+                continue
+            padding = tuple(of_dim(d, node.rule.sizes, factors) for d in node.rule.results[i])
+            self._held[new] = made_numbers(node, i, factors, [self._held.get(o, {}) for o in operands])
+            results.append(self._converted(new, type_.shape, padding, self._spread.padding(value)))
+        return results
+
+    def _operand(self, node: Node, position: int, factors: FactorPadding) -> ir.Value:
+        """What a call reads: padded as its factors are, and filled where its results would see padding."""
+        value, rule = node.operands[position], node.rule
+        dims, shape = rule.operands[position], self._program.types[node.operands[position]].shape
+        padding = tuple(of_dim(d, rule.sizes, factors) for d in dims)
+        new = self._converted(self._values[value], shape, self._spread.padding(value), padding)
+        for dim, stretch, number in needed_numbers(node, position, factors):
+            new = self._filled(new, dim, shape[dim], padding, stretch, number)
+        return new
+
+    def _filled(self, value: ir.Value, dim: int, size: int, padding: Padding, stretch: Stretch, number: float) -> ir.Value:
+        """``value`` with ``number`` in one of its paddings; itself if that is there already."""
+        held = self._held.get(value, {})
+        if held.get((dim, stretch)) == number:
+            return value
+        made = self._writer.masked(value, dim, size, padding[dim], stretch, number)
+        self._held[made] = {**held, (dim, stretch): number}
+        return made
+
+    def _converted(self, value: ir.Value, shape: tuple[int, ...], have: Padding, want: Padding) -> ir.Value:
+        if have == want:
+            return value
+        made = self._writer.converted(value, shape, have, want)
+        new, old = _zeros(want), _zeros(have)
+        kept = {place: n for place, n in self._held.get(value, {}).items() if place in new}
+        self._held[made] = {**{place: n for place, n in new.items() if place not in old}, **kept}
+        return made
+
+    def _build(self, node: Node, operands: list[ir.Value], factors: FactorPadding) -> list[ir.Value]:
+        if node.op.name.startswith("dist."):
+            attributes = {name: node.op.attributes[name] for name in node.op.attributes}
+            types = [o.type for o in operands]
+            return [ir.Operation.create(node.op.name, types, operands, attributes, loc=node.op.location, ip=self._ip).result]
+        types = padded_types(node.rule.results, node.spec.results, node.rule, factors)
+        args = fill(node.spec.args, operands)
+        place = (node.op.location, self._ip)
+        if factors and node.rule.lower is not None:
+            call = (node.spec, padded_rule(node.rule, factors), {})
+            made = list(node.rule.lower(MlirLocal(self._builder, self._codec, place, call, args, types)))
+        else:
+            made = list(self._builder.call(node.spec.target, args, types, *place).results)
+        owners = {v.owner.results[0]: v.owner for v in made}
+        assert len(owners) == 1, f"{node.spec.target} on padded shapes is several ops"
+        for name in node.op.attributes:
+            if name.startswith("dist."):
+                made[0].owner.attributes[name] = node.op.attributes[name]
+        return made
+
+    def _return(self, position: int, value: int) -> ir.Value:
+        """A result as it leaves, state with zeros in its padding."""
+        shape, want = self._program.types[value].shape, self._results[position]
+        new = self._converted(self._values[value], shape, self._spread.padding(value), want)
+        for dim, stretch in _zeros(want):
+            new = self._filled(new, dim, shape[dim], want, stretch, 0.0)
+        return new
+
+
+def _zeros(padding: Padding) -> Held:
+    return {(d, s): 0.0 for d, stretches in enumerate(padding) for s in stretches}
+
+
+def _mlir(type_: TensorType) -> ir.Type:
+    return ir.Type.parse(str(type_))

@@ -1,0 +1,64 @@
+"""Where padding starts: the arguments and constraints whose annotated cuts do not divide their dims."""
+
+from __future__ import annotations
+
+from math import prod
+
+from shardc.diagnostics.plan import TooManyWays
+from shardc.dialects.dist.mesh import Mesh
+from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
+from shardc.dialects.location import source_line
+from shardc.passes.pad.stretch import Padding, Stretch, Stretches
+from shardc.passes.plan.refinement import read_refinements
+from shardc.passes.program import Program
+
+
+def find_seeds(program: Program, codec: ShardingCodec, mesh: Mesh) -> dict[int, Padding]:
+    """Value -> its padding, for the values that a plan cuts into more equal blocks than they divide into.
+
+    Raises TooManyWays where a dim has fewer elements than blocks.
+    """
+    cuts: dict[int, tuple[Axes, ...]] = {}
+    for position, value in enumerate(program.arguments):
+        attribute = program.attribute(position, "dist.sharding")
+        rank = len(program.types[value].shape)
+        cuts[value] = (codec.read(attribute) if attribute is not None else Sharding.replicated(rank)).dims
+    for node in program.nodes:
+        if node.op.name == "dist.constraint":
+            cuts[node.results[0]] = codec.read(node.op.attributes["sharding"]).dims
+    for r in read_refinements(program):
+        if r.dim < 0 or r.value not in cuts:
+            continue  # the first dim that divides is taken
+        refined = tuple((*d, mesh.whole(r.axis)) if i == r.dim else d for i, d in enumerate(cuts[r.value]))
+        if program.types[r.value].shape[r.dim] >= prod(a.size for a in refined[r.dim]):
+            cuts[r.value] = refined
+    found = {v: _padding(program, v, dims) for v, dims in cuts.items() if any(dims)}
+    return {v: padding for v, padding in found.items() if any(padding)}
+
+
+def _padding(program: Program, value: int, dims: tuple[Axes, ...]) -> Padding:
+    shape = program.types[value].shape
+    return tuple(_stretches(program, value, d, size, axes) for d, (size, axes) in enumerate(zip(shape, dims, strict=True)))
+
+
+def _stretches(program: Program, value: int, dim: int, size: int, axes: Axes) -> Stretches:
+    ways = prod(a.size for a in axes)
+    if size % ways == 0:
+        return ()
+    if size < ways:
+        raise TooManyWays(
+            dim=dim, name=_name(program, value), size=size, ways=ways, axes=" x ".join(a.name for a in axes),
+            where=_where(program, value),
+        )  # fmt: skip
+    return (Stretch(1, size, -(-size // ways) * ways, origin=value),)
+
+
+def _name(program: Program, value: int) -> str:
+    if program.producer[value] >= 0:
+        return program.nodes[program.producer[value]].spec.target
+    return program.argument_key(program.arguments.index(value))[1]
+
+
+def _where(program: Program, value: int) -> str | None:
+    producer = program.producer[value]
+    return source_line(program.nodes[producer].op.location) if producer >= 0 else None

@@ -1,0 +1,126 @@
+"""How padding that a plan needs on a few arguments spreads to all values that share their dims."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+
+from shardc.dialects.rules.rule import Dim, Rule
+from shardc.passes.pad.call import works_padded
+from shardc.passes.pad.stretch import Padding, Stretches, is_tail, joined, no_padding, of_dim, of_factors
+from shardc.passes.program import Node, Program, carried_values, same_rule
+
+FactorPadding = dict[str, Stretches]
+
+
+class Spread:
+    """The padding of every value, driven to a fixed point from ``seeds`` by the calls' rules, both ways.
+
+    Values that a user sees (arguments, results, named gradients) are padded at the end of a dim only.
+    """
+
+    def __init__(self, program: Program, seeds: Mapping[int, Padding]) -> None:
+        self._program = program
+        self._now = [no_padding(len(t.shape)) for t in program.types]
+        named = (v for n in program.nodes if "dist.name" in n.op.attributes for v in n.results)
+        self._edges = {*program.arguments, *program.returns, *named}
+        self._refused: set[int] = set()
+        self._links = carried_values(program)
+        self._steps_of = self._index()
+        for value, padding in seeds.items():
+            self._now[value] = padding
+        self._run(seeds)
+
+    def padding(self, value: int) -> Padding:
+        return self._now[value]
+
+    def of_call(self, number: int) -> FactorPadding:
+        """The padding of a call's factors: what all its tensors that have the factor can say."""
+        node = self._program.nodes[number]
+        if number in self._refused:
+            return {}
+        wanted = self._wanted(node)
+        if not wanted:
+            return {}
+        kept = {f: tuple(s for s in stretches if self._is_said(node, f, s)) for f, stretches in wanted.items()}
+        kept = {f: stretches for f, stretches in kept.items() if stretches}
+        if kept and not works_padded(node.spec, node.rule, kept):
+            self._refused.add(number)
+            return {}
+        return kept
+
+    def _index(self) -> list[list[int]]:
+        """For each value, the steps that it takes part in: calls by number, then links."""
+        found: list[list[int]] = [[] for _ in self._program.types]
+        nodes = self._program.nodes
+        steps = [(n.operands, n.results) for n in nodes] + [([a], [r]) for a, r in self._links]
+        for number, (operands, results) in enumerate(steps):
+            for value in dict.fromkeys((*operands, *results)):
+                found[value].append(number)
+        return found
+
+    def _run(self, changed: Iterable[int]) -> None:
+        queue = deque(dict.fromkeys(s for v in changed for s in self._steps_of[v]))
+        waiting = set(queue)
+        while queue:
+            step = queue.popleft()
+            waiting.discard(step)
+            for value in self._step(step):
+                for other in self._steps_of[value]:
+                    if other not in waiting:
+                        waiting.add(other)
+                        queue.append(other)
+
+    def _step(self, number: int) -> list[int]:
+        """The values whose padding one call (or link) adds to."""
+        nodes = self._program.nodes
+        if number >= len(nodes):
+            argument, result = self._links[number - len(nodes)]
+            rule, values = same_rule(self._program.types[argument]), [argument, result]
+            wanted = self._offers(rule, values)
+        else:
+            node = nodes[number]
+            rule, values = node.rule, [*node.operands, *node.results]
+            wanted = {} if number in self._refused else self._wanted(node)
+            if wanted and not works_padded(node.spec, rule, wanted):
+                self._refused.add(number)
+                wanted = {}
+        if not wanted:
+            return []
+        tensors = rule.operands + rule.results
+        return [v for dims, v in zip(tensors, values, strict=True) if self._take(v, dims, rule, wanted)]
+
+    def _wanted(self, node: Node) -> FactorPadding:
+        offers = self._offers(node.rule, [*node.operands, *node.results])
+        return {f: s for f, s in offers.items() if node.rule.neutral_of(f) is not None}
+
+    def _offers(self, rule: Rule, values: list[int]) -> FactorPadding:
+        found: FactorPadding = {}
+        for dims, value in zip(rule.operands + rule.results, values, strict=True):
+            for dim, stretches in zip(dims, self._now[value], strict=True):
+                for f, inside in of_factors(dim, rule.sizes, stretches).items() if stretches else ():
+                    for s in inside:
+                        found[f] = joined(found.get(f, ()), s)
+        return found
+
+    def _take(self, value: int, dims: tuple[Dim, ...], rule: Rule, wanted: FactorPadding) -> bool:
+        """Add to a value's padding what it may have; whether that changed anything."""
+        shape = self._program.types[value].shape
+        padding = []
+        for size, dim, old in zip(shape, dims, self._now[value], strict=True):
+            new = old
+            for s in of_dim(dim, rule.sizes, wanted):
+                new = joined(new, s)
+            padding.append(new if value not in self._edges or is_tail(size, new) else old)
+        changed = tuple(padding) != self._now[value]
+        self._now[value] = tuple(padding)
+        return changed
+
+    def _is_said(self, node: Node, factor: str, stretch: object) -> bool:
+        """Whether every tensor of a call that has ``factor`` has it padded so."""
+        rule = node.rule
+        for dims, value in zip(rule.operands + rule.results, (*node.operands, *node.results), strict=True):
+            for dim, stretches in zip(dims, self._now[value], strict=True):
+                if factor in dim and stretch not in of_factors(dim, rule.sizes, stretches).get(factor, ()):
+                    return False
+        return True

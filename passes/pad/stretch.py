@@ -1,0 +1,114 @@
+"""Which part of a dim is padded, and how that reads after the dim was split or merged.
+
+A dim of 45 that is 3 sequences of 15 tokens, padded to 4 sequences, has the stretch ``Stretch(15, 3, 4)``: of what lies
+15 elements apart there are 3, and 4 with padding. Padding always stands at the end of its stretch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import gcd, prod
+
+from shardc.dialects.rules.rule import Dim
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """``size`` blocks of ``minor`` elements each, padded to ``padded`` blocks; in lowest terms.
+
+    ``origin`` numbers the annotation that it comes from. It tells a batch of 3 from 3 heads, and does not count as equality.
+    """
+
+    minor: int
+    size: int
+    padded: int
+    origin: int = field(default=0, compare=False)
+
+    def __post_init__(self) -> None:
+        common = gcd(self.size, self.padded)
+        for name, value in (("minor", self.minor * common), ("size", self.size // common), ("padded", self.padded // common)):
+            object.__setattr__(self, name, value)
+
+    @property
+    def end(self) -> int:
+        """The elements of the dim from one of the stretch's repeats to the next."""
+        return self.minor * self.size
+
+    def scaled(self, minor: int) -> Stretch:
+        """The same stretch where each of its elements stands for ``minor``."""
+        return Stretch(self.minor * minor, self.size, self.padded, self.origin)
+
+
+Stretches = tuple[Stretch, ...]
+"""Of one dim (or factor), the most major first."""
+Padding = tuple[Stretches, ...]
+"""Of each dim of a value."""
+
+
+def no_padding(rank: int) -> Padding:
+    return ((),) * rank
+
+
+def padded_size(size: int, stretches: Stretches) -> int:
+    """The size of a dim (or factor) of ``size`` with its padding."""
+    for s in stretches:
+        size = size // s.size * s.padded
+    return size
+
+
+def padded_shape(shape: tuple[int, ...], padding: Padding) -> tuple[int, ...]:
+    return tuple(padded_size(n, s) for n, s in zip(shape, padding, strict=True))
+
+
+def is_tail(size: int, stretches: Stretches) -> bool:
+    """Whether all padding of a dim stands at its end."""
+    return not stretches or (len(stretches) == 1 and stretches[0].end == size)
+
+
+def joined(old: Stretches, new: Stretch) -> Stretches:
+    """``old`` with one more; ``old`` itself if it has it, or padding that is in its way."""
+    for s in old:
+        apart = (s.minor % new.end == 0) or (new.minor % s.end == 0)
+        if not apart:
+            return old
+    return tuple(sorted((*old, new), key=lambda s: -s.minor))
+
+
+def of_factors(dim: Dim, sizes: dict[str, int], stretches: Stretches) -> dict[str, Stretches]:
+    """A dim's stretches dealt to its factors, each in elements of the factor; those that fit into none are left out."""
+    found: dict[str, Stretches] = {}
+    minor = prod(sizes[f] for f in dim)
+    for f in dim:
+        end, minor = minor, minor // sizes[f]
+        inside = tuple(
+            Stretch(s.minor // minor, s.size, s.padded, s.origin)
+            for s in stretches
+            if s.minor % minor == 0 and end % s.end == 0
+        )
+        if inside:
+            found[f] = inside
+    return found
+
+
+def of_dim(dim: Dim, sizes: dict[str, int], factors: dict[str, Stretches]) -> Stretches:
+    """The other way round: a dim's stretches where its factors are padded so."""
+    found: list[Stretch] = []
+    minor = prod(sizes[f] for f in dim)
+    for f in dim:
+        minor //= sizes[f]
+        found += (s.scaled(minor) for s in factors.get(f, ()))
+    return tuple(found)
+
+
+def segments(size: int, stretches: Stretches) -> list[tuple[int, int]]:
+    """(true, padded) sizes of the parts that a dim of ``size`` falls into, the most major first; their product is the dim."""
+    parts: list[tuple[int, int]] = []
+    end = size
+    for s in stretches:
+        if end != s.end:
+            parts.append((end // s.end, end // s.end))
+        parts.append((s.size, s.padded))
+        end = s.minor
+    if end != 1 or not parts:
+        parts.append((end, end))
+    return parts

@@ -1,0 +1,134 @@
+"""The ops that padding takes: what fills it, what cuts it off, what puts it on. All are ATen calls with rules of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf, prod
+from typing import Any
+
+import torch
+from torch_mlir import ir
+
+from shardc.dialects.aten.build import CallBuilder
+from shardc.dialects.aten.call import replace_leaves
+from shardc.dialects.aten.types import TensorType, read_type
+from shardc.passes.pad.stretch import Padding, Stretch, Stretches, is_tail, padded_size, segments
+from shardc.passes.partition.local_call import infer_types, with_defaults
+
+
+class PadWriter:
+    """Builds such ops at the end of a block that is being filled.
+
+    Every filled value has a mask of its own: one for all would have to lie on the mesh in one way for all.
+    """
+
+    def __init__(self, block: ir.Block, builder: CallBuilder) -> None:
+        self._ip = ir.InsertionPoint(block)
+        self._builder = builder
+        self._made: dict[object, ir.Value] = {}
+        self._loc = ir.Location.unknown(block.owner.context)
+        self._attributes: Mapping[str, ir.Attribute] = {}
+
+    def at(self, location: ir.Location, attributes: Mapping[str, ir.Attribute]) -> None:
+        """Where the next ops belong in the user's source, and their phase."""
+        self._loc, self._attributes = location, attributes
+
+    def call(self, target: str, *args: Any) -> ir.Value:
+        full = with_defaults(target, args)
+        types = infer_types(target, replace_leaves(full, lambda a: type_of(a) if isinstance(a, ir.Value) else a))
+        return self._builder.call(target, full, types, self._loc, self._ip, self._attributes).results[0]
+
+    def masked(self, value: ir.Value, dim: int, size: int, stretches: Stretches, stretch: Stretch, number: float) -> ir.Value:
+        """``value`` with ``number`` in the padding that ``stretch``, one of its dim's ``stretches``, stands for.
+
+        ``size`` is the dim's true size.
+        """
+        key = ("masked", value, dim, stretch, number)
+        if key not in self._made:
+            type_ = type_of(value)
+            keep = self._mask(size, stretches, stretch, len(type_.shape) - dim - 1)
+            self._made[key] = self._chosen(keep, value, number, type_.dtype)
+        return self._made[key]
+
+    def _chosen(self, keep: ir.Value, value: ir.Value, number: float, dtype: torch.dtype) -> ir.Value:
+        if dtype != torch.bool:
+            return self.call("aten.where.ScalarOther", keep, value, as_number(number, dtype))
+        if number <= 0:
+            return self.call("aten.logical_and", keep, value)
+        return self.call("aten.logical_or", self.call("aten.logical_not", keep), value)
+
+    def converted(self, value: ir.Value, shape: tuple[int, ...], have: Padding, want: Padding) -> ir.Value:
+        """``value``, of true ``shape`` and padded as ``have``, with the padding ``want``: cut off first, then zeros put on."""
+        key = ("converted", value, have, want)
+        if key not in self._made:
+            both = tuple(tuple(s for s in h if s in w) for h, w in zip(have, want, strict=True))
+            trimmed = self._resized(value, shape, have, both)
+            self._made[key] = self._resized(trimmed, shape, both, want)
+        return self._made[key]
+
+    def _mask(self, size: int, stretches: Stretches, stretch: Stretch, after: int) -> ir.Value:
+        """Which elements along a dim are no padding, shaped to stand before ``after`` more dims."""
+        parts = segments(size, stretches)
+        at = _stretch_parts(size, stretches).index(stretch)
+        outer, inner = (prod(p for _, p in part) for part in (parts[:at], parts[at + 1 :]))
+        found = self.call("aten.lt.Scalar", self.call("aten.arange", stretch.padded, torch.int64), stretch.size)
+        if outer * inner > 1:
+            found = self.call("aten.reshape", found, (1, stretch.padded, 1))
+            found = self.call("aten.expand", found, (outer, stretch.padded, inner))
+        shape = (padded_size(size, stretches), *(1,) * after)
+        return found if type_of(found).shape == shape else self.call("aten.reshape", found, shape)
+
+    def _resized(self, value: ir.Value, shape: tuple[int, ...], have: Padding, want: Padding) -> ir.Value:
+        """One of ``have`` and ``want`` is a part of the other, dim by dim."""
+        for dim, size in enumerate(shape):
+            if have[dim] != want[dim]:
+                value = self._resized_dim(value, dim, size, have[dim], want[dim])
+        return value
+
+    def _resized_dim(self, value: ir.Value, dim: int, size: int, have: Stretches, want: Stretches) -> ir.Value:
+        before, more = type_of(value).shape, max(have, want, key=len)
+        wanted = padded_size(size, want)
+        if is_tail(size, more):
+            return self._resized_part(value, dim, wanted)
+        parts = segments(size, more)
+        stretches = _stretch_parts(size, more)
+        sizes = lambda which: [p if s in which else t for (t, p), s in zip(parts, stretches, strict=True)]  # noqa: E731
+        made = self.call("aten.reshape", value, (*before[:dim], *sizes(have), *before[dim + 1 :]))
+        for i, n in enumerate(sizes(want)):
+            made = self._resized_part(made, dim + i, n)
+        return self.call("aten.reshape", made, (*before[:dim], wanted, *before[dim + 1 :]))
+
+    def _resized_part(self, value: ir.Value, dim: int, size: int) -> ir.Value:
+        shape = type_of(value).shape
+        if shape[dim] == size:
+            return value
+        if shape[dim] > size:
+            return self.call("aten.slice.Tensor", value, dim, 0, size, 1)
+        after = (0, 0) * (len(shape) - dim - 1)
+        return self.call("aten.constant_pad_nd", value, (*after, 0, size - shape[dim]), 0)
+
+
+def _stretch_parts(size: int, stretches: Stretches) -> Sequence[Stretch | None]:
+    """For each of a dim's segments the stretch that it is, None for what lies between."""
+    found: list[Stretch | None] = []
+    end = size
+    for s in stretches:
+        if end != s.end:
+            found.append(None)
+        found.append(s)
+        end = s.minor
+    return [*found, None] if end != 1 or not found else found
+
+
+def type_of(value: ir.Value) -> TensorType:
+    found = read_type(value.type)
+    assert found is not None
+    return found
+
+
+def as_number(number: float, dtype: torch.dtype) -> float | int:
+    """``number`` in a tensor's kind; infinities of an integer are its extremes."""
+    if dtype.is_floating_point or dtype.is_complex:
+        return number
+    limits = torch.iinfo(dtype)
+    return limits.max if number == inf else limits.min if number == -inf else int(number)
