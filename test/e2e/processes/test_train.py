@@ -68,3 +68,10 @@ def test_blocker_blocks(tmp_path: Path, launch) -> None:
     probe = f"from importlib.util import find_spec\nprint([n for n in {ABSENT!r} if find_spec(n)])\nimport torch"
     (tmp_path / "probe.py").write_text(probe)
     assert "[]" in launch(tmp_path / "probe.py", 1, PYTHONPATH=str(tmp_path)).stdout, f"one of {names} was found"
+
+
+def test_dims_that_do_not_divide(tmp_path: Path, launch) -> None:
+    """A batch of 3 and layers of 33 and 5 on two ranks, and a checkpoint between plans."""
+    done = launch("uneven_worker.py", 2, tmp_path / "checkpoint")
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "uneven training agrees" in done.stdout
