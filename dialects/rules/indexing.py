@@ -305,6 +305,7 @@ def index_put(call: OpCall) -> Rule | None:
         return None
     values = _broadcast(call["values"].shape, found.picked, found.sizes)
     sums = bool(call["accumulate"])
+    shared = [f for f in found.index if (f,) not in values]  # one value for all of it: none could be made zero
     return Rule(
         (found.own, *found.indices, values),
         (found.own,),
@@ -313,4 +314,5 @@ def index_put(call: OpCall) -> Rule | None:
         replicate=found.indexed if sums else found.indexed | set(found.index),
         linear=_linear(call, 0, len(found.indices) + 1),
         lower=partial(_sum_into, found.index) if sums else None,
+        neutral=dict.fromkeys(shared),
     )

@@ -42,6 +42,7 @@ from shardc.dialects.rules.execution import (
     tuples,
     type_of,
 )
+from shardc.dialects.rules.proof_padding import check_padding
 from shardc.dialects.rules.rule import (
     Assignment,
     Rule,
@@ -69,6 +70,8 @@ class Proof:
     cuts: tuple[Cut, ...]
     unreached: tuple[str, ...]
     """Factors that may be cut but were in no cut: their size is 1, or a factor before them must stay whole."""
+    padded: tuple[str, ...] = ()
+    """Factors with which the call was run padded."""
 
     def __str__(self) -> str:
         return f"{self.call.target} {self.rule}: {len(self.cuts)} cuts, {len(self.rule.linear)} linear sets"
@@ -95,7 +98,7 @@ def prove(
     rule = rule or find_rule(call)
     if rule is None:
         raise NoRuleToProve(op=target, args=tuples(call.args))
-    trial = _Trial(call, rule, full, whole, values, tolerance)
+    trial = Trial(call, rule, full, whole, values, tolerance)
     trial.check_form()
     tried = list(cuts(rule, ways, pairs))
     for cut in tried:
@@ -107,7 +110,8 @@ def prove(
         for assignment in ({}, *(over_own_axes(cut) for cut in cuts(rule, (2,), pairs=False) if cut)):
             trial.check_linear(operands, assignment)
     reached = {f for cut in tried for f in cut}
-    return Proof(call, rule, tuple(tried), tuple(f for f in rule.factors if f not in reached))
+    padded = check_padding(trial)
+    return Proof(call, rule, tuple(tried), tuple(f for f in rule.factors if f not in reached), padded)
 
 
 Made = list[list[tuple[Coordinate, Any]]]
@@ -115,7 +119,7 @@ Made = list[list[tuple[Coordinate, Any]]]
 
 
 @dataclass(frozen=True)
-class _Trial:
+class Trial:
     """One call under proof: its rule, its real arguments and what it makes of them when whole."""
 
     call: OpCall
@@ -172,7 +176,7 @@ class _Trial:
         self.check_reading(assignment)
         for r, found in enumerate(self._assembled(assignment, self.args)):
             if found is not None:
-                self._compare(f"result {r}", self.whole[r], found, assignment)
+                self.compare(f"result {r}", self.whole[r], found, assignment)
 
     def check_reading(self, assignment: Assignment) -> None:
         """The partitioner finds in the tensors' shardings the cut that made them, neighbouring parts of an axis joined."""
@@ -204,12 +208,16 @@ class _Trial:
                 made[r].append((coordinate, value))
         return made
 
+    def made_by(self, local: EagerLocal) -> list[Any]:
+        """The results of one rank's call."""
+        if self.rule.lower is not None:
+            return list(self.rule.lower(local))
+        made = run_operator(self.call.target, local.args)
+        return list(made) if isinstance(made, tuple | list) else [made]
+
     def _run_local(self, local: EagerLocal) -> list[Any]:
         try:
-            if self.rule.lower is not None:
-                return list(self.rule.lower(local))
-            made = run_operator(self.call.target, local.args)
-            return list(made) if isinstance(made, tuple | list) else [made]
+            return self.made_by(local)
         except Exception as error:  # an operator of a user may raise anything
             at = ", ".join(f"{f}={index_over(a, local.coordinate)}" for f, a in local.assignment.items()) or "the only rank"
             raise self.fail(f"the local call failed at {at}: {str(error)[:400]}", local.assignment) from error
@@ -254,7 +262,7 @@ class _Trial:
             block(out, sharding, place).copy_(first)
         return out
 
-    def _compare(self, what: str, whole: Tensor, found: Tensor, assignment: Assignment) -> None:
+    def compare(self, what: str, whole: Tensor, found: Tensor, assignment: Assignment) -> None:
         if not self.values:
             return
         error = relative_error(whole, found)
@@ -288,7 +296,7 @@ class _Trial:
         for r, whole in enumerate(self.whole):
             if whole is not None:
                 total = terms[0][r] + terms[1][r] + terms[2][r]
-                self._compare(f"result {r} of the linear set {names}", whole, total, assignment)
+                self.compare(f"result {r} of the linear set {names}", whole, total, assignment)
 
 
 def _terms(tensor: Tensor, seed: int) -> list[Tensor]:

@@ -70,7 +70,7 @@ class Rule:
     - ``linear``: sets of operands in which the call is jointly linear: if exactly one set's operands are all partial
       sums over an axis, so is every result.
     - ``neutral``: for a factor the number, for each operand, that padding of the factor must hold for results not to
-      depend on it; None where any will do. Factors that are not named follow :meth:`neutral_of`.
+      depend on it; None where any will do, and for all where none will. Others follow :meth:`neutral_of`.
     - ``lower``: builds the local call where it is more than the same operator on local tensors.
     """
 
@@ -81,7 +81,7 @@ class Rule:
     replicate: frozenset[str] = frozenset()
     linear: tuple[frozenset[int], ...] = ()
     lower: Lower | None = None
-    neutral: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
+    neutral: Mapping[str, tuple[float | None, ...] | None] = field(default_factory=dict)
 
     def neutral_of(self, factor: str) -> tuple[float | None, ...] | None:
         """What padding of ``factor`` must hold in each operand, None where any will do; None if it can't be padded.

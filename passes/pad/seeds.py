@@ -9,6 +9,7 @@ from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
 from shardc.dialects.location import source_line
 from shardc.passes.pad.stretch import Padding, Stretch, Stretches
+from shardc.passes.plan.blocks import block_size
 from shardc.passes.plan.refinement import read_refinements
 from shardc.passes.program import Program
 
@@ -43,6 +44,9 @@ def _padding(program: Program, value: int, dims: tuple[Axes, ...]) -> Padding:
 
 def _stretches(program: Program, value: int, dim: int, size: int, axes: Axes) -> Stretches:
     ways = prod(a.size for a in axes)
+    block = _block(program, value, dim) if axes else 1
+    if size // block % ways and size // block >= ways:
+        return (Stretch(block, size // block, -(-size // block // ways) * ways, origin=value),)
     if size % ways == 0:
         return ()
     if size < ways:
@@ -51,6 +55,12 @@ def _stretches(program: Program, value: int, dim: int, size: int, axes: Axes) ->
             where=_where(program, value),
         )  # fmt: skip
     return (Stretch(1, size, -(-size // ways) * ways, origin=value),)
+
+
+def _block(program: Program, value: int, dim: int) -> int:
+    """Parameters are cut between heads or groups, where there is one for every device."""
+    is_parameter = program.producer[value] < 0 and program.argument_key(program.arguments.index(value))[0] == "param"
+    return block_size(program, value, dim) if is_parameter else 1
 
 
 def _name(program: Program, value: int) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from shardc.dialects.dist.axis import Axis
 from shardc.dialects.dist.sharding import Sharding
+from shardc.passes.plan.blocks import block_size
 from shardc.passes.program import Node, Program
 from shardc.passes.propagate.state import PropagationState
 
@@ -57,7 +58,7 @@ def _from_chains(program: Program) -> dict[str, int]:
             continue
         before = state.snapshot()
         shape = program.types[value].shape
-        probe = Axis("tensor", 1, _least_divisor(shape[dim]))
+        probe = Axis("tensor", 1, _least_divisor(shape[dim] // block_size(program, value, dim)))
         if probe.size == 1:
             continue
         dims = tuple((probe,) if d == dim else () for d in range(len(shape)))
