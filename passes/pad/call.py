@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
 from shardc.dialects.aten.call import OpCall, fill
 from shardc.dialects.aten.types import TensorType
-from shardc.dialects.rules.rule import Dim, Rule
+from shardc.dialects.rules.rule import Dim, Rule, find_rule
 from shardc.passes.pad.stretch import Stretches, is_tail, of_dim, padded_size
 from shardc.passes.partition.local_call import infer_types, with_defaults
-
-_UNPLACED = frozenset(
-    f"aten.{name}"
-    for name in (
-        "view", "_unsafe_view", "reshape", "_reshape_alias", "flatten.using_ints", "unflatten.int", "expand", "squeeze",
-        "squeeze.dim", "squeeze.dims", "mean", "mean.dim", "full", "ones", "zeros", "new_full", "new_ones", "new_zeros",
-        "empty.memory_format", "new_empty", "empty_strided", "new_empty_strided",
-    )
-)  # fmt: skip
-"""Calls whose local form differs, but not by where an element stands: padding may stand in the middle of a dim."""
 
 
 def padded_types(
@@ -53,45 +43,48 @@ def works_padded(spec: OpCall, rule: Rule, factors: Mapping[str, Stretches]) -> 
 
 @lru_cache(maxsize=16384)
 def _works(spec: OpCall, factors: tuple[tuple[str, Stretches], ...]) -> bool:
-    from shardc.dialects.rules.rule import find_rule
-
     rule = find_rule(spec)
     if rule is None:
         return spec.target.startswith("dist.")
     padded = dict(factors)
-    if rule.lower is not None and spec.target not in _UNPLACED:
-        if not all(is_tail(rule.sizes[f], s) for f, s in padded.items()):
-            return False
     operands = padded_types(rule.operands, spec.tensors, rule, padded)
     results = padded_types(rule.results, spec.results, rule, padded)
-    local = _Types(spec, fill(spec.args, list(operands)), results, padded_rule(rule, padded).sizes)
+    call = (spec, fill(spec.args, list(operands)), results, padded_rule(rule, padded).sizes)
+    inside = [f for f, s in padded.items() if not is_tail(rule.sizes[f], s)]
     try:
-        made = rule.lower(local) if rule.lower is not None else local.run()
+        made = rule.lower(_Types(*call)) if rule.lower is not None else infer_types(spec.target, call[1])
+        return tuple(made) == results and not (inside and _places(rule, _Types(*call, cut=2)).intersection(inside))
     except (RuntimeError, IndexError, ValueError, TypeError):
         return False  # the operator has its sizes among its arguments, and no lower to change them
-    return tuple(made) == results
+
+
+def _places(rule: Rule, local: _Types) -> set[str]:
+    """The factors of whose elements the call needs to know where they stand: padding must not move those."""
+    if rule.lower is not None:
+        rule.lower(local)
+    return local.placed
 
 
 @dataclass(frozen=True)
 class _Types:
-    """A rule's :class:`Local` on types alone: what would be made."""
+    """A rule's :class:`Local` on types alone: what would be made where every factor is ``cut`` into so many ways."""
 
     spec: OpCall
     args: tuple[Any, ...]
     results: tuple[TensorType | None, ...]
     sizes: Mapping[str, int]
+    cut: int = 1
+    placed: set[str] = field(default_factory=set)
 
     def size(self, factor: str) -> int:
         return self.sizes[factor]
 
     def ways(self, factor: str) -> int:
-        return 1
+        return self.cut
 
     def offset(self, factor: str, scale: int = 1, base: Any = 0) -> Any:
+        self.placed.add(factor)
         return base
-
-    def run(self) -> tuple[TensorType | None, ...]:
-        return infer_types(self.spec.target, self.args)
 
     def emit(self, target: str, *args: Any) -> Any:
         made = infer_types(target, with_defaults(target, args))

@@ -22,6 +22,7 @@ from shardc.passes.pad.writer import PadWriter
 from shardc.passes.partition.local_call import MlirLocal
 from shardc.passes.program import Node, Program, read_program
 
+
 @dataclass(frozen=True)
 class DistPad(Pass):
     """Pads the dims that the plan cuts into more equal blocks than they divide into, and all dims that hang together with them.
@@ -126,6 +127,9 @@ class _Padder:
             padding = tuple(of_dim(d, node.rule.sizes, factors) for d in node.rule.results[i])
             self._held[new] = made_numbers(node, i, factors, [self._held.get(o, {}) for o in operands])
             results.append(self._converted(new, type_.shape, padding, self._spread.padding(value)))
+            if results[-1] != new and "dist.refine" in new.owner.attributes:
+                results[-1].owner.attributes["dist.refine"] = new.owner.attributes["dist.refine"]
+                del new.owner.attributes["dist.refine"]
         return results
 
     def _operand(self, node: Node, position: int, factors: FactorPadding) -> ir.Value:

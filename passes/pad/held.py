@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-
 from math import inf
 
 from shardc.dialects.rules.rule import Dim, Rule

@@ -5,10 +5,11 @@ from __future__ import annotations
 from math import prod
 
 from shardc.diagnostics.plan import TooManyWays
+from shardc.dialects.dist.axis import Axis
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
 from shardc.dialects.location import source_line
-from shardc.passes.pad.stretch import Padding, Stretch, Stretches
+from shardc.passes.pad.stretch import Padding, Stretch, Stretches, no_padding, padded_size
 from shardc.passes.plan.blocks import block_size
 from shardc.passes.plan.refinement import read_refinements
 from shardc.passes.program import Program
@@ -29,12 +30,35 @@ def find_seeds(program: Program, codec: ShardingCodec, mesh: Mesh) -> dict[int, 
             cuts[node.results[0]] = codec.read(node.op.attributes["sharding"]).dims
     for r in read_refinements(program):
         if r.dim < 0 or r.value not in cuts:
-            continue  # the first dim that divides is taken
+            continue
         refined = tuple((*d, mesh.whole(r.axis)) if i == r.dim else d for i, d in enumerate(cuts[r.value]))
         if program.types[r.value].shape[r.dim] >= prod(a.size for a in refined[r.dim]):
             cuts[r.value] = refined
     found = {v: _padding(program, v, dims) for v, dims in cuts.items() if any(dims)}
+    for r in read_refinements(program):
+        if r.dim < 0 and r.value in cuts:
+            shape, old = program.types[r.value].shape, found.get(r.value, no_padding(len(cuts[r.value])))
+            found[r.value] = _stored(shape, cuts[r.value], old, mesh.whole(r.axis))
     return {v: padding for v, padding in found.items() if any(padding)}
+
+
+def _stored(shape: tuple[int, ...], cuts: tuple[Axes, ...], padding: Padding, axis: Axis) -> Padding:
+    """The padding of state of which some dim is to be cut over ``axis``: added only if none divides.
+
+    Vectors stay whole then: they are small, and padding them would take more time than it saves memory.
+    """
+    sizes = [padded_size(n, s) for n, s in zip(shape, padding, strict=True)]
+    ways = [prod(a.size for a in (*axes, axis)) for axes in cuts]
+    if len(shape) < 2 or any(axis.overlaps(a) for axes in cuts for a in axes):
+        return padding
+    if any(n % w == 0 for n, w in zip(sizes, ways, strict=True)):
+        return padding
+    free = [d for d, n in enumerate(shape) if n >= axis.size and not cuts[d] and not padding[d]]
+    if not free:
+        return padding
+    best = min(free, key=lambda d: -shape[d] % axis.size / shape[d])
+    added = Stretch(1, shape[best], shape[best] + -shape[best] % axis.size, stored=True)
+    return tuple((added,) if d == best else s for d, s in enumerate(padding))
 
 
 def _padding(program: Program, value: int, dims: tuple[Axes, ...]) -> Padding:
@@ -46,7 +70,7 @@ def _stretches(program: Program, value: int, dim: int, size: int, axes: Axes) ->
     ways = prod(a.size for a in axes)
     block = _block(program, value, dim) if axes else 1
     if size // block % ways and size // block >= ways:
-        return (Stretch(block, size // block, -(-size // block // ways) * ways, origin=value),)
+        return (Stretch(block, size // block, -(-size // block // ways) * ways),)
     if size % ways == 0:
         return ()
     if size < ways:
@@ -54,7 +78,7 @@ def _stretches(program: Program, value: int, dim: int, size: int, axes: Axes) ->
             dim=dim, name=_name(program, value), size=size, ways=ways, axes=" x ".join(a.name for a in axes),
             where=_where(program, value),
         )  # fmt: skip
-    return (Stretch(1, size, -(-size // ways) * ways, origin=value),)
+    return (Stretch(1, size, -(-size // ways) * ways),)
 
 
 def _block(program: Program, value: int, dim: int) -> int:

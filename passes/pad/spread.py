@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from shardc.dialects.rules.rule import Dim, Rule
 from shardc.passes.pad.call import works_padded
 from shardc.passes.pad.stretch import Padding, Stretches, is_tail, joined, no_padding, of_dim, of_factors
+from shardc.passes.partition.storage import phase_of
 from shardc.passes.program import Node, Program, carried_values, same_rule
 
 FactorPadding = dict[str, Stretches]
@@ -92,7 +93,9 @@ class Spread:
 
     def _wanted(self, node: Node) -> FactorPadding:
         offers = self._offers(node.rule, [*node.operands, *node.results])
-        return {f: s for f, s in offers.items() if node.rule.neutral_of(f) is not None}
+        if phase_of(node.op) != "optimizer":
+            offers = {f: tuple(s for s in stretches if not s.stored) for f, stretches in offers.items()}
+        return {f: s for f, s in offers.items() if s and node.rule.neutral_of(f) is not None}
 
     def _offers(self, rule: Rule, values: list[int]) -> FactorPadding:
         found: FactorPadding = {}

@@ -6,7 +6,7 @@ A dim of 45 that is 3 sequences of 15 tokens, padded to 4 sequences, has the str
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from math import gcd, prod
 
 from shardc.dialects.rules.rule import Dim
@@ -16,13 +16,13 @@ from shardc.dialects.rules.rule import Dim
 class Stretch:
     """``size`` blocks of ``minor`` elements each, padded to ``padded`` blocks; in lowest terms.
 
-    ``origin`` numbers the annotation that it comes from. It tells a batch of 3 from 3 heads, and does not count as equality.
+    ``stored``: only what is kept between steps is padded so, and what the optimizer does with it (ZeRO's cuts).
     """
 
     minor: int
     size: int
     padded: int
-    origin: int = field(default=0, compare=False)
+    stored: bool = False
 
     def __post_init__(self) -> None:
         common = gcd(self.size, self.padded)
@@ -36,7 +36,7 @@ class Stretch:
 
     def scaled(self, minor: int) -> Stretch:
         """The same stretch where each of its elements stands for ``minor``."""
-        return Stretch(self.minor * minor, self.size, self.padded, self.origin)
+        return Stretch(self.minor * minor, self.size, self.padded, self.stored)
 
 
 Stretches = tuple[Stretch, ...]
@@ -66,8 +66,13 @@ def is_tail(size: int, stretches: Stretches) -> bool:
 
 
 def joined(old: Stretches, new: Stretch) -> Stretches:
-    """``old`` with one more; ``old`` itself if it has it, or padding that is in its way."""
+    """``old`` with one more; ``old`` itself if it has it, or padding that is in its way.
+
+    What computation needs takes the place of the same padding of storage.
+    """
     for s in old:
+        if s.stored and s == replace(new, stored=True):
+            return tuple(new if t == s else t for t in old)
         apart = (s.minor % new.end == 0) or (new.minor % s.end == 0)
         if not apart:
             return old
@@ -81,7 +86,7 @@ def of_factors(dim: Dim, sizes: dict[str, int], stretches: Stretches) -> dict[st
     for f in dim:
         end, minor = minor, minor // sizes[f]
         inside = tuple(
-            Stretch(s.minor // minor, s.size, s.padded, s.origin)
+            Stretch(s.minor // minor, s.size, s.padded, s.stored)
             for s in stretches
             if s.minor % minor == 0 and end % s.end == 0
         )

@@ -59,7 +59,8 @@ class PadWriter:
 
     def converted(self, value: ir.Value, shape: tuple[int, ...], have: Padding, want: Padding) -> ir.Value:
         """``value``, of true ``shape`` and padded as ``have``, with the padding ``want``: cut off first, then zeros put on."""
-        key = ("converted", value, have, want)
+        # In each phase anew: a parameter that is gathered for one need not live on for another.
+        key = ("converted", value, have, want, self._attributes.get("dist.phase"))
         if key not in self._made:
             both = tuple(tuple(s for s in h if s in w) for h, w in zip(have, want, strict=True))
             trimmed = self._resized(value, shape, have, both)

@@ -11,9 +11,9 @@ from typing import Any
 from shardc.diagnostics.plan import (
     AxisUsedTwice,
     BadShardingEntry,
-    TooManyWays,
     PatternMatchesNothing,
     TooManyDims,
+    TooManyWays,
     UnknownAxis,
 )
 from shardc.dialects.dist.mesh import Mesh

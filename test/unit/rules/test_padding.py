@@ -1,0 +1,43 @@
+"""What rules say of padding is proved with their cuts: here, that the proof does run and does find what is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from shardc.diagnostics.rules import UnsoundRule
+from shardc.dialects.rules.proof import call_of, prove, sample
+from shardc.dialects.rules.rule import find_rule
+
+X, LABELS = sample(4, 6), torch.randint(0, 6, (4, 1))
+
+
+@pytest.mark.parametrize(
+    ("target", "args", "padded"),
+    [
+        ("aten.mm", (X, sample(6, 2)), ("a", "b", "c")),
+        ("aten.mean.dim", (X, (1,)), ("a", "b")),
+        ("aten.amax", (X, (1,)), ("a", "b")),
+        ("aten._log_softmax", (X, 1, False), ("n0", "n1")),
+        ("aten.gather", (X, 1, LABELS), ("n0", "s1")),
+        ("aten.view", (sample(4, 6), (24,)), ("a", "b")),
+        ("aten.arange", (6,), ("a",)),
+        ("aten.slice.Tensor", (X, 1, 0, 6), ("a", "b")),
+        ("aten.slice.Tensor", (X, 1, 0, 5), ("a",)),
+        ("aten.cumsum", (X, 1), ("n0",)),
+    ],
+)
+def test_padded_factors(target: str, args: tuple[object, ...], padded: tuple[str, ...]) -> None:
+    assert prove(target, args).padded == padded
+
+
+@pytest.mark.parametrize("number", [None, 0.0])
+def test_a_wrong_number_is_found(number: float | None) -> None:
+    """A maximum of what is below zero sees zeros, and NaN."""
+    below = -X.abs() - 1
+    rule = find_rule(call_of("aten.amax", (below, (1,)))[0])
+    assert rule is not None
+    with pytest.raises(UnsoundRule, match="with b padded"):
+        prove("aten.amax", (below, (1,)), rule=replace(rule, neutral={"b": (number,)}))
