@@ -21,8 +21,9 @@ def block_size(program: Program, value: int, dim: int) -> int:
             if "dist.phase" in node.op.attributes and node.op.attributes["dist.phase"].value != "forward":
                 continue
             for names in (dims[d] for dims, v in zip(node.rule.operands, node.operands, strict=True) if v == here):
-                if len(names) > 1:
-                    return prod(node.rule.sizes[f] for f in names[1:])
+                sizes = [n for f in names if (n := node.rule.sizes[f]) > 1]
+                if len(sizes) > 1:
+                    return prod(sizes[1:])
                 new = [place for place in _same_dims(node, names) if place not in seen]
                 seen.update(new)
                 queue.extend(new)
