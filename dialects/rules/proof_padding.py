@@ -16,25 +16,38 @@ from torch import Tensor
 
 from shardc.dialects.aten.call import fill, leaves
 from shardc.dialects.rules.execution import EagerLocal, type_of
-from shardc.dialects.rules.rule import Dim
+from shardc.dialects.rules.rule import Dim, Rule
 
 if TYPE_CHECKING:
     from shardc.dialects.rules.proof import Trial
 
 MORE = 2
 """Elements of padding."""
+ANY = 7.5
+"""Stands for a finite number."""
 
 
 def check_padding(trial: Trial) -> tuple[str, ...]:
     """Prove it of every factor that may be padded; those that were. Raises UnsoundRule."""
-    factors = (f for f, size in trial.rule.sizes.items() if size > 1 and trial.rule.neutral_of(f) is not None)
-    return tuple(f for f in factors if _check(trial, f))
+    found = []
+    for f, size in trial.rule.sizes.items():
+        numbers = trial.rule.neutral_of(f)
+        if size > 1 and numbers is not None and _check(trial, f, numbers):
+            found.append(f)
+            for linear in _linear_sets(trial.rule, f):
+                _check(trial, f, [0.0 if i in linear else ANY for i in range(len(numbers))])
+    return tuple(found)
 
 
-def _check(trial: Trial, factor: str) -> bool:
+def _linear_sets(rule: Rule, factor: str) -> list[frozenset[int]]:
+    """Those whose zeros are said to hide padding of a summed factor, whatever finite numbers other operands hold."""
+    if factor in rule.neutral or 0.0 not in (rule.neutral_of(factor) or ()):
+        return []
+    return [s for s in rule.linear if any(factor in dim for i in s for dim in rule.operands[i])]
+
+
+def _check(trial: Trial, factor: str, numbers: Sequence[float | None]) -> bool:
     rule, call = trial.rule, trial.call
-    numbers = rule.neutral_of(factor)
-    assert numbers is not None
     sizes = {**rule.sizes, factor: rule.sizes[factor] + MORE}
     tensors = [leaf for leaf in leaves(trial.args) if isinstance(leaf, Tensor)]
     padded = [_padded(t, d, rule.sizes, factor, n) for t, d, n in zip(tensors, rule.operands, numbers, strict=True)]
@@ -44,7 +57,7 @@ def _check(trial: Trial, factor: str) -> bool:
     local = EagerLocal(call, fill(call.args, padded), types, sizes, {}, {})
     try:
         made = trial.made_by(local)
-    except (RuntimeError, IndexError, ValueError, TypeError):
+    except Exception:  # an operator of a user may raise anything
         return False
     if [type_of(v) for v in made] != list(types):
         return False
@@ -84,4 +97,4 @@ def _number(number: float | None, dtype: torch.dtype) -> float | int | bool:
     if dtype == torch.bool:
         return number is None or number > 0
     limits = torch.iinfo(dtype)
-    return 0 if number is None else limits.max if number == inf else limits.min if number == -inf else int(number)
+    return 0 if number in (None, ANY) else limits.max if number == inf else limits.min if number == -inf else int(number)

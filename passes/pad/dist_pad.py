@@ -14,7 +14,7 @@ from shardc.dialects.dist.mesh import read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.passes.base import Pass
 from shardc.passes.pad.call import padded_rule, padded_types
-from shardc.passes.pad.held import Held, made_numbers, needed_numbers
+from shardc.passes.pad.held import Held, made_numbers, needed_numbers, worth_filling
 from shardc.passes.pad.seeds import find_seeds
 from shardc.passes.pad.spread import FactorPadding, Spread
 from shardc.passes.pad.stretch import Padding, Stretch, no_padding, of_dim, padded_shape
@@ -116,7 +116,7 @@ class _Padder:
         factors = self._spread.of_call(number)
         attributes = {n: node.op.attributes[n] for n in ("dist.phase",) if n in node.op.attributes}
         self._writer.at(node.op.location, attributes)
-        operands = [self._operand(node, i, factors) for i in range(len(node.operands))]
+        operands = self._operands(node, factors)
         made = self._build(node, operands, factors)
         results = []
         for i, (value, new) in enumerate(zip(node.results, made, strict=True)):
@@ -126,21 +126,26 @@ class _Padder:
                 continue
             padding = tuple(of_dim(d, node.rule.sizes, factors) for d in node.rule.results[i])
             self._held[new] = made_numbers(node, i, factors, [self._held.get(o, {}) for o in operands])
+            for dim, stretch in worth_filling(node, i, factors, self._held[new]):
+                new = self._filled(new, dim, type_.shape[dim], padding, stretch, 0.0)
             results.append(self._converted(new, type_.shape, padding, self._spread.padding(value)))
             if results[-1] != new and "dist.refine" in new.owner.attributes:
                 results[-1].owner.attributes["dist.refine"] = new.owner.attributes["dist.refine"]
                 del new.owner.attributes["dist.refine"]
         return results
 
-    def _operand(self, node: Node, position: int, factors: FactorPadding) -> ir.Value:
+    def _operands(self, node: Node, factors: FactorPadding) -> list[ir.Value]:
         """What a call reads: padded as its factors are, and filled where its results would see padding."""
-        value, rule = node.operands[position], node.rule
-        dims, shape = rule.operands[position], self._program.types[node.operands[position]].shape
-        padding = tuple(of_dim(d, rule.sizes, factors) for d in dims)
-        new = self._converted(self._values[value], shape, self._spread.padding(value), padding)
-        for dim, stretch, number in needed_numbers(node, position, factors):
-            new = self._filled(new, dim, shape[dim], padding, stretch, number)
-        return new
+        rule, types = node.rule, [self._program.types[v] for v in node.operands]
+        paddings = [tuple(of_dim(d, rule.sizes, factors) for d in dims) for dims in rule.operands]
+        made = [
+            self._converted(self._values[v], t.shape, self._spread.padding(v), padding)
+            for v, t, padding in zip(node.operands, types, paddings, strict=True)
+        ]
+        held = [self._held.get(value, {}) for value in made]
+        for i, dim, stretch, number in needed_numbers(node, factors, held):
+            made[i] = self._filled(made[i], dim, types[i].shape[dim], paddings[i], stretch, number)
+        return made
 
     def _filled(self, value: ir.Value, dim: int, size: int, padding: Padding, stretch: Stretch, number: float) -> ir.Value:
         """``value`` with ``number`` in one of its paddings; itself if that is there already."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import inf
+from math import inf, isfinite
 
+from shardc.dialects.aten.types import TensorType
 from shardc.dialects.rules.rule import Dim, Rule
+from shardc.passes.pad.finite import CHOOSE, LOSES, stays_finite
 from shardc.passes.pad.stretch import Stretch, Stretches, of_dim
+from shardc.passes.partition.storage import phase_of
 from shardc.passes.program import Node
 
-Held = Mapping[tuple[int, Stretch], float]
-"""What the padding of a value holds, by dim and stretch, as far as it is known.
+Held = Mapping[tuple[int, Stretch], float | None]
+"""What the padding of a value holds, by dim and stretch, as far as it is known; None for numbers that are finite.
 
 Elements that are padding of two dims at once do not count: whatever is made of them is padding of the other dim.
 """
@@ -19,36 +22,78 @@ _POINTING = ("aten.embedding", "aten.gather", "aten.index", "aten.scatter", "ate
 """Calls whose integer operands point at elements: what stands in padding must point at some, too."""
 
 
-def needed_numbers(node: Node, position: int, factors: Mapping[str, Stretches]) -> Iterator[tuple[int, Stretch, float]]:
-    """(dim, stretch, number) of an operand's padding that results would see."""
-    rule, type_ = node.rule, node.spec.tensors[position]
-    points = node.spec.target.startswith(_POINTING) and not (type_.dtype.is_floating_point or type_.dtype.is_complex)
+def needed_numbers(
+    node: Node, factors: Mapping[str, Stretches], held: Sequence[Held]
+) -> Iterator[tuple[int, int, Stretch, float]]:
+    """(operand, dim, stretch, number): what must be put into padding, as results would see what is ``held`` there."""
     for f, stretches in factors.items():
-        neutral = rule.neutral_of(f)
-        number = neutral[position] if neutral is not None else None
-        if number is None and points:
-            number = 0.0
-        if number is None:
-            continue
-        for dim, names in enumerate(rule.operands[position]):
-            if f in names:
-                for stretch in of_dim(names, rule.sizes, {f: stretches}):
-                    yield dim, stretch, number
+        for operand, number in enumerate(_numbers(node, f, stretches, held)):
+            for dim, stretch in _places(node.rule.operands[operand], node.rule, f, stretches) if number is not None else ():
+                yield operand, dim, stretch, number
+
+
+def _numbers(node: Node, factor: str, stretches: Stretches, held: Sequence[Held]) -> list[float | None]:
+    """What padding of a factor must hold in each operand, None where it may stay as it is."""
+    rule, operands = node.rule, range(len(node.operands))
+    numbers = list(rule.neutral_of(factor) or (None,) * len(operands))
+    if factor not in rule.neutral and any(n == 0 for n in numbers):
+        choices = [c for s in rule.linear if (c := _for_linear(node, s, factor, stretches, held)) is not None]
+        numbers = min(choices, key=lambda c: sum(n is not None for n in c), default=numbers)
+    for i in operands:
+        if numbers[i] is None and node.spec.target.startswith(_POINTING) and not _floating(node.spec.tensors[i]):
+            numbers[i] = 0.0
+    return numbers
+
+
+def _for_linear(
+    node: Node, linear: frozenset[int], factor: str, stretches: Stretches, held: Sequence[Held]
+) -> list[float | None] | None:
+    """The zeros by which a sum does not see a factor's padding: in the operands of one linear set; others must be finite.
+
+    None if no operand of the set has the factor.
+    """
+    if not any(factor in dim for i in linear for dim in node.rule.operands[i]):
+        return None
+    zero = lambda i: _is_zero(node.rule, i, factor, stretches, held)  # noqa: E731
+    finite = lambda i: _is_finite(node, i, factor, stretches, held[i])  # noqa: E731
+    return [None if (zero(i) if i in linear else finite(i)) else 0.0 for i in range(len(node.operands))]
 
 
 def made_numbers(node: Node, result: int, factors: Mapping[str, Stretches], operands: Sequence[Held]) -> Held:
     """What a call leaves in the padding of a result.
 
-    Zeros where its linear operands hold zeros and no other may hold a NaN; a softmax has no share there.
+    Zeros where its linear operands hold zeros and no other may hold an infinity; a softmax has no share there.
     """
-    found: dict[tuple[int, Stretch], float] = {}
+    found: dict[tuple[int, Stretch], float | None] = {}
+    type_, dims = node.spec.results[result], node.rule.results[result]
     for f, stretches in factors.items():
-        dims = node.rule.results[result]
+        places = _places(dims, node.rule, f, stretches)
+        finite = all(_is_finite(node, i, f, stretches, held) for i, held in enumerate(operands))
         if f in node.rule.replicate and node.spec.target in _SHARES:
-            found.update(dict.fromkeys(_places(dims, node.rule, f, stretches), _SHARES[node.spec.target]))
-        elif any(f in dim for dim in dims) and _makes_zeros(node, f, stretches, operands):
-            found.update(dict.fromkeys(_places(dims, node.rule, f, stretches), 0.0))
+            found.update(dict.fromkeys(places, _SHARES[node.spec.target]))
+        elif _makes_zeros(node, f, stretches, operands):
+            found.update(dict.fromkeys(places, 0.0))
+        elif type_ is not None and (not _floating(type_) or (finite and stays_finite(node, f))):
+            found.update(dict.fromkeys(places))
     return found
+
+
+def worth_filling(node: Node, result: int, factors: Mapping[str, Stretches], held: Held) -> Iterator[tuple[int, Stretch]]:
+    """The (dim, stretch) of a result's padding that should hold zeros although no reduction reads it.
+
+    Where it ceases to be finite; and where a gradient begins, which the loss's mean spreads or its mask chooses, as all that
+    follows is linear.
+    """
+    phase, rule = phase_of(node.op), node.rule
+    type_ = node.spec.results[result]
+    if phase == "optimizer" or type_ is None or not _floating(type_):
+        return
+    for f, stretches in factors.items():
+        spread = phase == "backward" and node.spec.target == "aten.expand" and f not in {g for d in rule.operands[0] for g in d}
+        for place in _places(rule.results[result], rule, f, stretches):
+            lost = place not in held and (node.spec.target in LOSES or (phase == "backward" and node.spec.target in CHOOSE))
+            if lost or (spread and held.get(place, 1.0) != 0):
+                yield place
 
 
 _SHARES = {"aten._softmax": 0.0, "aten._log_softmax": -inf}
@@ -58,16 +103,33 @@ def _makes_zeros(node: Node, factor: str, stretches: Stretches, operands: Sequen
     rule = node.rule
     if node.spec.target in ("aten.zeros_like", "aten.zeros", "aten.new_zeros"):
         return True
+    if node.spec.target in ("aten.full", "aten.full_like", "aten.new_full"):
+        return node.spec["fill_value"] == 0
     if node.op.name.startswith("dist."):
         return _is_zero(rule, 0, factor, stretches, operands)
     has = [any(factor in dim for dim in dims) for dims in rule.operands]
     for linear in rule.linear:
-        exact = [i for i, t in enumerate(node.spec.tensors) if i not in linear and not t.dtype.is_floating_point]
-        if all(has[i] for i in linear) and all(
-            _is_zero(rule, i, factor, stretches, operands) for i, there in enumerate(has) if there and i not in exact
-        ):
-            return True
+        zeros = all(has[i] and _is_zero(rule, i, factor, stretches, operands) for i in linear)
+        others = [i for i, there in enumerate(has) if there and i not in linear]
+        finite = all(_is_finite(node, i, factor, stretches, operands[i]) for i in others)
+        if zeros and (not others or (finite and stays_finite(node, factor))):
+            return True  # a quotient is linear in its dividend, and 0 / 0 is no zero
     return False
+
+
+def _is_finite(node: Node, operand: int, factor: str, stretches: Stretches, held: Held) -> bool:
+    """Whether an operand's padding of ``factor`` is known to be finite, or it has none."""
+    if not _floating(node.spec.tensors[operand]):
+        return True
+    for place in _places(node.rule.operands[operand], node.rule, factor, stretches):
+        number = held.get(place, inf)
+        if number is not None and not isfinite(number):
+            return False
+    return True
+
+
+def _floating(type_: TensorType) -> bool:
+    return type_.dtype.is_floating_point or type_.dtype.is_complex
 
 
 def _is_zero(rule: Rule, operand: int, factor: str, stretches: Stretches, operands: Sequence[Held]) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from shardc.runtime.connect import connect
 from shardc.runtime.errors import StateMismatch
-from shardc.runtime.layout import Leaf, cut
+from shardc.runtime.layout import Leaf, cut, with_padding
 from shardc.runtime.mesh import Mesh
 from shardc.runtime.state import State
 
@@ -44,3 +46,24 @@ def test_a_dim_that_does_not_divide_is_refused() -> None:
     uneven = Leaf("w", "param", (3,), torch.float32, ((("data", 1, 2),),))
     with pytest.raises(StateMismatch, match="dim 0 of param 'w' has size 3, which 2 ranks do not divide"):
         State([uneven], mesh, connect(mesh, "cpu"))
+
+
+def test_a_padded_block_holds_what_chunk_gives() -> None:
+    leaf = Leaf("x", "param", (5, 3), torch.float32, ((DATA, TENSOR), ()), padded=(8, 3))
+    value = torch.arange(15).view(5, 3)
+    chunks = [*value.chunk(4), value[:0]]  # 2, 2 and 1 rows: torch gives no fourth
+    for rank in range(4):
+        assert leaf.local_shape(MESH) == (2, 3)
+        assert torch.equal(value[leaf.slices(MESH, rank)], chunks[rank])
+        assert leaf.held_shape(MESH, rank) == chunks[rank].shape
+        block = cut(with_padding(value, leaf.padded), leaf.dims, MESH, rank)
+        assert torch.equal(block, with_padding(chunks[rank], (2, 3)))
+    assert leaf.is_chunked(MESH)
+
+
+def test_whole_heads_are_no_chunks() -> None:
+    """24 rows of 3 heads: 16 and 8, where ``torch.chunk`` gives 12 and 12. Whole, they are neither."""
+    leaf = Leaf("x", "param", (24,), torch.float32, ((TENSOR,),), padded=(32,))
+    assert [leaf.held_shape(MESH, rank) for rank in (0, 1)] == [(16,), (8,)]
+    assert not leaf.is_chunked(MESH)
+    assert replace(leaf, dims=((),)).is_chunked(MESH)
