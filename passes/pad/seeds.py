@@ -14,6 +14,9 @@ from shardc.passes.plan.blocks import block_size
 from shardc.passes.plan.refinement import read_refinements
 from shardc.passes.program import Program
 
+MOST_PADDING = 1 / 8
+"""Of a dim of stored state. The first that takes less is padded, as the first that divides is cut: leading dims pack best."""
+
 
 def find_seeds(program: Program, codec: ShardingCodec, mesh: Mesh) -> dict[int, Padding]:
     """Value -> its padding, for the values that a plan cuts into more equal blocks than they divide into.
@@ -56,7 +59,8 @@ def _stored(shape: tuple[int, ...], cuts: tuple[Axes, ...], padding: Padding, ax
     free = [d for d, n in enumerate(shape) if n >= axis.size and not cuts[d] and not padding[d]]
     if not free:
         return padding
-    best = min(free, key=lambda d: -shape[d] % axis.size / shape[d])
+    more = {d: -shape[d] % axis.size / shape[d] for d in free}
+    best = next((d for d in free if more[d] <= MOST_PADDING), min(free, key=more.__getitem__))
     added = Stretch(1, shape[best], shape[best] + -shape[best] % axis.size, stored=True)
     return tuple((added,) if d == best else s for d, s in enumerate(padding))
 

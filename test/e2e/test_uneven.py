@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import pytest
@@ -38,9 +39,8 @@ class Sizes:
     def layers(self) -> Training:
         def model() -> nn.Module:
             sizes = {"features": 10, "hidden": 12, "out": 6, **self.more}
-            return nn.Sequential(
-                nn.Linear(sizes["features"], sizes["hidden"]), nn.GELU(), nn.Linear(sizes["hidden"], sizes["out"])
-            )
+            first = nn.Linear(sizes["features"], sizes["hidden"], bias="features" not in self.more)
+            return nn.Sequential(first, nn.GELU(), nn.Linear(sizes["hidden"], sizes["out"], bias="out" not in self.more))
 
         features = self.more.get("features", 10)
         return Training(model, lambda: (torch.randn(self.batch, features),), loss=sum_of_squares)
@@ -51,6 +51,8 @@ def heads(count: int) -> Sizes:
 
 
 EVEN = Sizes()
+ODD, EVENED = {"features": 11, "hidden": 33, "out": 9}, {"features": 12, "hidden": 34, "out": 10}
+"""Without biases: vectors that do not divide stay whole."""
 CASES: list[tuple[str, Sizes, Sizes, dict[str, int], str, int]] = [
     ("layers", Sizes(3), EVEN, {"data": 2}, "data", 1),
     ("layers", Sizes(5), Sizes(8), {"data": 4}, "data", 1),
@@ -58,6 +60,8 @@ CASES: list[tuple[str, Sizes, Sizes, dict[str, int], str, int]] = [
     ("layers", Sizes(3), EVEN, {"data": 2}, "zero3", 1),
     ("layers", Sizes(more={"hidden": 33}), Sizes(more={"hidden": 34}), {"tensor": 2}, "tensor", 1),
     ("layers", Sizes(3, more={"hidden": 33}), Sizes(more={"hidden": 34}), {"data": 2, "tensor": 2}, "data*tensor", 1),
+    ("layers", Sizes(more=ODD), Sizes(more=EVENED), {"data": 2}, "zero3", 1),
+    ("layers", Sizes(more=ODD), Sizes(more=EVENED), {"data": 2}, "zero1", 2),
     ("llama", Sizes(3), EVEN, {"data": 2}, "data", 1),
     ("llama", Sizes(vocab=101), Sizes(vocab=102), {"tensor": 2}, "tensor", 1),
     ("llama", heads(3), heads(4), {"tensor": 2}, "tensor", 1),
@@ -110,3 +114,11 @@ def test_padding_reaches_no_result(name: str, model: Callable[[], nn.Module], ba
     training = Training(model, lambda: (torch.randn(batch, 6),), sgd, sum_of_squares)
     step = capture(training)
     check_equal(step, step.compile({"data": 4}, "data"), training, train_eagerly(training))
+
+
+def test_masks_are_of_a_number_a_row() -> None:
+    """What follows a filled norm is finite, so that no activation is filled: zeros in the gradient do."""
+    module = capture(Sizes(3).llama).compile({"data": 2}, "data").rank_module
+    sizes = re.findall(r"where\.ScalarOther.* -> !torch\.vtensor<\[([\d,]+)\]", str(module))
+    tokens = 2 * 16  # on each device
+    assert sizes and all(prod(map(int, size.split(","))) <= tokens for size in sizes), sizes

@@ -159,6 +159,15 @@ def test_what_does_not_divide_stays_whole(compile_plan: Callable) -> None:
     }
 
 
+def test_a_matrix_that_does_not_divide_is_padded_in_storage(compile_plan: Callable) -> None:
+    """7 x 15 is stored as 7 x 16, gathered and reduce-scattered so; forward and backward compute with 7 x 15."""
+    model = torch.nn.Linear(15, 7, bias=False)
+    program = compile_plan(model, {"input": torch.zeros(8, 15)}, "zero3", MESH, loss=lambda out, _: out.square().mean())
+    assert program.layouts() == {"weight": "[*, data]"}
+    moved = (P - 1) / P * 7 * 16 * F32
+    assert _bytes(program) == {("forward", "all_gather"): moved, ("backward", "reduce_scatter"): moved}
+
+
 def test_zero_over_data_leaves_tensor_cuts_alone(llama: Callable) -> None:
     program = llama(1, "zero3*tensor", {"data": 2, "tensor": 2})
     layouts = program.layouts()
