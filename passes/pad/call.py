@@ -21,6 +21,8 @@ def padded_types(
     factors: Mapping[str, Stretches],
 ) -> tuple[TensorType | None, ...]:
     """The types of a call's operands or results where its factors are padded."""
+    if not factors:
+        return tuple(types)
     made = []
     for dims, type_ in zip(tensors, types, strict=True):
         if type_ is None:

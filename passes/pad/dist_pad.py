@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from torch_mlir import ir
 
+from shardc.diagnostics.base import remark
 from shardc.dialects.aten.build import CallBuilder
 from shardc.dialects.aten.call import fill
 from shardc.dialects.aten.types import TensorType
@@ -17,7 +19,7 @@ from shardc.passes.pad.call import padded_rule, padded_types
 from shardc.passes.pad.held import Held, made_numbers, needed_numbers, worth_filling
 from shardc.passes.pad.seeds import find_seeds
 from shardc.passes.pad.spread import FactorPadding, Spread
-from shardc.passes.pad.stretch import Padding, Stretch, no_padding, of_dim, padded_shape
+from shardc.passes.pad.stretch import Padding, Stretch, no_padding, of_dim, padded_shape, padded_size
 from shardc.passes.pad.writer import PadWriter
 from shardc.passes.partition.local_call import MlirLocal
 from shardc.passes.program import Node, Program, read_program
@@ -36,13 +38,28 @@ class DistPad(Pass):
     name: ClassVar[str] = "dist-pad"
 
     def run(self, module: ir.Module) -> None:
-        mesh, program = read_mesh(module), read_program(module)
+        mesh = read_mesh(module)
+        program = read_program(module) if mesh is not None else None
         if mesh is None or program is None:
             return
         seeds = find_seeds(program, ShardingCodec(module.context, mesh), mesh)
         if seeds:
+            _say(program, seeds)
             with module.context, ir.Location.unknown():
                 _Padder(program, Spread(program, seeds), ShardingCodec(module.context, mesh)).run()
+
+
+def _say(program: Program, seeds: Mapping[int, Padding]) -> None:
+    """One remark for each size that is padded."""
+    named: dict[tuple[int, int], list[str]] = {}
+    for position, value in enumerate(program.arguments):
+        for size, stretches in zip(program.types[value].shape, seeds.get(value, ()), strict=False):
+            if stretches:
+                names = named.setdefault((size, padded_size(size, stretches)), [])
+                names.append(program.argument_key(position)[1])
+    for (size, padded), names in named.items():
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        remark("Padded", f"dims of {size} are computed as {padded}, to divide: {', '.join(names[:3])}{more}")
 
 
 class _Padder:
@@ -58,7 +75,8 @@ class _Padder:
 
     def run(self) -> None:
         program = self._program
-        self._results = [self._returned_padding(i) for i in range(len(program.returns))]
+        state = {program.argument_key(i): v for i, v in enumerate(program.arguments)}
+        self._results = [self._returned_padding(i, state) for i in range(len(program.returns))]
         block = self._new_function()
         self._builder = CallBuilder(block)
         self._writer = PadWriter(block, self._builder)
@@ -74,10 +92,9 @@ class _Padder:
         ir.Operation.create("func.return", [], returned, loc=terminator.location, ip=self._ip)
         program.function.erase()
 
-    def _returned_padding(self, position: int) -> Padding:
+    def _returned_padding(self, position: int, arguments: Mapping[tuple[str, str], int]) -> Padding:
         """State goes out as it came in; what a user gets is not padded."""
         program = self._program
-        arguments = {program.argument_key(i): v for i, v in enumerate(program.arguments)}
         key, value = program.result_key(position), program.returns[position]
         if key != ("", "") and key in arguments:
             return self._spread.padding(arguments[key])
@@ -121,7 +138,7 @@ class _Padder:
         results = []
         for i, (value, new) in enumerate(zip(node.results, made, strict=True)):
             type_ = node.spec.results[i]
-            if type_ is None:
+            if type_ is None or not (factors or any(self._spread.padding(value))):
                 results.append(new)
                 continue
             padding = tuple(of_dim(d, node.rule.sizes, factors) for d in node.rule.results[i])

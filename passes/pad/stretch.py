@@ -97,6 +97,8 @@ def of_factors(dim: Dim, sizes: dict[str, int], stretches: Stretches) -> dict[st
 
 def of_dim(dim: Dim, sizes: dict[str, int], factors: dict[str, Stretches]) -> Stretches:
     """The other way round: a dim's stretches where its factors are padded so."""
+    if not factors:
+        return ()
     found: list[Stretch] = []
     minor = prod(sizes[f] for f in dim)
     for f in dim:

@@ -234,7 +234,7 @@ UNKNOWN_OPERATOR = STEP.replace(
 @pytest.mark.parametrize(
     ("text", "pipeline", "parts"),
     [
-        (STEP, "dist-propagat", ["UnknownPass: ", "'dist-propagat'; did you mean dist-propagate?"]),
+        (STEP, "dist-propagat", ["UnknownPass: ", "'dist-propagat'; did you mean dist-propagate or dist-pad?"]),
         (STEP, "dist-apply-plan{plans=data}", ["UnknownPassOption: ", "no option 'plans'; it has: plan, mesh"]),
         (STEP, "verify-level{level=two}", ["BadPassOption: ", "can't take level='two': it must be an integer"]),
         (STEP, "verify-level{level=2", ["BadPipeline: ", "this '{' is never closed", "            ^\n"]),
