@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import Any
 
 import torch
@@ -153,6 +154,8 @@ def scatter_add(call: OpCall) -> Rule | None:
 
 
 _KINDS = {"sum": "sum", "amax": "max", "amin": "min"}
+_UNSEEN = {"sum": 0.0, "max": -inf, "min": inf}
+"""What changes nothing wherever it is scattered."""
 
 
 @rule_for("aten.scatter_reduce.two")
@@ -183,6 +186,7 @@ def _combining(call: OpCall, kind: str | None, linear: tuple[frozenset[int], ...
         replicate=whole - {summed, f"u{axis}"},
         linear=linear,
         lower=partial(_sum_into, (summed,)) if kind == "sum" else None,
+        neutral={summed: (None, 0.0, _UNSEEN[kind])},
     )
 
 

@@ -44,14 +44,14 @@ def searchsorted(call: OpCall) -> Rule:
     table, wanted, sizes = _search(call["sorted_sequence"], call["self"])
     if call["sorter"] is not None:
         return Rule((table, wanted, table), (wanted,), sizes, replicate=frozenset({"s"}))
-    return Rule((table, wanted), (wanted,), sizes, reduce={"s": "sum"})
+    return Rule((table, wanted), (wanted,), sizes, reduce={"s": "sum"}, neutral={"s": None})
 
 
 @rule_for("aten.bucketize.Tensor")
 def bucketize(call: OpCall) -> Rule:
     """``(self [m...], boundaries [s]) -> [m...]``."""
     table, wanted, sizes = _search(call["boundaries"], call["self"])
-    return Rule((wanted, table), (wanted,), sizes, reduce={"s": "sum"})
+    return Rule((wanted, table), (wanted,), sizes, reduce={"s": "sum"}, neutral={"s": None})
 
 
 def _search(table: TensorType, wanted: TensorType) -> tuple[tuple[Dim, ...], tuple[Dim, ...], dict[str, int]]:
