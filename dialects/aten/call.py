@@ -132,7 +132,9 @@ def draws(op: ir.Operation) -> bool:
     if "dropout_p" not in names:
         return True
     owner = op.operands[names.index("dropout_p")].owner
-    return not (isinstance(owner, ir.Operation) and is_constant(owner) and ir.FloatAttr(owner.attributes["value"]).value == 0)
+    if isinstance(owner, ir.Block) or not is_constant(owner.operation):
+        return True
+    return ir.FloatAttr(owner.attributes["value"]).value != 0
 
 
 class CallReader:

@@ -14,7 +14,7 @@ from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site
 def first_problem(module: ir.Module) -> tuple[str, ir.Location] | None:
     """What is wrong with the first sharding that does not fit its value or the mesh, and where; None if all fit."""
     for op in module.body.operations:
-        if op.operation.name == "func.func":
+        if op.operation.name == "func.func" and len(op.operation.regions[0].blocks):  # a declaration has no body
             for inner, values, attributes, what in _annotated(op.operation):
                 try:
                     _check(Site(inner), values, attributes, what)
