@@ -9,7 +9,12 @@ import torch
 from torch.fx import Graph, Node
 from torch_mlir import ir
 from torch_mlir.dialects import torch as torch_dialect
-from torch_mlir.extras.fx_importer import TORCH_DTYPE_TO_MLIR_TYPE, FxImporter, GraphNodeImporter
+from torch_mlir.extras.fx_importer import (
+    TORCH_DTYPE_TO_INT,
+    TORCH_DTYPE_TO_MLIR_TYPE,
+    FxImporter,
+    GraphNodeImporter,
+)
 from torch_mlir.passmanager import PassManager
 
 from shardc.diagnostics.frontend import UnsupportedDtype, UnsupportedOp
@@ -19,6 +24,9 @@ from shardc.frontend.recorder import FRAMES, PHASE, Frames
 from shardc.frontend.spec import TensorSpec
 
 FUNCTION = "step"
+
+# c10::ScalarType's numbers; the importer's own are one too high, so that complex64 would be read as complex128.
+TORCH_DTYPE_TO_INT.update({torch.complex32: 8, torch.complex64: 9, torch.complex128: 10})
 
 
 def import_step(step: StepGraph, context: ir.Context | None = None) -> ir.Module:

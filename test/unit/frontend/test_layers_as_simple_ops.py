@@ -138,3 +138,12 @@ def test_number_put_where_a_mask_is_true(follows_eager: Callable[..., Capture]) 
     batches = [(torch.randn(5, 4),) for _ in range(2)]
     capture = follows_eager(Masked(), _sgd, batches, loss=lambda output, _: output)
     assert not any("index_put" in str(node.target) for node in capture.graph.graph.nodes)
+
+
+def test_complex_dtypes_keep_their_number(follows_eager: Callable[..., Capture]) -> None:
+    """``complex64`` is 9 in the torch dialect, as it is in c10."""
+    linear = nn.Linear(4, 4, dtype=torch.float32)
+    batches = [(torch.randn(3, 4, dtype=torch.float32),)]
+    loss = lambda output, _: output.to(torch.complex64).abs().sum()  # noqa: E731
+    capture = follows_eager(linear, _sgd, batches, loss=loss, tolerance=1e-4)
+    assert "torch.constant.int 9\n" in str(capture.module)
