@@ -1,0 +1,57 @@
+"""Loops of different roots that are one and the same: joined through what the roots read from each other and share."""
+
+from __future__ import annotations
+
+from shardc.backends.cpu.graph import Argument, Value
+from shardc.backends.cpu.linear import Axis, Index
+from shardc.backends.cpu.roots import Roots
+
+
+class _Classes:
+    """Union-find over axes ``(root, dim)``. Two loops of one root are never joined, nor loops of different sizes."""
+
+    def __init__(self, sizes: dict[Axis, int]) -> None:
+        self.parent = {axis: axis for axis in sizes}
+        self.members = {axis: {axis} for axis in sizes}
+        self.sizes = sizes
+
+    def find(self, axis: Axis) -> Axis:
+        while self.parent[axis] != axis:
+            self.parent[axis] = axis = self.parent[self.parent[axis]]
+        return axis
+
+    def join(self, a: Axis, b: Axis) -> None:
+        a, b = sorted((self.find(a), self.find(b)))
+        if a == b or self.sizes[a] != self.sizes[b]:
+            return
+        if {root for root, _ in self.members[a]} & {root for root, _ in self.members[b]}:
+            return
+        self.parent[b] = a
+        self.members[a] |= self.members.pop(b)
+
+
+def join_axes(roots: Roots) -> None:
+    """Renames the loops of all roots, so that loops that can be run together have one name.
+
+    What a root reads of another root joins first, then what two roots both read of an argument.
+    """
+    classes = _Classes({axis: size for root in roots.items for axis, size in root.loops.items()})
+    shared: dict[tuple[Value, int], Axis] = {}
+    arguments: list[tuple[Value, Index]] = []
+    for root in roots.items:
+        for value, index in roots.reads(root).ends:
+            if index is None:
+                continue
+            if isinstance(value, Argument):
+                arguments.append((value, index))
+                continue
+            made = roots.of[value]
+            for here, there in zip(index, made.result_index(getattr(value, "number", 0)), strict=True):
+                if here.plain() is not None and there.plain() is not None:
+                    classes.join(here.plain(), there.plain())
+    for value, index in arguments:
+        for dim, position in enumerate(index):
+            if position.plain() is not None:
+                classes.join(position.plain(), shared.setdefault((value, dim), position.plain()))
+    for root in roots.items:
+        root.dims = tuple(d.rename(classes.find) for d in root.dims)

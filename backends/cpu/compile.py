@@ -1,0 +1,62 @@
+"""``build_library``: every ``kern.kernel`` of a module as one shared object, kept on disk."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+from torch_mlir import ir
+
+from shardc.backends.cpu import cache as library_cache
+from shardc.backends.cpu.emit import emit
+from shardc.backends.cpu.extract import extract
+from shardc.backends.cpu.graph import read_graph
+from shardc.backends.cpu.link import OPTIMIZATION_LEVEL, shared_object
+from shardc.backends.cpu.lower import lower
+from shardc.backends.cpu.target import host_model, host_target
+
+
+def build_library(module: ir.Module) -> Path:
+    """The shared object that has every ``kern.kernel`` of ``module``, compiled if it is not in the cache.
+
+    Open it with :class:`shardc.runtime.kernels.Library`. The key is the content of the kernels, the host's CPU, and
+    the versions of MLIR and of this backend; processes that compile the same at once end with the same file.
+
+    Raises:
+        KernelNotSupported: a body holds what the CPU backend has no loops for.
+        KernelNotLowered, NoLinker, LinkFailed: the machine code could not be made.
+    """
+    functions = extract(module)
+    key = library_key(functions)
+    return library_cache.find(key) or library_cache.keep(key, compile_functions(functions))
+
+
+def compile_functions(functions: ir.Module) -> bytes:
+    """The shared object of a module of :func:`shardc.backends.cpu.extract.extract`."""
+    return shared_object(lowered(functions))
+
+
+def lowered(functions: ir.Module) -> ir.Module:
+    """The LLVM-dialect module of all functions, entries included."""
+    with functions.context, ir.Location.unknown():
+        module = ir.Module.create()
+        kernels = [emit(read_graph(f.operation), module) for f in functions.body]
+        lower(module, kernels, host_target())
+        return module
+
+
+def library_key(functions: ir.Module) -> str:
+    """The name of the library of ``functions`` in the cache."""
+    parts = [functions.operation.get_asm(enable_debug_info=False), host_target(), host_model(), _versions()]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+@cache
+def _versions() -> str:
+    """MLIR's version, and the content of this backend: its own code decides what is compiled."""
+    digest = hashlib.sha256()
+    for file in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(file.read_bytes())
+    return f"{version('torch-mlir')} O{OPTIMIZATION_LEVEL} {digest.hexdigest()}"

@@ -1,0 +1,179 @@
+"""One element of a tensor of the body, as scalar ops at the place where it is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch_mlir import ir
+from torch_mlir.dialects import arith, memref
+
+from shardc.backends.cpu.combiner import combiner_op
+from shardc.backends.cpu.graph import Argument, Computed, Generic, Splat, Undefined, Value, View
+from shardc.backends.cpu.linear import Axis, Index, Linear, row_major
+from shardc.backends.cpu.roots import base
+from shardc.diagnostics.kernels import KernelNotSupported
+
+CONTRACT = "#arith.fastmath<contract>"
+REASSOCIATE = "#arith.fastmath<reassoc,contract>"  # on the op that adds to a sum, so that it may run in vector lanes
+
+
+@dataclass(eq=False)
+class Place:
+    """A place in the loops: where the axes stand, and what is already computed there or in the loops around it."""
+
+    axes: dict[Axis, ir.Value] = field(default_factory=dict)
+    known: dict[object, ir.Value] = field(default_factory=dict)
+    around: Place | None = None
+
+    def inside(self, axes: dict[Axis, ir.Value]) -> Place:
+        return Place({**self.axes, **axes}, {}, self)
+
+    def find(self, key: object) -> ir.Value | None:
+        place: Place | None = self
+        while place is not None:
+            if key in place.known:
+                return place.known[key]
+            place = place.around
+        return None
+
+
+@dataclass(eq=False)
+class Kept:
+    """Where later stages find a value: at the offset, in elements, in a buffer."""
+
+    buffer: ir.Value
+    offset: Linear
+
+
+@dataclass(eq=False)
+class Elements:
+    """Makes elements. ``buffers``: values that lie in memory whole; ``kept``: values of the row at one index.
+
+    ``merged`` are axes that count as nothing in offsets (see :func:`shardc.backends.cpu.nests.merge_axes`).
+    """
+
+    entry: ir.Block
+    buffers: dict[Value, ir.Value]
+    kept: dict[tuple[Value, Index], Kept] = field(default_factory=dict)
+    merged: set[Axis] = field(default_factory=set)
+    constants: dict[int, ir.Value] = field(default_factory=dict)
+    copied: dict[ir.Value, ir.Value] = field(default_factory=dict)
+
+    def number(self, value: int) -> ir.Value:
+        """A constant of type index, made once at the function's entry."""
+        if value not in self.constants:
+            with ir.InsertionPoint.at_block_begin(self.entry):
+                self.constants[value] = arith.constant(ir.IndexType.get(), value)
+        return self.constants[value]
+
+    def position(self, expression: Linear, place: Place) -> ir.Value:
+        """The value of an index expression."""
+        if (found := place.find(expression)) is not None:
+            return found
+        total: ir.Value | None = None
+        terms = [(place.axes[a], factor) for a, factor in expression.terms if a not in self.merged]
+        for axis, factor in sorted(terms, key=lambda term: -abs(term[1])):
+            part = axis if factor == 1 else arith.muli(axis, self.number(factor))
+            total = part if total is None else arith.addi(total, part)
+        if expression.constant or total is None:
+            constant = self.number(expression.constant)
+            total = constant if total is None else arith.addi(total, constant)
+        place.known[expression] = total
+        return total
+
+    def element(self, value: Value, index: Index, place: Place) -> ir.Value:
+        """Element ``index`` of ``value``, computed at most once in each place."""
+        if isinstance(value, Splat):
+            return self.scalar(value.scalar)
+        if (found := place.find((value, index))) is not None:
+            return found
+        if kept := self.kept.get((value, index)):
+            made = self.load(kept.buffer, self.position(kept.offset, place), value.element)
+        elif value in self.buffers:
+            made = self.load(self.buffers[value], self.position(row_major(index, value.shape), place), value.element)
+        elif isinstance(value, View):
+            made = self._through_view(value, index, place)
+        elif isinstance(value, Computed):
+            dims = value.generic.dims_at(value.number, index)
+            place.known[(value, index)] = self.results(value.generic, dims, {}, place)[value.number]
+            return place.known[(value, index)]
+        else:
+            raise KernelNotSupported(what=f"reading a tensor that nothing wrote ({type(value).__name__})")
+        place.known[(value, index)] = made
+        return made
+
+    def _through_view(self, value: View, index: Index, place: Place) -> ir.Value:
+        if value.follows:
+            return self.element(value.source, value.source_index(index), place)
+        source = base(value)
+        if isinstance(source, Splat):
+            return self.scalar(source.scalar)
+        return self.load(self.buffers[source], self.position(row_major(index, value.shape), place), value.element)
+
+    def results(
+        self, generic: Generic, dims: Index, accumulators: dict[int, ir.Value], place: Place
+    ) -> list[ir.Value]:
+        """What the body of ``generic`` yields at ``dims``; ``accumulators`` stand for its inits."""
+        operands: dict[ir.Value, ir.Value] = {}
+        for number in generic.read_operands:
+            result = number - len(generic.inputs)
+            operands[generic.block.arguments[number]] = (
+                accumulators[result]
+                if result in accumulators
+                else self.element(generic.operand(number), generic.operand_index(number, dims), place)
+            )
+        joins = {combiner_op(generic, result) for result in accumulators}
+        for view in generic.block.operations:
+            op = view.operation
+            if op.name == "linalg.yield":
+                return [operands[v] if v in operands else self.scalar(v) for v in op.operands]
+            if op.name == "linalg.index":
+                position = self.position(dims[ir.IntegerAttr(op.attributes["dim"]).value], place)
+                operands[op.results[0]] = position
+                continue
+            read = [operands[v] if v in operands else self.scalar(v) for v in op.operands]
+            for old, new in zip(op.results, _copy(op, read, REASSOCIATE if op in joins else CONTRACT).results, strict=True):
+                operands[old] = new
+        raise KernelNotSupported(what="a body that yields nothing")
+
+    def scalar(self, value: ir.Value | ir.Attribute) -> ir.Value:
+        """A scalar of the kernel's body that depends on no tensor, made once at the function's entry."""
+        if value not in self.copied:
+            if isinstance(value, ir.Attribute):
+                with ir.InsertionPoint.at_block_begin(self.entry):
+                    self.copied[value] = arith.constant(value.type, value)
+            else:
+                op = value.owner
+                read = [self.scalar(v) for v in op.operands]
+                with _after(read, self.entry):
+                    self.copied[value] = _copy(op.operation, read, CONTRACT).results[0]
+        return self.copied[value]
+
+    def load(self, buffer: ir.Value, position: ir.Value, element: ir.Type) -> ir.Value:
+        loaded = memref.load(buffer, [position])
+        return arith.trunci(element, loaded) if loaded.type != element else loaded
+
+    def store(self, value: ir.Value, buffer: ir.Value, position: ir.Value) -> None:
+        held = ir.MemRefType(buffer.type).element_type
+        memref.store(arith.extui(held, value) if value.type != held else value, buffer, [position])
+
+
+def _after(values: list[ir.Value], entry: ir.Block) -> ir.InsertionPoint:
+    """At the start of the function if nothing must come before."""
+    if not values:
+        return ir.InsertionPoint.at_block_begin(entry)
+    made = {v.owner.operation for v in values}
+    last = [op for op in entry.operations if op.operation in made][-1]
+    after = list(entry.operations)
+    at = after.index(last) + 1
+    return ir.InsertionPoint(after[at]) if at < len(after) else ir.InsertionPoint(entry)
+
+
+def _copy(op: ir.Operation, operands: list[ir.Value], fastmath: str) -> ir.Operation:
+    if len(op.regions):
+        raise KernelNotSupported(what=f"{op.name} in a body")
+    attributes = {name: op.attributes[name] for name in op.attributes}
+    if "fastmath" in attributes:
+        attributes["fastmath"] = ir.Attribute.parse(fastmath)
+    results = [r.type for r in op.results]
+    return ir.Operation.create(op.name, results=results, operands=operands, attributes=attributes)

@@ -1,0 +1,213 @@
+"""A graph becomes a function of loops over memory: ``@name_body(thread, threads, inputs..., outputs..., workspace...)``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from torch_mlir import ir
+from torch_mlir.dialects import arith, func
+
+from shardc.backends.cpu.axes import join_axes
+from shardc.backends.cpu.buffers import Buffers, count_of, memory, padded
+from shardc.backends.cpu.combiner import Combiner, combine
+from shardc.backends.cpu.element import Elements, Place
+from shardc.backends.cpu.graph import Argument, Computed, Graph
+from shardc.backends.cpu.loops import bounded_loop, share
+from shardc.backends.cpu.nests import Nest, find_nests
+from shardc.backends.cpu.roots import Root, Roots, find_roots
+from shardc.backends.cpu.row import Row
+from shardc.backends.cpu.stages import RECOMPUTE_COST, Stages, cost, find_stages
+
+BLOCK_ROWS = 64  # rows whose terms are added up by themselves first, which keeps the error of long sums small
+BLOCK_ELEMENTS = 8192  # the same for a sum over one long axis
+WORK_PER_THREAD = 1 << 17  # additions below which another thread does not pay
+BARRIER = "GOMP_barrier"
+
+
+@dataclass(eq=False)
+class Emitted:
+    """What is known of a function once it is written."""
+
+    name: str
+    inputs: int
+    outputs: int
+    max_threads: int
+    buffers: Buffers
+
+
+def emit(graph: Graph, module: ir.Module) -> Emitted:
+    """Adds the function of ``graph`` to ``module``."""
+    roots = find_roots(graph)
+    join_axes(roots)
+    reads = {root: roots.reads(root) for root in roots.items}
+    nests = find_nests(roots, reads)
+    writer = _Writer(graph, roots, module)
+    for nest in nests:
+        stages = find_stages(nest, roots, reads, graph.config.get("recompute_cost", RECOMPUTE_COST))
+        writer.nest(nest, stages, _read_later(nest, nests, roots, reads))
+    return writer.finish()
+
+
+def _read_later(nest: Nest, nests: list[Nest], roots: Roots, reads: dict) -> set[Root]:
+    """Roots of ``nest`` that other nests read."""
+    others = [r for other in nests if other is not nest for r in other.roots]
+    found = {roots.of[v] for r in others for v, _ in reads[r].ends if not isinstance(v, Argument)}
+    return found & set(nest.roots)
+
+
+class _Writer:
+    def __init__(self, graph: Graph, roots: Roots, module: ir.Module) -> None:
+        self.graph, self.roots = graph, roots
+        index = ir.IndexType.get()
+        inputs = [memory(count_of(a.shape), a.element) for a in graph.arguments]
+        outputs = [memory(count_of(v.shape), v.element) for v in graph.results]
+        with ir.InsertionPoint(module.body):
+            self.function = func.FuncOp(f"{graph.name}_body", ([index, index, *inputs, *outputs], []))
+        self.block = self.function.add_entry_block()
+        self.buffers = Buffers(self.block)
+        arguments = list(self.block.arguments)
+        self.thread, self.threads = arguments[:2]
+        self.outputs = arguments[2 + len(inputs) :]
+        self.elements = Elements(self.block, dict(zip(graph.arguments, arguments[2:], strict=False)))
+        self.computed = {(v.generic, v.number): v for v in graph.computed}
+
+    def finish(self) -> Emitted:
+        with ir.InsertionPoint(self.block):
+            func.ReturnOp([])
+        types = [a.type for a in self.block.arguments]
+        self.function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, []))
+        alias = {"llvm.noalias": ir.UnitAttr.get()}
+        self.function.attributes["arg_attrs"] = ir.ArrayAttr.get(
+            [ir.DictAttr.get({} if isinstance(t, ir.IndexType) else alias) for t in types]
+        )
+        known: dict = {}
+        work = sum(
+            prod(root.sizes) * (2 + sum(cost(v, self.roots, known) for v, _ in root.read())) for root in self.roots.items
+        )
+        per_thread = self.graph.config.get("work_per_thread", WORK_PER_THREAD)
+        return Emitted(
+            self.graph.name, len(self.graph.arguments), len(self.outputs), max(1, work // per_thread), self.buffers
+        )
+
+    def nest(self, nest: Nest, stages: Stages, read_later: set[Root]) -> None:
+        """The loops of one nest, and the joining of what the threads summed up."""
+        with ir.InsertionPoint(self.block):
+            if nest.waits:
+                _barrier()
+            self.elements.merged = nest.merged
+            targets = {
+                (root, n): self._target(root, n, root in read_later or nest.carried(root))
+                for root in nest.roots
+                for n in range(root.result_count())
+            }
+            partials = {key: self._partial(*key) for key in targets if nest.carried(key[0])}
+            row = Row(nest, stages, self.elements, self.buffers, targets, self.computed)
+            (self._split if nest.split else self._rows)(nest, row, partials)
+            self.elements.kept.clear()
+            if partials:
+                _barrier()
+            for (root, n), partial in partials.items():
+                self._join(root, n, partial, targets[root, n])
+            for (root, n), target in targets.items():
+                value = self.computed[root.generic, n] if root.generic else root.value
+                if target is not None and isinstance(value, Computed) and self.roots.of.get(value) is root:
+                    self.elements.buffers[value] = target
+
+    def _target(self, root: Root, n: int, needed: bool) -> ir.Value | None:
+        """The memory that result ``n`` is written to, if it is."""
+        if root.stores[n]:
+            return self.outputs[root.stores[n][0]]
+        if not needed and root.is_reduction:
+            return None
+        element = root.generic.inits[n].element if root.generic else root.value.element
+        return self.buffers.add("shared", count_of(root.result_shape(n)), element)
+
+    def _partial(self, root: Root, n: int) -> ir.Value:
+        """A part for each thread, in which this thread's holds nothing yet."""
+        count, combiner = count_of(root.result_shape(n)), root.combiners[n]
+        partial = self.buffers.add("partial", padded(count), combiner.identity.type)
+        nothing = self.elements.scalar(combiner.identity)
+        start = self._part(count)
+        with bounded_loop(self.elements, 0, count) as (q, _):
+            self.elements.store(nothing, partial, arith.addi(start, q))
+        return partial
+
+    def _part(self, count: int, thread: ir.Value | None = None) -> ir.Value:
+        """Where a thread's part of a partial result of ``count`` elements begins."""
+        return arith.muli(self.thread if thread is None else thread, self.elements.number(padded(count)))
+
+    def _rows(self, nest: Nest, row: Row, partials: dict) -> None:
+        number = self.elements.number
+        total = prod(nest.sizes[a] for a in nest.rows)
+        low, high = share(self.elements, total, self.thread, self.threads)
+        if not partials:
+            with bounded_loop(self.elements, low, high) as (p, _):
+                row.emit(row.place(p))
+            return
+        sums = {
+            key: self.buffers.add("private", count_of(key[0].result_shape(key[1])), key[0].combiners[key[1]].identity.type)
+            for key in partials
+        }
+        rows = self.graph.config.get("rows", BLOCK_ROWS)
+        with bounded_loop(self.elements, low, high, rows) as (first, _):
+            for (root, n), buffer in sums.items():
+                with bounded_loop(self.elements, 0, count_of(root.result_shape(n))) as (q, _):
+                    self.elements.store(self.elements.scalar(root.combiners[n].identity), buffer, q)
+            row.sums = {key: (buffer, number(0)) for key, buffer in sums.items()}
+            end = arith.minui(arith.addi(first, number(rows)), high)
+            with bounded_loop(self.elements, first, end) as (p, _):
+                row.emit(row.place(p))
+            for (root, n), buffer in sums.items():
+                self._add(root, n, partials[root, n], buffer)
+
+    def _add(self, root: Root, n: int, partial: ir.Value, buffer: ir.Value) -> None:
+        count = count_of(root.result_shape(n))
+        start = self._part(count)
+        with bounded_loop(self.elements, 0, count) as (q, _):
+            self._combine_at(root.combiners[n], partial, arith.addi(start, q), buffer, q)
+
+    def _split(self, nest: Nest, row: Row, partials: dict) -> None:
+        (axis,) = nest.order
+        low, high = share(self.elements, nest.sizes[axis], self.thread, self.threads, multiple=16)
+        if not partials:
+            row.bounds = {axis: (low, high)}
+            row.emit(Place())
+            return
+        row.sums = {
+            (root, n): (partial, self._part(count_of(root.result_shape(n)))) for (root, n), partial in partials.items()
+        }
+        block = self.graph.config.get("block", BLOCK_ELEMENTS)
+        with bounded_loop(self.elements, low, high, block) as (first, _):
+            row.bounds = {axis: (first, arith.minui(arith.addi(first, self.elements.number(block)), high))}
+            row.emit(Place())
+
+    def _join(self, root: Root, n: int, partial: ir.Value, target: ir.Value) -> None:
+        """Adds the threads' parts to what the sum starts from; each thread takes a share of the elements."""
+        shape, index = root.result_shape(n), root.result_index(n)
+        count = count_of(shape)
+        low, high = share(self.elements, count, self.thread, self.threads, multiple=16)
+        with bounded_loop(self.elements, low, high) as (q, _):
+            place, rest = Place(), q
+            for position, size in reversed(list(zip(index, shape, strict=True))):
+                if position.plain() is not None:
+                    place.axes[position.plain()] = arith.remui(rest, self.elements.number(size))
+                    rest = arith.divui(rest, self.elements.number(size))
+            merged, self.elements.merged = self.elements.merged, set()
+            self.elements.store(self.elements.element(root.generic.inits[n], index, place), target, q)
+            self.elements.merged = merged
+        with bounded_loop(self.elements, 0, self.threads) as (thread, _):
+            start = self._part(count, thread)
+            with bounded_loop(self.elements, low, high) as (q, _):
+                self._combine_at(root.combiners[n], target, q, partial, arith.addi(start, q))
+
+    def _combine_at(
+        self, combiner: Combiner, into: ir.Value, at: ir.Value, other: ir.Value, other_at: ir.Value
+    ) -> None:
+        old, new = (self.elements.load(b, p, combiner.identity.type) for b, p in ((into, at), (other, other_at)))
+        self.elements.store(combine(combiner, old, new), into, at)
+
+
+def _barrier() -> None:
+    """Threads wait for each other here; nothing if there is one."""
+    func.CallOp([], BARRIER, [])

@@ -1,0 +1,69 @@
+"""``kern.kernel`` regions become functions of a module of their own: ``func.func @name(tensors) -> tensors``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from torch_mlir import ir
+from torch_mlir.dialects import func
+from torch_mlir.passmanager import PassManager
+
+KERNEL = "kern.kernel"
+
+
+def kernels(module: ir.Module) -> list[ir.Operation]:
+    """Every ``kern.kernel`` of ``module``, outermost, in order."""
+    return list(_kernels(module.operation))
+
+
+def kernel_name(kernel: ir.Operation) -> str:
+    """The name under which a kernel is found in its library."""
+    return re.sub(r"\W", "_", ir.StringAttr(kernel.attributes["kern.name"]).value)
+
+
+def extract(module: ir.Module) -> ir.Module:
+    """A new module with one function for each kernel of ``module``, which is left as it is.
+
+    Functions carry the kernel's ``config``. Named ops are generic ones afterwards, and views between ops are moved
+    to the edges of the function where that is possible.
+    """
+    with module.context, ir.Location.unknown():
+        made = ir.Module.create()
+        for kernel in kernels(module):
+            _function(kernel, made)
+        _normalise(made)
+        return made
+
+
+def _kernels(op: ir.Operation) -> Iterator[ir.Operation]:
+    for region in op.regions:
+        for block in region.blocks:
+            for view in block.operations:
+                if view.operation.name == KERNEL:
+                    yield view.operation
+                else:
+                    yield from _kernels(view.operation)
+
+
+def _function(kernel: ir.Operation, module: ir.Module) -> None:
+    copy = kernel.clone(ip=ir.InsertionPoint(kernel))
+    block = copy.regions[0].blocks[0]
+    end = list(block.operations)[-1].operation
+    types = [a.type for a in block.arguments], [v.type for v in end.operands]
+    with ir.InsertionPoint(module.body):
+        function = func.FuncOp(kernel_name(kernel), types)
+    if "config" in kernel.attributes:
+        function.attributes["kern.config"] = kernel.attributes["config"]
+    block.append_to(function.regions[0])
+    with ir.InsertionPoint(end):
+        func.ReturnOp(list(end.operands))
+    end.erase()
+    copy.erase()
+
+
+def _normalise(module: ir.Module) -> None:
+    passes = ["linalg-generalize-named-ops", "canonicalize", "cse"]
+    if any(o.operation.name in ("tensor.expand_shape", "tensor.collapse_shape") for f in module.body for o in f.body.blocks[0]):
+        passes += ["linalg-fuse-elementwise-ops", "canonicalize", "cse"]
+    PassManager.parse(f"builtin.module(func.func({','.join(passes)}))", module.context).run(module.operation)

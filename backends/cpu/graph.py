@@ -1,0 +1,228 @@
+"""A kernel's body as a graph of tensors, each of which can be asked for one element at an index."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from torch_mlir import ir
+
+from shardc.backends.cpu.linear import Index, Linear, apply
+from shardc.diagnostics.kernels import KernelNotSupported
+
+
+@dataclass(eq=False)
+class Value:
+    """A tensor of a body. ``shape`` is static."""
+
+    shape: tuple[int, ...]
+    element: ir.Type
+
+
+@dataclass(eq=False)
+class Argument(Value):
+    """An input of the kernel, contiguous in memory."""
+
+    position: int = 0
+
+
+@dataclass(eq=False)
+class Splat(Value):
+    """One scalar everywhere. ``scalar`` is the result of ops on scalars of the function's body."""
+
+    scalar: ir.Value | ir.Attribute = None
+
+
+@dataclass(eq=False)
+class Undefined(Value):
+    """``tensor.empty``: read by no one but the block argument of an op that ignores it."""
+
+
+@dataclass(eq=False)
+class Computed(Value):
+    """Result ``number`` of ``generic``."""
+
+    generic: Generic = None
+    number: int = 0
+
+
+@dataclass(eq=False)
+class View(Value):
+    """The elements of ``source`` in the same row-major order under another shape.
+
+    ``groups`` pairs the dims: of the result for each dim of the source, if ``expands``, else the other way round.
+    """
+
+    source: Value = None
+    groups: list[list[int]] = field(default_factory=list)
+    expands: bool = False
+
+    @cached_property
+    def follows(self) -> bool:
+        """An index of the source is linear in an index of the view."""
+        return self.expands or all(sum(self.source.shape[d] != 1 for d in group) <= 1 for group in self.groups)
+
+    def source_index(self, index: Index) -> Index:
+        if self.expands:
+            return tuple(_within(group, index, self.shape) for group in self.groups)
+        found = [Linear()] * len(self.source.shape)
+        for position, group in zip(index, self.groups, strict=True):
+            for dim in group:
+                if self.source.shape[dim] != 1:
+                    found[dim] = position
+        return tuple(found)
+
+
+@dataclass(eq=False)
+class Generic:
+    """A ``linalg.generic``: loops of ``sizes``, of which ``reduces`` are reductions; reads ``inputs``, starts from ``inits``."""
+
+    op: ir.Operation
+    inputs: list[Value]
+    inits: list[Value]
+    maps: list[list[ir.AffineExpr]]
+    sizes: tuple[int, ...]
+    reduces: tuple[bool, ...]
+
+    @cached_property
+    def is_reduction(self) -> bool:
+        return any(r and size != 1 for r, size in zip(self.reduces, self.sizes, strict=True))
+
+    @cached_property
+    def block(self) -> ir.Block:
+        return self.op.regions[0].blocks[0]
+
+    @cached_property
+    def read_operands(self) -> list[int]:
+        """Numbers of the operands (inputs, then inits) that the body reads."""
+        return [n for n, argument in enumerate(self.block.arguments) if any(True for _ in argument.uses)]
+
+    def operand(self, number: int) -> Value:
+        return self.inputs[number] if number < len(self.inputs) else self.inits[number - len(self.inputs)]
+
+    def operand_index(self, number: int, dims: Index) -> Index:
+        """Where operand ``number`` (inputs, then inits) is read when the loops stand at ``dims``."""
+        return tuple(apply(e, dims) for e in self.maps[number])
+
+    def dims_at(self, result: int, index: Index) -> Index:
+        """Where the loops stand when element ``index`` of ``result`` is made; reduction dims (of size 1) at 0."""
+        dims = [Linear()] * len(self.sizes)
+        for expression, position in zip(self.maps[len(self.inputs) + result], index, strict=True):
+            if isinstance(expression, ir.AffineDimExpr):
+                dims[expression.position] = position
+        return tuple(dims)
+
+
+@dataclass(eq=False)
+class Graph:
+    """The whole body: its arguments, its results, and its ops in order."""
+
+    name: str
+    arguments: list[Argument]
+    results: list[Value]
+    generics: list[Generic]
+    views: list[View]
+    computed: list[Computed]
+    config: dict[str, int]
+
+
+def read_graph(function: ir.Operation) -> Graph:
+    """Reads a function of :func:`extract`.
+
+    Raises:
+        KernelNotSupported: an op or an indexing map that is not one of the language of kernels.
+    """
+    block = function.regions[0].blocks[0]
+    values: dict[ir.Value, Value] = {}
+    generics: list[Generic] = []
+    for position, argument in enumerate(block.arguments):
+        values[argument] = Argument(*_type(argument), position=position)
+    for view in block.operations:
+        op = view.operation
+        if op.name == "func.return":
+            results = [values[v] for v in op.operands]
+        elif op.name == "linalg.generic":
+            generic = _generic(op, values)
+            generics.append(generic)
+            for number, result in enumerate(op.results):
+                values[result] = Computed(*_type(result), generic=generic, number=number)
+        elif made := _simple(op, values):
+            values[op.results[0]] = made
+    arguments = [values[a] for a in block.arguments]
+    views = [v for v in values.values() if isinstance(v, View)]
+    computed = [v for v in values.values() if isinstance(v, Computed)]
+    name = ir.StringAttr(function.attributes["sym_name"]).value
+    return Graph(name, arguments, results, generics, views, computed, _config(function))
+
+
+def _simple(op: ir.Operation, values: dict[ir.Value, Value]) -> Value | None:
+    """The tensor that an op other than ``linalg.generic`` makes; None for ops on scalars, which are copied where used."""
+    result = op.results[0]
+    if not isinstance(result.type, ir.RankedTensorType):
+        if op.name.startswith(("arith.", "math.")):
+            return None
+        raise KernelNotSupported(what=op.name)
+    if op.name == "tensor.empty":
+        return Undefined(*_type(result))
+    if op.name == "linalg.fill":
+        return Splat(*_type(result), scalar=op.operands[0])
+    if op.name == "arith.constant":
+        value = ir.DenseElementsAttr(op.attributes["value"])
+        if not value.is_splat:
+            raise KernelNotSupported(what="a constant of several elements")
+        return Splat(*_type(result), scalar=value.get_splat_value())
+    if op.name in ("tensor.expand_shape", "tensor.collapse_shape"):
+        groups = [[ir.IntegerAttr(d).value for d in ir.ArrayAttr(g)] for g in ir.ArrayAttr(op.attributes["reassociation"])]
+        return View(
+            *_type(result), source=values[op.operands[0]], groups=groups, expands=op.name == "tensor.expand_shape"
+        )
+    raise KernelNotSupported(what=op.name)
+
+
+def _generic(op: ir.Operation, values: dict[ir.Value, Value]) -> Generic:
+    count = ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"])[0]
+    operands = [_operand(v, values) for v in op.operands]
+    maps = [list(ir.AffineMapAttr(a).value.results) for a in ir.ArrayAttr(op.attributes["indexing_maps"])]
+    reduces = tuple("reduction" in str(a) for a in ir.ArrayAttr(op.attributes["iterator_types"]))
+    sizes: list[int | None] = [None] * len(reduces)
+    for value, expressions in zip(operands, maps, strict=True):
+        for expression, size in zip(expressions, value.shape, strict=True):
+            if isinstance(expression, ir.AffineDimExpr):
+                sizes[expression.position] = size
+    if None in sizes:
+        raise KernelNotSupported(what=f"a loop whose size no operand gives, in {op.name}")
+    generic = Generic(op, operands[:count], operands[count:], maps, tuple(sizes), reduces)
+    for expressions in maps[count:]:
+        plain = [e.position for e in expressions if isinstance(e, ir.AffineDimExpr)]
+        if len(set(plain)) != len(expressions):
+            raise KernelNotSupported(what="a result that is not written at each of its dims' loops")
+        missing = [d for d, size in enumerate(sizes) if not reduces[d] and size != 1 and d not in plain]
+        if missing:
+            raise KernelNotSupported(what="a parallel loop that no result has")
+    return generic
+
+
+def _operand(value: ir.Value, values: dict[ir.Value, Value]) -> Value:
+    if value in values:
+        return values[value]
+    return Splat((), value.type, scalar=value)
+
+
+def _within(group: list[int], index: Index, shape: tuple[int, ...]) -> Linear:
+    position = Linear()
+    for dim in group:
+        position = position * shape[dim] + index[dim]
+    return position
+
+
+def _type(value: ir.Value) -> tuple[tuple[int, ...], ir.Type]:
+    type_ = ir.RankedTensorType(value.type)
+    if not type_.has_static_shape:
+        raise KernelNotSupported(what=f"the dynamic shape of {type_}")
+    return tuple(type_.shape), type_.element_type
+
+
+def _config(function: ir.Operation) -> dict[str, int]:
+    if "kern.config" not in function.attributes:
+        return {}
+    return {entry.name: ir.IntegerAttr(entry.attr).value for entry in ir.DictAttr(function.attributes["kern.config"])}

@@ -1,0 +1,38 @@
+"""Loops as context managers, and a thread's share of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from torch_mlir import ir
+from torch_mlir.dialects import arith, scf
+
+from shardc.backends.cpu.element import Elements
+
+
+@contextmanager
+def bounded_loop(
+    elements: Elements, low: ir.Value | int, high: ir.Value | int, step: int = 1, carry: Sequence[ir.Value] = ()
+) -> Iterator[tuple[ir.Value, scf.ForOp]]:
+    """A loop from ``low`` to before ``high``. The body of one that carries values ends with a yield of its own."""
+    low, high = (elements.number(v) if isinstance(v, int) else v for v in (low, high))
+    loop = scf.ForOp(low, high, elements.number(step), list(carry))
+    with ir.InsertionPoint(loop.body):
+        yield loop.induction_variable, loop
+        if not carry:
+            scf.YieldOp([])
+
+
+def share(
+    elements: Elements, total: int, thread: ir.Value, threads: ir.Value, multiple: int = 1
+) -> tuple[ir.Value, ir.Value]:
+    """The part of ``range(total)`` that belongs to ``thread`` of ``threads``; parts begin at multiples of ``multiple``."""
+    number = elements.number
+    count = number(-(-total // multiple))
+    low = arith.divui(arith.muli(count, thread), threads)
+    high = arith.divui(arith.muli(count, arith.addi(thread, number(1))), threads)
+    if multiple == 1:
+        return low, high
+    low, high = (arith.muli(v, number(multiple)) for v in (low, high))
+    return arith.minui(low, number(total)), arith.minui(high, number(total))

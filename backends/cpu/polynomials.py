@@ -1,0 +1,226 @@
+"""exp, log, erf, tanh and the like as arithmetic that LLVM can run in vector lanes, instead of calls of libm.
+
+f32 is expanded; f16 and bf16 are computed in f32; f64 is left to libm. Sources: the reductions and coefficients of exp
+and log are those of Cephes (``expf.c``, ``logf.c``; S. Moshier), of erf and tanh the rational minimax approximations of
+Eigen (``MathFunctionsImpl.h``). Errors, in ulp against f64, are asserted in ``test/unit/cpu/test_polynomials.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import inf
+
+from torch_mlir import ir
+
+OLT, OGT, OEQ, OGE, ULT = 4, 2, 1, 3, 11  # arith.cmpf predicates; ordered ones are false for NaN
+
+
+class _Scalars:
+    """Builds f32 arithmetic at the insertion point. ``contract`` allows fused multiply-add, nothing more."""
+
+    def __init__(self) -> None:
+        self.float = ir.F32Type.get()
+        self.integer = ir.IntegerType.get_signless(32)
+        self.contract = ir.Attribute.parse("#arith.fastmath<contract>")
+
+    def make(self, name: str, *operands: ir.Value, type_: ir.Type | None = None, **attributes: ir.Attribute) -> ir.Value:
+        return ir.Operation.create(
+            name, results=[type_ or operands[0].type], operands=list(operands), attributes=attributes
+        ).result
+
+    def arithmetic(self, name: str, *operands: ir.Value) -> ir.Value:
+        return self.make(name, *operands, fastmath=self.contract)
+
+    def number(self, value: float) -> ir.Value:
+        return self.make("arith.constant", type_=self.float, value=ir.FloatAttr.get(self.float, value))
+
+    def bits(self, value: int) -> ir.Value:
+        return self.make("arith.constant", type_=self.integer, value=ir.IntegerAttr.get(self.integer, value))
+
+    def add(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        return self.arithmetic("arith.addf", a, b)
+
+    def sub(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        return self.arithmetic("arith.subf", a, b)
+
+    def mul(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        return self.arithmetic("arith.mulf", a, b)
+
+    def div(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        return self.arithmetic("arith.divf", a, b)
+
+    def fma(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+        return self.arithmetic("math.fma", a, b, c)
+
+    def polynomial(self, x: ir.Value, coefficients: list[float]) -> ir.Value:
+        """Horner's scheme, highest power first."""
+        total = self.number(coefficients[0])
+        for coefficient in coefficients[1:]:
+            total = self.fma(total, x, self.number(coefficient))
+        return total
+
+    def compare(self, predicate: int, a: ir.Value, b: ir.Value) -> ir.Value:
+        i64 = ir.IntegerType.get_signless(64)
+        one = ir.IntegerType.get_signless(1)
+        return self.make("arith.cmpf", a, b, type_=one, predicate=ir.IntegerAttr.get(i64, predicate))
+
+    def select(self, condition: ir.Value, yes: ir.Value, no: ir.Value) -> ir.Value:
+        return self.make("arith.select", condition, yes, no, type_=yes.type)
+
+    def clamp(self, x: ir.Value, low: float, high: float) -> ir.Value:
+        """Within ``low`` and ``high``; NaN stays NaN."""
+        x = self.select(self.compare(OLT, x, self.number(low)), self.number(low), x)
+        return self.select(self.compare(OGT, x, self.number(high)), self.number(high), x)
+
+    def power_of_two(self, n: ir.Value) -> ir.Value:
+        """2**n for an integer n of a normal f32's exponent."""
+        biased = self.make("arith.addi", n, self.bits(127))
+        return self.make("arith.bitcast", self.make("arith.shli", biased, self.bits(23)), type_=self.float)
+
+    def scaled(self, x: ir.Value, n: ir.Value) -> ir.Value:
+        """x * 2**n, in two steps, so that it overflows to infinity and underflows through the subnormals."""
+        half = self.make("arith.shrsi", n, self.bits(1))
+        return self.mul(self.mul(x, self.power_of_two(half)), self.power_of_two(self.make("arith.subi", n, half)))
+
+
+def _exp_parts(s: _Scalars, x: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """x = n ln 2 + r with an integer n: n as an i32, and exp(r) - 1."""
+    n = s.arithmetic("math.roundeven", s.mul(x, s.number(1.44269504088896341)))
+    r = s.fma(n, s.number(-0.693145751953125), x)
+    r = s.fma(n, s.number(-1.428606765330187e-06), r)
+    p = s.polynomial(r, [1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1])
+    return s.make("arith.fptosi", n, type_=s.integer), s.fma(p, s.mul(r, r), r)
+
+
+def _exp(s: _Scalars, x: ir.Value) -> ir.Value:
+    n, minus_one = _exp_parts(s, s.clamp(x, -104.0, 88.8))
+    return s.scaled(s.add(minus_one, s.number(1.0)), n)
+
+
+def _exp2(s: _Scalars, x: ir.Value) -> ir.Value:
+    x = s.clamp(x, -151.0, 128.5)
+    n = s.arithmetic("math.roundeven", x)
+    r = s.mul(s.sub(x, n), s.number(0.6931471805599453))
+    p = s.polynomial(r, [1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1])
+    whole = s.add(s.fma(p, s.mul(r, r), r), s.number(1.0))
+    return s.scaled(whole, s.make("arith.fptosi", n, type_=s.integer))
+
+
+def _expm1(s: _Scalars, x: ir.Value) -> ir.Value:
+    """2**n (exp(r) - 1) + (2**n - 1): no cancellation, because n is 0 wherever the result is small."""
+    inside = s.clamp(x, -17.5, 88.0)
+    n, minus_one = _exp_parts(s, inside)
+    scale = s.power_of_two(n)
+    small = s.fma(scale, minus_one, s.sub(scale, s.number(1.0)))
+    large = s.compare(OGT, x, s.number(88.0))
+    return s.select(large, _exp(s, x), small)
+
+
+def _log_parts(s: _Scalars, x: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """x = 2**e * (1 + f), f in [sqrt(1/2) - 1, sqrt(2) - 1], x a positive normal: e and f as f32."""
+    i = s.make("arith.bitcast", x, type_=s.integer)
+    above = s.make("arith.subi", i, s.bits(0x3F3504F3))
+    e = s.make("arith.shrsi", above, s.bits(23))
+    mantissa = s.make("arith.subi", i, s.make("arith.shli", e, s.bits(23)))
+    f = s.sub(s.make("arith.bitcast", mantissa, type_=s.float), s.number(1.0))
+    return s.make("arith.sitofp", e, type_=s.float), f
+
+
+def _log_of(s: _Scalars, e: ir.Value, f: ir.Value) -> ir.Value:
+    """e ln 2 + log(1 + f)."""
+    p = s.polynomial(
+        f,
+        [7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1,
+         2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1],
+    )  # fmt: skip
+    square = s.mul(f, f)
+    tail = s.fma(s.mul(p, square), f, s.mul(e, s.number(-2.12194440e-4)))
+    tail = s.fma(square, s.number(-0.5), tail)
+    return s.fma(e, s.number(0.693359375), s.add(f, tail))
+
+
+def _log_edges(s: _Scalars, x: ir.Value, zero: float, result: ir.Value) -> ir.Value:
+    """The logarithm's values at ``zero`` (-inf), below it (NaN), at infinity and NaN."""
+    result = s.select(s.compare(OEQ, x, s.number(inf)), x, result)
+    result = s.select(s.compare(OEQ, x, s.number(zero)), s.number(-inf), result)
+    bad = s.compare(ULT, x, s.number(zero))
+    return s.select(bad, s.number(float("nan")), result)
+
+
+def _log(s: _Scalars, x: ir.Value) -> ir.Value:
+    tiny = s.compare(OLT, x, s.number(1.1754943508222875e-38))
+    e, f = _log_parts(s, s.select(tiny, s.mul(x, s.number(2.0**25)), x))
+    e = s.select(tiny, s.sub(e, s.number(25.0)), e)
+    return _log_edges(s, x, 0.0, _log_of(s, e, f))
+
+
+def _log2(s: _Scalars, x: ir.Value) -> ir.Value:
+    tiny = s.compare(OLT, x, s.number(1.1754943508222875e-38))
+    e, f = _log_parts(s, s.select(tiny, s.mul(x, s.number(2.0**25)), x))
+    e = s.select(tiny, s.sub(e, s.number(25.0)), e)
+    part = _log_of(s, s.number(0.0), f)
+    return _log_edges(s, x, 0.0, s.fma(part, s.number(1.4426950408889634), e))
+
+
+def _log1p(s: _Scalars, x: ir.Value) -> ir.Value:
+    """log(u) + (x - (u - 1)) / u with u = 1 + x: the second term is what rounding u lost (Kahan)."""
+    u = s.make("arith.addf", s.number(1.0), x)
+    e, f = _log_parts(s, s.select(s.compare(OGT, u, s.number(0.0)), u, s.number(1.0)))
+    lost = s.make("arith.subf", x, s.make("arith.subf", u, s.number(1.0)))
+    near = s.add(_log_of(s, e, f), s.div(lost, u))
+    return _log_edges(s, x, -1.0, s.select(s.compare(OEQ, u, s.number(1.0)), x, near))
+
+
+def _erf(s: _Scalars, x: ir.Value) -> ir.Value:
+    x = s.clamp(x, -3.832506856900711, 3.832506856900711)
+    q = s.mul(x, x)
+    above = [0.00022905065861350646, 0.0034082910107109506, 0.050955695062380861, 0.18520832239976145, 1.128379143519084]
+    below = [-1.1791602954361697e-7, 0.000023547966471313185, 0.0010179625278914885, 0.014070470171167667,
+             0.11098505178285362, 0.49746925110067538, 1.0]  # fmt: skip
+    return s.div(s.mul(x, s.polynomial(q, above)), s.polynomial(q, below))
+
+
+def _tanh(s: _Scalars, x: ir.Value) -> ir.Value:
+    x = s.clamp(x, -7.90531110763549805, 7.90531110763549805)
+    q = s.mul(x, x)
+    above = [-2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08,
+             1.48572235717979e-05, 6.37261928875436e-04, 4.89352455891786e-03]  # fmt: skip
+    below = [1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03]
+    return s.div(s.mul(x, s.polynomial(q, above)), s.polynomial(q, below))
+
+
+def _rsqrt(s: _Scalars, x: ir.Value) -> ir.Value:
+    return s.div(s.number(1.0), s.arithmetic("math.sqrt", x))
+
+
+EXPANSIONS: dict[str, Callable[[_Scalars, ir.Value], ir.Value]] = {
+    "math.exp": _exp, "math.exp2": _exp2, "math.expm1": _expm1, "math.log": _log, "math.log2": _log2,
+    "math.log1p": _log1p, "math.erf": _erf, "math.tanh": _tanh, "math.rsqrt": _rsqrt,
+}  # fmt: skip
+
+
+def expand_math(module: ir.Module) -> None:
+    """Replaces the functions of :data:`EXPANSIONS` of f32 (and f16, bf16 through f32) all over ``module``."""
+    with module.context, ir.Location.unknown():
+        for op in list(_walk(module.operation)):
+            if op.name in EXPANSIONS and isinstance(op.results[0].type, ir.F32Type | ir.F16Type | ir.BF16Type):
+                with ir.InsertionPoint(op):
+                    made = _expanded(_Scalars(), op)
+                op.results[0].replace_all_uses_with(made)
+                op.erase()
+
+
+def _expanded(scalars: _Scalars, op: ir.Operation) -> ir.Value:
+    type_ = op.results[0].type
+    if type_ == scalars.float:
+        return EXPANSIONS[op.name](scalars, op.operands[0])
+    wide = scalars.make("arith.extf", op.operands[0], type_=scalars.float)
+    return scalars.make("arith.truncf", EXPANSIONS[op.name](scalars, wide), type_=type_)
+
+
+def _walk(op: ir.Operation) -> Iterator[ir.Operation]:
+    for region in op.regions:
+        for block in region.blocks:
+            for view in block.operations:
+                yield view.operation
+                yield from _walk(view.operation)

@@ -1,0 +1,177 @@
+"""What has loops of its own: results of the kernel and reductions. Everything else is computed where it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from shardc.backends.cpu.combiner import Combiner, combiners
+from shardc.backends.cpu.graph import Argument, Computed, Generic, Graph, Splat, Undefined, Value, View
+from shardc.backends.cpu.linear import Axis, Index, Linear
+
+Stop = Callable[[Computed, Index], bool]
+
+
+@dataclass(eq=False)
+class Root:
+    """Loops over ``dims``. ``value`` is stored at each index (pointwise), or ``generic`` accumulates (reduction).
+
+    ``stores`` gives, for each result of the root, the numbers of the kernel's results that it is written to.
+    """
+
+    number: int
+    sizes: tuple[int, ...]
+    reduces: tuple[bool, ...]
+    value: Value | None = None
+    generic: Generic | None = None
+    stores: list[list[int]] = field(default_factory=list)
+    dims: Index = ()
+
+    @property
+    def is_reduction(self) -> bool:
+        return self.generic is not None
+
+    @cached_property
+    def combiners(self) -> list[Combiner] | None:
+        return combiners(self.generic) if self.generic else None
+
+    @property
+    def loops(self) -> dict[Axis, int]:
+        """Axis -> size of every loop of size other than 1."""
+        return {d.plain(): size for d, size in zip(self.dims, self.sizes, strict=True) if size != 1}
+
+    @property
+    def parallel(self) -> frozenset[Axis]:
+        return self._axes(False)
+
+    @property
+    def reduced(self) -> frozenset[Axis]:
+        return self._axes(True)
+
+    def _axes(self, reduced: bool) -> frozenset[Axis]:
+        every = zip(self.dims, self.sizes, self.reduces, strict=True)
+        return frozenset(d.plain() for d, size, r in every if size != 1 and r == reduced)
+
+    def result_index(self, result: int) -> Index:
+        """Where result ``result`` is written when the loops stand at ``dims``."""
+        return self.generic.operand_index(len(self.generic.inputs) + result, self.dims) if self.generic else self.dims
+
+    def result_shape(self, result: int) -> tuple[int, ...]:
+        return self.generic.inits[result].shape if self.generic else self.value.shape
+
+    def result_count(self) -> int:
+        return len(self.generic.inits) if self.generic else 1
+
+    def read(self) -> Iterator[tuple[Value, Index]]:
+        """The tensors, with their index, whose elements one step of the loops asks for."""
+        if self.generic is None:
+            yield self.value, self.dims
+            return
+        for number, value in enumerate(self.generic.inputs):
+            if number in self.generic.read_operands:
+                yield value, self.generic.operand_index(number, self.dims)
+
+
+@dataclass(eq=False)
+class Reads:
+    """What the loops of one root touch: ``ends`` lie in memory or in other roots, ``between`` is computed on the way.
+
+    An index of None says that the elements are found by their offset alone (through a view that is no index map).
+    """
+
+    ends: list[tuple[Value, Index | None]] = field(default_factory=list)
+    between: list[tuple[Computed, Index]] = field(default_factory=list)
+    stopped: list[tuple[Computed, Index]] = field(default_factory=list)
+    stop: Stop = lambda value, index: False  # noqa: E731
+
+
+@dataclass(eq=False)
+class Roots:
+    """The roots of a graph in order, each after those that it reads; ``of`` finds the root that makes a value."""
+
+    graph: Graph
+    items: list[Root]
+    of: dict[Value, Root]
+    forced: set[Value]
+
+    def reads(self, root: Root, stop: Stop = lambda value, index: False) -> Reads:
+        """What ``root`` touches, no further than where ``stop`` says so."""
+        reads, seen = Reads(stop=stop), set()
+        for value, index in root.read():
+            (self._through if value is root.value and value in self.of else self._walk)(value, index, reads, seen)
+        if root.generic:
+            inputs = len(root.generic.inputs)
+            for number, value in enumerate(root.generic.inits):
+                self._walk(value, root.generic.operand_index(inputs + number, root.dims), reads, seen)
+        return reads
+
+    def _walk(self, value: Value, index: Index, reads: Reads, seen: set) -> None:
+        if isinstance(value, Splat | Undefined) or (value, index) in seen:
+            return
+        seen.add((value, index))
+        if isinstance(value, View):
+            if value.follows:
+                self._walk(value.source, value.source_index(index), reads, seen)
+            else:
+                reads.ends.append((base(value), None))
+        elif isinstance(value, Argument) or value in self.of:
+            reads.ends.append((value, index))
+        else:
+            self._through(value, index, reads, seen)
+
+    def _through(self, value: Computed, index: Index, reads: Reads, seen: set) -> None:
+        if reads.stop(value, index):
+            reads.stopped.append((value, index))
+            return
+        reads.between.append((value, index))
+        generic = value.generic
+        dims = generic.dims_at(value.number, index)
+        for number in generic.read_operands:
+            self._walk(generic.operand(number), generic.operand_index(number, dims), reads, seen)
+
+
+def base(value: Value) -> Value:
+    """What a chain of views looks at."""
+    while isinstance(value, View):
+        value = value.source
+    return value
+
+
+def find_roots(graph: Graph) -> Roots:
+    """Reductions, values that a view must find in memory, and the results of the kernel."""
+    forced = {base(v) for v in graph.views if not v.follows and isinstance(base(v), Computed)}
+    roots = Roots(graph, [], {}, forced)
+    for generic in graph.generics:
+        if generic.is_reduction:
+            _add(roots, generic.sizes, generic.reduces, generic=generic, stores=[[] for _ in generic.inits])
+        for value in forced:
+            if value.generic is generic and not generic.is_reduction:
+                _add(roots, value.shape, (False,) * len(value.shape), value=value, stores=[[]])
+    for value, root in _owners(graph, roots.items):
+        roots.of[value] = root
+    for number, value in enumerate(graph.results):
+        made = base(value)
+        root = roots.of.get(made)
+        stores = root.stores[made.number if root.generic else 0] if root else None
+        if stores is not None and not stores:
+            stores.append(number)
+        else:
+            _add(roots, value.shape, (False,) * len(value.shape), value=value, stores=[[number]])
+    return roots
+
+
+def _owners(graph: Graph, items: list[Root]) -> Iterator[tuple[Value, Root]]:
+    by_generic = {r.generic: r for r in items if r.generic}
+    for value in graph.computed:
+        if value.generic in by_generic:
+            yield value, by_generic[value.generic]
+    for root in items:
+        if root.value is not None:
+            yield root.value, root
+
+
+def _add(roots: Roots, sizes: tuple[int, ...], reduces: tuple[bool, ...], **what: object) -> None:
+    number = len(roots.items)
+    dims = tuple(Linear.axis((number, d)) if size != 1 else Linear() for d, size in enumerate(sizes))
+    roots.items.append(Root(number, sizes, reduces, dims=dims, **what))

@@ -1,0 +1,188 @@
+"""What happens in one row of a nest: the loops of its stages, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from math import prod
+
+from torch_mlir import ir
+from torch_mlir.dialects import arith, scf
+
+from shardc.backends.cpu.buffers import Buffers
+from shardc.backends.cpu.combiner import combine
+from shardc.backends.cpu.element import Elements, Kept, Place
+from shardc.backends.cpu.graph import Computed, Generic
+from shardc.backends.cpu.linear import Axis, Linear, row_major
+from shardc.backends.cpu.loops import bounded_loop
+from shardc.backends.cpu.nests import Nest
+from shardc.backends.cpu.roots import Root
+from shardc.backends.cpu.stages import Loop, Stages
+
+Result = tuple[Root, int]
+
+
+@dataclass(eq=False)
+class Row:
+    """Writes rows. ``targets``: memory of each result that has some; ``sums``: where carried terms are added (buffer, base).
+
+    ``bounds`` replaces the bounds of an axis, where a thread takes part of it.
+    """
+
+    nest: Nest
+    stages: Stages
+    elements: Elements
+    buffers: Buffers
+    targets: dict[Result, ir.Value | None]
+    computed: dict[tuple[Generic, int], Computed]
+    sums: dict[Result, tuple[ir.Value, ir.Value]] = field(default_factory=dict)
+    bounds: dict[Axis, tuple[ir.Value, ir.Value]] = field(default_factory=dict)
+
+    def place(self, row: ir.Value) -> Place:
+        """Row number ``row`` of all, as a position on each of the row axes."""
+        axes = {}
+        for at, axis in reversed(list(enumerate(self.nest.rows))):
+            size = self.elements.number(self.nest.sizes[axis])
+            axes[axis] = arith.remui(row, size) if at else row
+            row = arith.divui(row, size) if at else row
+        return Place(axes)
+
+    def emit(self, place: Place) -> None:
+        for stage in self.stages.stages:
+            for loop in stage:
+                self._loop(loop, place)
+            for (value, index), root in self.stages.again.items():
+                if any(root in loop.roots for loop in stage):
+                    self.elements.kept[value, index] = Kept(self.targets[root, 0], row_major(index, value.shape))
+
+    def _loop(self, loop: Loop, place: Place) -> None:
+        for root, n in self._lanes(loop):
+            self._open_lanes(loop, root, n, place)
+        for value, index in loop.kept:
+            buffer = self.buffers.add("private", self._count(loop.axes), value.element)
+            self.elements.kept[value, index] = Kept(buffer, self._offset(loop.axes))
+        registers = self._registers(loop)
+        carry = [self._start(root, n, place) for root, n in registers]
+        ends = self._nested(loop, loop.axes, place, carry)
+        for (root, n), end in zip(registers, ends, strict=True):
+            self._close_register(root, n, end, place)
+        for root, n in self._lanes(loop):
+            self._close_lanes(loop, root, n, place)
+
+    def _nested(self, loop: Loop, axes: list[Axis], place: Place, carry: list[ir.Value]) -> list[ir.Value]:
+        if not axes:
+            return self._step(loop, place, carry)
+        low, high = self.bounds.get(axes[0], (0, self.nest.sizes[axes[0]]))
+        with bounded_loop(self.elements, low, high, carry=carry) as (position, made):
+            ends = self._nested(loop, axes[1:], place.inside({axes[0]: position}), list(made.inner_iter_args))
+            if carry:
+                scf.YieldOp(ends)
+        return list(made.results)
+
+    def _step(self, loop: Loop, place: Place, carry: list[ir.Value]) -> list[ir.Value]:
+        """One step of the innermost loop."""
+        elements = self.elements
+        accumulators = dict(zip(self._registers(loop), carry, strict=True))
+        hidden = {key: elements.kept.pop(key) for key in loop.kept}
+        for key, kept in hidden.items():
+            elements.store(elements.element(*key, place), kept.buffer, elements.position(kept.offset, place))
+        for root in loop.roots:
+            if not root.is_reduction:
+                made = elements.element(root.value, root.dims, place)
+                elements.store(
+                    made, self.targets[root, 0], elements.position(row_major(root.dims, root.value.shape), place)
+                )
+        lanes = {key: self._lane(loop, *key, place) for key in self._lanes(loop)}
+        for root in loop.roots:
+            if root.is_reduction:
+                keys = [(root, n) for n in range(root.result_count())]
+                old = {
+                    key[1]: accumulators[key] if key in accumulators else elements.load(*lanes[key], _element(*key))
+                    for key in keys
+                }
+                for key, new in zip(keys, elements.results(root.generic, root.dims, old, place), strict=True):
+                    if key in accumulators:
+                        accumulators[key] = new
+                    else:
+                        elements.store(new, *lanes[key])
+        elements.kept.update(hidden)
+        return list(accumulators.values())
+
+    def _registers(self, loop: Loop) -> list[Result]:
+        """Results that one register accumulates."""
+        return [key for key in _results(loop) if not self._lane_axes(loop, key[0])]
+
+    def _lanes(self, loop: Loop) -> list[Result]:
+        """Results that accumulate in memory, because their loops inside the row are not all reductions."""
+        return [key for key in _results(loop) if self._lane_axes(loop, key[0])]
+
+    def _lane_axes(self, loop: Loop, root: Root) -> list[Axis]:
+        return [a for a in loop.axes if a in root.parallel]
+
+    def _start(self, root: Root, n: int, place: Place) -> ir.Value:
+        if self.nest.carried(root):
+            return self.elements.scalar(root.combiners[n].identity)
+        return self.elements.element(root.generic.inits[n], root.result_index(n), place)
+
+    def _close_register(self, root: Root, n: int, end: ir.Value, place: Place) -> None:
+        elements, index = self.elements, root.result_index(n)
+        if self.nest.carried(root):
+            buffer, at = self.sums[root, n]
+            elements.store(combine(root.combiners[n], elements.load(buffer, at, end.type), end), buffer, at)
+            return
+        place.known[self.computed[root.generic, n], index] = end
+        if self.targets[root, n] is not None:
+            position = elements.position(row_major(index, root.result_shape(n)), place)
+            elements.store(end, self.targets[root, n], position)
+
+    def _lane(self, loop: Loop, root: Root, n: int, place: Place) -> tuple[ir.Value, ir.Value]:
+        """Where the accumulator of this step lies: buffer and position."""
+        elements = self.elements
+        if self.nest.carried(root):
+            buffer, first = self.sums[root, n]
+            position = elements.position(row_major(root.result_index(n), root.result_shape(n)), place)
+            return buffer, arith.addi(first, position)
+        kept = elements.kept[self.computed[root.generic, n], root.result_index(n)]
+        return kept.buffer, elements.position(kept.offset, place)
+
+    def _open_lanes(self, loop: Loop, root: Root, n: int, place: Place) -> None:
+        if self.nest.carried(root):
+            return
+        elements, axes, index = self.elements, self._lane_axes(loop, root), root.result_index(n)
+        buffer = self.buffers.add("private", self._count(axes), _element(root, n))
+        kept = elements.kept[self.computed[root.generic, n], index] = Kept(buffer, self._offset(axes))
+        with self._loops(axes, place) as inside:
+            start = elements.element(root.generic.inits[n], index, inside)
+            elements.store(start, buffer, elements.position(kept.offset, inside))
+
+    def _close_lanes(self, loop: Loop, root: Root, n: int, place: Place) -> None:
+        if self.nest.carried(root) or self.targets[root, n] is None:
+            return
+        elements, index = self.elements, root.result_index(n)
+        with self._loops(self._lane_axes(loop, root), place) as inside:
+            value = elements.element(self.computed[root.generic, n], index, inside)
+            position = elements.position(row_major(index, root.result_shape(n)), inside)
+            elements.store(value, self.targets[root, n], position)
+
+    @contextmanager
+    def _loops(self, axes: list[Axis], place: Place) -> Iterator[Place]:
+        with ExitStack() as stack:
+            for axis in axes:
+                position, _ = stack.enter_context(bounded_loop(self.elements, 0, self.nest.sizes[axis]))
+                place = place.inside({axis: position})
+            yield place
+
+    def _count(self, axes: list[Axis]) -> int:
+        return prod(self.nest.sizes[a] for a in axes)
+
+    def _offset(self, axes: list[Axis]) -> Linear:
+        return row_major(tuple(map(Linear.axis, axes)), tuple(self.nest.sizes[a] for a in axes))
+
+
+def _results(loop: Loop) -> list[Result]:
+    return [(root, n) for root in loop.roots if root.is_reduction for n in range(root.result_count())]
+
+
+def _element(root: Root, n: int) -> ir.Type:
+    return root.generic.inits[n].element

@@ -1,0 +1,105 @@
+"""The order inside a row: what must wait for a reduction of the row, and what is kept for later instead of made again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from shardc.backends.cpu.graph import Argument, Computed, Splat, Undefined, Value, View
+from shardc.backends.cpu.linear import Axis, Index
+from shardc.backends.cpu.nests import Nest
+from shardc.backends.cpu.roots import Reads, Root, Roots
+
+RECOMPUTE_COST = 12  # an element that costs less (in additions) is made again by each stage that reads it
+COSTS = {
+    "math.exp": 12, "math.exp2": 12, "math.expm1": 16, "math.log": 14, "math.log1p": 16, "math.erf": 16, "math.tanh": 16,
+    "math.sin": 40, "math.cos": 40, "math.powf": 80, "arith.divf": 4, "math.sqrt": 5, "math.rsqrt": 6,
+}  # fmt: skip
+
+
+@dataclass(eq=False)
+class Loop:
+    """One loop nest inside a row, over ``axes``, for ``roots`` and for the values ``kept`` for later stages."""
+
+    axes: list[Axis]
+    roots: list[Root]
+    kept: list[tuple[Computed, Index]] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Stages:
+    """The loops of each stage in order. ``again`` gives values that a root has stored, with the root."""
+
+    stages: list[list[Loop]]
+    again: dict[tuple[Computed, Index], Root]
+
+
+def find_stages(nest: Nest, roots: Roots, reads: dict[Root, Reads], recompute_cost: int = RECOMPUTE_COST) -> Stages:
+    """Sorts the roots of a nest into stages and their loops."""
+    level: dict[Root, int] = {}
+    for root in nest.roots:
+        before = [roots.of[v] for v, _ in reads[root].ends if not isinstance(v, Argument)]
+        level[root] = max((level[r] + 1 for r in before if r in level), default=0)
+    stages: list[list[Loop]] = [[] for _ in range(max(level.values()) + 1)]
+    for root in nest.roots:
+        _loop(stages[level[root]], nest.inner(root)).roots.append(root)
+    return Stages(stages, _keep(nest, stages, roots, reads, recompute_cost))
+
+
+def _loop(stage: list[Loop], axes: list[Axis]) -> Loop:
+    for loop in stage:
+        if loop.axes == axes:
+            return loop
+    stage.append(Loop(axes, []))
+    return stage[-1]
+
+
+def _keep(
+    nest: Nest, stages: list[list[Loop]], roots: Roots, reads: dict[Root, Reads], recompute_cost: int
+) -> dict[tuple[Computed, Index], Root]:
+    """Fills ``kept``: dear values of a stage's loop that a later stage reads. Gives those that a root stores anyway."""
+    costs: dict[Value, int] = {}
+    made: dict[tuple[Computed, Index], Loop] = {}
+    again: dict[tuple[Computed, Index], Root] = {}
+
+    def dear(value: Computed, index: Index) -> bool:
+        return (value, index) in made and cost(value, roots, costs) >= recompute_cost
+
+    for stage in stages:
+        for loop in stage:
+            for root in loop.roots:
+                for found in roots.reads(root, dear).stopped:
+                    _remember(found, made[found], again)
+        for loop in stage:
+            for root in loop.roots:
+                for value, index in reads[root].between:
+                    if loop.axes and set(loop.axes) == _inner_axes(nest, index):
+                        made.setdefault((value, index), loop)
+    return again
+
+
+def _remember(found: tuple[Computed, Index], loop: Loop, again: dict[tuple[Computed, Index], Root]) -> None:
+    if found in again or found in loop.kept:
+        return
+    for root in loop.roots:
+        if not root.is_reduction and (root.value, root.dims) == found:
+            again[found] = root
+            return
+    loop.kept.append(found)
+
+
+def _inner_axes(nest: Nest, index: Index) -> set[Axis]:
+    return {a for position in index for a, _ in position.terms} - set(nest.rows) - nest.merged
+
+
+def cost(value: Value, roots: Roots, known: dict[Value, int]) -> int:
+    """What one element takes to make from memory and from other roots, in additions."""
+    if isinstance(value, View):
+        return cost(value.source, roots, known)
+    if isinstance(value, Argument | Splat | Undefined):
+        return 0
+    if value not in known:
+        generic = value.generic
+        own = sum(COSTS.get(op.operation.name, 1) for op in generic.block.operations) - 1
+        read = [generic.operand(n) for n in generic.read_operands]
+        known[value] = own + sum(cost(v, roots, known) for v in read if v not in roots.of)
+    return known[value]

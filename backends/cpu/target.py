@@ -1,0 +1,26 @@
+"""The CPU that code is made for: the host's, by its name and the instruction sets that it has."""
+
+from __future__ import annotations
+
+import platform
+from functools import cache
+
+from shardc.runtime.kernels import cpu_features
+
+
+@cache
+def host_target() -> str:
+    """``x86_64 avx avx2 ...``: the architecture and its instruction sets, in one line."""
+    return " ".join([platform.machine(), *sorted(cpu_features())])
+
+
+@cache
+def host_model() -> str:
+    """The processor's name: LLVM orders instructions by it."""
+    try:
+        with open("/proc/cpuinfo") as file:
+            lines = [line.split(":", 1) for line in file if ":" in line]
+    except OSError:
+        return platform.processor()
+    wanted = {"model name", "cpu family", "model", "stepping"}
+    return " ".join(dict.fromkeys(value.strip() for name, value in lines if name.strip() in wanted))

@@ -1,0 +1,46 @@
+"""Errors of compiled kernels: a body that cannot be lowered, a missing tool, a library that does not load."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from shardc.diagnostics.base import ShardcError
+
+
+class KernelNotSupported(ShardcError):
+    """A kernel's body holds something that the CPU backend has no loops for, such as a non-affine index."""
+
+    template: ClassVar[str] = "the CPU backend has no loops for {what}"
+    hint: ClassVar[str] = "leave this op to ATen (kern.extern)"
+
+
+class KernelNotLowered(ShardcError):
+    """MLIR or LLVM refused the loops that the CPU backend made: a bug of ours."""
+
+    template: ClassVar[str] = "the loops of kernels {names} did not lower to machine code: {reason}"
+    hint: ClassVar[str] = "please report this message with the model"
+
+
+class NoLinker(ShardcError):
+    """A shared object was to be made and the machine has no linker."""
+
+    template: ClassVar[str] = "no linker was found (looked for {looked}); compiled kernels need one to be kept in a file"
+    hint: ClassVar[str] = "install binutils or gcc (apt install binutils), or set SHARDC_LINKER to a linker"
+
+
+class LinkFailed(ShardcError):
+    """The system's linker refused the object file of a kernel."""
+
+    template: ClassVar[str] = "{linker} failed with exit code {code}: {output}"
+    hint: ClassVar[str] = "set SHARDC_LINKER to another linker, such as ld, gcc or ld.lld"
+
+
+class KernelCacheNotWritable(ShardcError):
+    """The cache folder cannot be written, so that kernels are compiled again by every process."""
+
+    template: ClassVar[str] = "kernels cannot be kept in {folder} ({reason}); every process compiles its own"
+    hint: ClassVar[str] = "set SHARDC_CACHE_DIR to a folder that can be written"
+
+
+class KernelCacheWarning(UserWarning):
+    """Compiled kernels are not kept between processes; said once a process."""

@@ -1,0 +1,139 @@
+"""Calls compiled CPU kernels: a shared object of ``backends/cpu``, torch's own OpenMP pool, and nothing else.
+
+``Library(path).kernel(name, outputs=[(shape, dtype), ...])`` gives a function of tensors. Calls may come from several
+threads at once: outputs and workspace are each call's own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+
+import torch
+
+from .errors import RuntimeFailure
+
+SEAL = b"shardc-kernels-1"
+"""Ends every library, before the SHA-256 of all that stands before the seal."""
+
+_INSTRUCTION_SETS = ("avx", "sse", "ssse", "fma", "f16c", "bmi", "amx", "popcnt", "lzcnt", "abm", "vaes", "gfni", "sve", "asimd")
+
+Shape = tuple[int, ...]
+
+
+class BadLibrary(RuntimeFailure):
+    """A kernel library is truncated or was changed, is for another CPU, or has no such kernel."""
+
+
+class Library:
+    """A shared object of compiled kernels.
+
+    Raises:
+        BadLibrary: the file is not whole, or is for a CPU with instructions that this one lacks.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        if not is_whole(self.path.read_bytes()):
+            raise BadLibrary(f"{path} was cut off or changed, or is no kernel library; compile it again")
+        ctypes.CDLL(openmp_path(), mode=ctypes.RTLD_GLOBAL)
+        ctypes.CDLL("libm.so.6", mode=ctypes.RTLD_GLOBAL)
+        self._library = ctypes.CDLL(str(self.path))
+        target = ctypes.string_at(ctypes.addressof(ctypes.c_char.in_dll(self._library, "shardc_target"))).decode()
+        missing = sorted(set(target.split()[1:]) - cpu_features())
+        if missing:
+            raise BadLibrary(f"{path} was compiled for a CPU with {' '.join(missing)}; compile it on this machine")
+
+    def kernel(self, name: str, outputs: Sequence[tuple[Shape, torch.dtype]]) -> Callable[..., tuple[torch.Tensor, ...]]:
+        """The kernel ``name`` as a function of CPU tensors that gives one new tensor for each of ``outputs``.
+
+        Shapes and dtypes of the inputs are those that the kernel was compiled for; they are not looked at.
+
+        Raises:
+            BadLibrary: no kernel of that name, or another number of outputs.
+        """
+        try:
+            entry = getattr(self._library, name)
+            figures = (ctypes.c_int64 * 5).in_dll(self._library, f"{name}_info")
+        except (AttributeError, ValueError):
+            raise BadLibrary(f"{self.path} has no kernel {name!r}") from None
+        if figures[1] != len(outputs):
+            raise BadLibrary(f"kernel {name!r} has {figures[1]} outputs, not {len(outputs)}")
+        return _caller(entry, list(figures), list(outputs))
+
+
+def _caller(
+    entry: Callable[..., None], figures: list[int], outputs: list[tuple[Shape, torch.dtype]]
+) -> Callable[..., tuple[torch.Tensor, ...]]:
+    inputs, _, max_threads, shared_bytes, thread_bytes = figures
+    entry.argtypes, entry.restype = [ctypes.c_void_p], None  # type: ignore[attr-defined]
+    parallel = _parallel()
+    address = ctypes.cast(entry, ctypes.c_void_p)
+    pointers_of = ctypes.c_void_p * (inputs + len(outputs) + 1)
+    empty, threads_now = torch.empty, torch.get_num_threads
+
+    def call(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        if len(tensors) != inputs:
+            raise TypeError(f"a kernel of {inputs} inputs was given {len(tensors)}")
+        tensors = tuple([t if t.is_contiguous() else t.contiguous() for t in tensors])
+        made = tuple([empty(shape, dtype=dtype) for shape, dtype in outputs])
+        threads = min(max_threads, threads_now()) if max_threads > 1 else 1
+        workspace = shared_bytes + threads * thread_bytes
+        scratch = empty(workspace + 64, dtype=torch.uint8) if workspace else None
+        start = (scratch.data_ptr() + 63) // 64 * 64 if scratch is not None else 0
+        pointers = pointers_of(*[t.data_ptr() for t in tensors], *[t.data_ptr() for t in made], start)
+        if threads == 1:
+            entry(pointers)
+        else:
+            parallel(address, pointers, threads, 0)
+        return made
+
+    return call
+
+
+@cache
+def _parallel() -> Callable[..., None]:
+    """``GOMP_parallel(function, data, threads, flags)`` of torch's OpenMP: its pool, and no second one."""
+    function = ctypes.CDLL(openmp_path()).GOMP_parallel
+    function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+    function.restype = None
+    return function
+
+
+@cache
+def openmp_path() -> str:
+    """The OpenMP library that torch has loaded in this process.
+
+    Raises:
+        RuntimeFailure: torch was built without GNU OpenMP.
+    """
+    with open("/proc/self/maps") as file:
+        loaded = {line.split(maxsplit=5)[-1].strip() for line in file if "libgomp" in line}
+    if not loaded:
+        raise RuntimeFailure("this torch has no GNU OpenMP (libgomp), which compiled kernels share with it")
+    folder = str(Path(torch.__file__).parent)
+    return min(loaded, key=lambda path: (not path.startswith(folder), path))
+
+
+@cache
+def cpu_features() -> frozenset[str]:
+    """The instruction sets of this machine's CPU, as Linux names them."""
+    with open("/proc/cpuinfo") as file:
+        lines = [line.split(":", 1)[1] for line in file if line.startswith(("flags", "Features"))]
+    words = set(lines[0].split()) if lines else set()
+    return frozenset(w for w in words if w.startswith(_INSTRUCTION_SETS))
+
+
+def sealed(library: bytes) -> bytes:
+    """``library`` with its seal: what is written to disk."""
+    return library + SEAL + hashlib.sha256(library).digest()
+
+
+def is_whole(content: bytes) -> bool:
+    """Whether ``content`` is a library with its seal, unchanged. Opening one that was cut off would end the process."""
+    size = len(content) - len(SEAL) - 32
+    seal, digest = content[size : size + len(SEAL)], content[size + len(SEAL) :]
+    return size > 0 and seal == SEAL and hashlib.sha256(content[:size]).digest() == digest
