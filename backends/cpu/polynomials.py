@@ -1,8 +1,8 @@
 """exp, log, erf, tanh and the like as arithmetic that LLVM can run in vector lanes, instead of calls of libm.
 
 f32 is expanded; f16 and bf16 are computed in f32; f64 is left to libm. Sources: the reductions and coefficients of exp
-and log are those of Cephes (``expf.c``, ``logf.c``; S. Moshier), of erf and tanh the rational minimax approximations of
-Eigen (``MathFunctionsImpl.h``). Errors, in ulp against f64, are asserted in ``test/unit/cpu/test_polynomials.py``.
+and log are those of Cephes (``expf.c``, ``logf.c``; S. Moshier), of erf the minimax polynomials that N. Juffa published (StackOverflow 35148198), of tanh the rational one of Eigen (``MathFunctionsImpl.h``). Errors, in
+ulp against f64, are asserted in ``test/unit/cpu/test_polynomials.py``.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from math import inf
 
 from torch_mlir import ir
 
+_ROUNDER, _ROUNDER_BITS = 1.5 * 2.0**23, 0x4B400000  # added to an f32, it rounds it to an integer in its last places
 OLT, OGT, OEQ, OGE, ULT = 4, 2, 1, 3, 11  # arith.cmpf predicates; ordered ones are false for NaN
 
 
@@ -77,6 +78,12 @@ class _Scalars:
         biased = self.make("arith.addi", n, self.bits(127))
         return self.make("arith.bitcast", self.make("arith.shli", biased, self.bits(23)), type_=self.float)
 
+    def rounded(self, x: ir.Value, factor: float = 1.0) -> tuple[ir.Value, ir.Value]:
+        """``x * factor`` rounded to an integer below 2**22, as an f32 and as an i32; no conversion, so NaN is harmless."""
+        shifted = self.fma(x, self.number(factor), self.number(_ROUNDER))
+        bits = self.make("arith.bitcast", shifted, type_=self.integer)
+        return self.sub(shifted, self.number(_ROUNDER)), self.make("arith.subi", bits, self.bits(_ROUNDER_BITS))
+
     def scaled(self, x: ir.Value, n: ir.Value) -> ir.Value:
         """x * 2**n, in two steps, so that it overflows to infinity and underflows through the subnormals."""
         half = self.make("arith.shrsi", n, self.bits(1))
@@ -85,11 +92,11 @@ class _Scalars:
 
 def _exp_parts(s: _Scalars, x: ir.Value) -> tuple[ir.Value, ir.Value]:
     """x = n ln 2 + r with an integer n: n as an i32, and exp(r) - 1."""
-    n = s.arithmetic("math.roundeven", s.mul(x, s.number(1.44269504088896341)))
+    n, i = s.rounded(x, 1.44269504088896341)
     r = s.fma(n, s.number(-0.693145751953125), x)
     r = s.fma(n, s.number(-1.428606765330187e-06), r)
     p = s.polynomial(r, [1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1])
-    return s.make("arith.fptosi", n, type_=s.integer), s.fma(p, s.mul(r, r), r)
+    return i, s.fma(p, s.mul(r, r), r)
 
 
 def _exp(s: _Scalars, x: ir.Value) -> ir.Value:
@@ -99,11 +106,11 @@ def _exp(s: _Scalars, x: ir.Value) -> ir.Value:
 
 def _exp2(s: _Scalars, x: ir.Value) -> ir.Value:
     x = s.clamp(x, -151.0, 128.5)
-    n = s.arithmetic("math.roundeven", x)
+    n, i = s.rounded(x)
     r = s.mul(s.sub(x, n), s.number(0.6931471805599453))
     p = s.polynomial(r, [1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1])
     whole = s.add(s.fma(p, s.mul(r, r), r), s.number(1.0))
-    return s.scaled(whole, s.make("arith.fptosi", n, type_=s.integer))
+    return s.scaled(whole, i)
 
 
 def _expm1(s: _Scalars, x: ir.Value) -> ir.Value:
@@ -172,21 +179,29 @@ def _log1p(s: _Scalars, x: ir.Value) -> ir.Value:
 
 
 def _erf(s: _Scalars, x: ir.Value) -> ir.Value:
-    x = s.clamp(x, -3.832506856900711, 3.832506856900711)
-    q = s.mul(x, x)
-    above = [0.00022905065861350646, 0.0034082910107109506, 0.050955695062380861, 0.18520832239976145, 1.128379143519084]
-    below = [-1.1791602954361697e-7, 0.000023547966471313185, 0.0010179625278914885, 0.014070470171167667,
-             0.11098505178285362, 0.49746925110067538, 1.0]  # fmt: skip
-    return s.div(s.mul(x, s.polynomial(q, above)), s.polynomial(q, below))
+    """An odd polynomial near 0; beyond, 1 - exp of a polynomial, which keeps 1 - |erf| as small as it is."""
+    t, q = s.clamp(s.arithmetic("math.absf", x), 0.0, 4.0), s.mul(x, x)
+    outer = s.polynomial(
+        t, [-1.72853470e-5, 3.83197126e-4, -3.88396438e-3, 2.42546219e-2, -1.06777877e-1, -6.34846687e-1, -1.28717512e-1]
+    )
+    n, minus_one = _exp_parts(s, s.fma(outer, t, s.arithmetic("arith.negf", t)))  # of -20 to 0: a normal number
+    outer = s.sub(s.number(1.0), s.mul(s.add(minus_one, s.number(1.0)), s.power_of_two(n)))
+    inner = s.polynomial(
+        q, [-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1]
+    )
+    far = s.compare(OGT, t, s.number(0.927734375))
+    return s.select(far, s.arithmetic("math.copysign", outer, x), s.fma(inner, x, x))
 
 
 def _tanh(s: _Scalars, x: ir.Value) -> ir.Value:
-    x = s.clamp(x, -7.90531110763549805, 7.90531110763549805)
-    q = s.mul(x, x)
+    """Below 4e-4, where tanh x is x, the quotient's terms could be subnormal and lose their last places."""
+    tiny = s.compare(OLT, s.arithmetic("math.absf", x), s.number(4e-4))
+    inside = s.clamp(x, -7.90531110763549805, 7.90531110763549805)
+    q = s.mul(inside, inside)
     above = [-2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08,
              1.48572235717979e-05, 6.37261928875436e-04, 4.89352455891786e-03]  # fmt: skip
     below = [1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03]
-    return s.div(s.mul(x, s.polynomial(q, above)), s.polynomial(q, below))
+    return s.select(tiny, x, s.div(s.mul(inside, s.polynomial(q, above)), s.polynomial(q, below)))
 
 
 def _rsqrt(s: _Scalars, x: ir.Value) -> ir.Value:

@@ -1,0 +1,82 @@
+"""Functions expanded to arithmetic, against f64: errors in ulp over the whole range, and the values at the edges."""
+
+import numpy as np
+import pytest
+import torch
+from bodies import Body, compiled
+
+# Largest error in ulp of f32 that is asked for, and the range in which arguments are drawn.
+FUNCTIONS = {
+    "exp": (1.5, (-104.0, 89.0), torch.exp),
+    "exp2": (1.5, (-150.0, 128.0), torch.exp2),
+    "expm1": (3.0, (-20.0, 89.0), torch.expm1),
+    "log": (1.5, (0.0, 1e30), torch.log),
+    "log2": (3.0, (0.0, 1e30), torch.log2),
+    "log1p": (3.0, (-1.0, 1e30), torch.log1p),
+    "erf": (2.0, (-5.0, 5.0), torch.erf),
+    "tanh": (5.0, (-10.0, 10.0), torch.tanh),
+    "rsqrt": (1.5, (0.0, 1e30), torch.rsqrt),
+}
+COUNT = 1 << 18
+
+
+def arguments(low: float, high: float) -> torch.Tensor:
+    """Evenly drawn ones, ones of every magnitude, and the edges; all in ``[low, high]`` but the last."""
+    generator = torch.Generator().manual_seed(0)
+    even = torch.rand(COUNT, generator=generator, dtype=torch.float64) * (min(high, 1e3) - max(low, -1e3)) + max(low, -1e3)
+    bits = torch.randint(-(2**31), 2**31 - 1, (COUNT,), generator=generator).to(torch.int32)
+    every = bits.view(torch.float32)
+    every = every[(every >= low) & (every <= high)]
+    edges = [0.0, -0.0, 1.0, -1.0, 1e-45, -1e-45, 1.1754943508222875e-38, 3.4028234663852886e38, -3.4028234663852886e38,
+             float("inf"), -float("inf"), float("nan"), 88.72283, 88.72284, -103.97, -87.34, 128.0, -149.0]  # fmt: skip
+    return torch.cat([even.float(), every, torch.tensor(edges)])
+
+
+def kernel_of(function: str, count: int, element: str = "f32"):
+    body = Body(f"{function}_{element}")
+    body.results = [body.map([body.argument((count,), element)], f"%r = math.{function} %0 : {element}")]
+    return compiled(body)
+
+
+def ulps(got: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+    """Distance in units of the last place of f32 at the exact value; subnormals count as the least of them."""
+    spacing = np.spacing(exact.float().abs().numpy()).astype(np.float64)
+    return (got.double() - exact).abs() / torch.from_numpy(spacing)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_error_in_ulps_over_the_whole_range(function):
+    bound, (low, high), reference = FUNCTIONS[function]
+    x = arguments(low, high)
+    (got,) = kernel_of(function, x.numel())(x)
+    exact = reference(x.double())
+    eager = reference(x)
+    odd = ~eager.isfinite()
+    torch.testing.assert_close(got[odd], eager[odd], rtol=0, atol=0, equal_nan=True)
+    errors = ulps(got[~odd], exact[~odd])
+    worst = errors.argmax()
+    assert errors[worst] <= bound, f"{errors[worst]:.2f} ulp at {x[~odd][worst].item():.9g}"
+
+
+@pytest.mark.parametrize("element, dtype", [("bf16", torch.bfloat16), ("f16", torch.float16)])
+@pytest.mark.parametrize("function", ["exp", "erf", "tanh", "log"])
+def test_half_precision_is_that_of_f32_rounded(function, element, dtype):
+    x = torch.linspace(-8, 8, 4001).to(dtype)
+    (got,) = kernel_of(function, x.numel(), element)(x)
+    eager = getattr(torch, function)(x.float()).to(dtype)
+    step = {torch.bfloat16: 2**-8, torch.float16: 2**-11}[dtype]
+    torch.testing.assert_close(got.float(), eager.float(), rtol=2 * step, atol=1e-7, equal_nan=True)
+
+
+@pytest.mark.parametrize("function", ["exp", "erf", "tanh", "log", "sin", "cos"])
+def test_f64_is_libm(function):
+    x = torch.linspace(-20, 20, 5001, dtype=torch.float64)
+    (got,) = kernel_of(function, x.numel(), "f64")(x)
+    torch.testing.assert_close(got, getattr(torch, function)(x), rtol=1e-14, atol=1e-15, equal_nan=True)
+
+
+@pytest.mark.parametrize("function", ["sin", "cos"])
+def test_sine_and_cosine_of_large_arguments(function):
+    x = torch.linspace(-1e5, 1e5, 5001)
+    (got,) = kernel_of(function, x.numel())(x)
+    assert ulps(got, getattr(torch, function)(x.double())).max() <= 2
