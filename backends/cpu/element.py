@@ -8,7 +8,7 @@ from torch_mlir import ir
 from torch_mlir.dialects import arith, memref
 
 from shardc.backends.cpu.combiner import combiner_op
-from shardc.backends.cpu.graph import Argument, Computed, Generic, Splat, Undefined, Value, View
+from shardc.backends.cpu.graph import Computed, Generic, Slice, Splat, Value, View
 from shardc.backends.cpu.linear import Axis, Index, Linear, row_major
 from shardc.backends.cpu.roots import base
 from shardc.diagnostics.kernels import KernelNotSupported
@@ -91,6 +91,8 @@ class Elements:
             made = self.load(kept.buffer, self.position(kept.offset, place), value.element)
         elif value in self.buffers:
             made = self.load(self.buffers[value], self.position(row_major(index, value.shape), place), value.element)
+        elif isinstance(value, Slice):
+            made = self.element(value.source, value.source_index(index), place)
         elif isinstance(value, View):
             made = self._through_view(value, index, place)
         elif isinstance(value, Computed):

@@ -74,6 +74,22 @@ class View(Value):
 
 
 @dataclass(eq=False)
+class Slice(Value):
+    """Every ``steps``-th element of ``source`` from ``offsets`` on; ``dims`` are the dims of the source that it keeps."""
+
+    source: Value = None
+    offsets: list[int] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    dims: list[int] = field(default_factory=list)
+
+    def source_index(self, index: Index) -> Index:
+        found = [Linear(constant=offset) for offset in self.offsets]
+        for position, dim in zip(index, self.dims, strict=True):
+            found[dim] = found[dim] + position * self.steps[dim]
+        return tuple(found)
+
+
+@dataclass(eq=False)
 class Generic:
     """A ``linalg.generic``: loops of ``sizes``, of which ``reduces`` are reductions; reads ``inputs``, starts from ``inits``."""
 
@@ -176,7 +192,26 @@ def _simple(op: ir.Operation, values: dict[ir.Value, Value]) -> Value | None:
         return View(
             *_type(result), source=values[op.operands[0]], groups=groups, expands=op.name == "tensor.expand_shape"
         )
+    if op.name == "tensor.extract_slice":
+        return _slice(op, values[op.operands[0]])
     raise KernelNotSupported(what=op.name)
+
+
+def _slice(op: ir.Operation, source: Value) -> Slice:
+    if len(op.operands) > 1:
+        raise KernelNotSupported(what="a slice whose bounds are computed")
+    offsets, sizes, steps = (
+        list(ir.DenseI64ArrayAttr(op.attributes[f"static_{name}"])) for name in ("offsets", "sizes", "strides")
+    )
+    shape, element = _type(op.results[0])
+    dropped, kept = len(sizes) - len(shape), []
+    for dim, size in enumerate(sizes):  # the dims that a slice drops are of size 1
+        at = len(kept)
+        if dropped and size == 1 and (at == len(shape) or shape[at] != 1):
+            dropped -= 1
+        else:
+            kept.append(dim)
+    return Slice(shape, element, source=source, offsets=offsets, steps=steps, dims=kept)
 
 
 def _generic(op: ir.Operation, values: dict[ir.Value, Value]) -> Generic:
@@ -187,7 +222,7 @@ def _generic(op: ir.Operation, values: dict[ir.Value, Value]) -> Generic:
     sizes: list[int | None] = [None] * len(reduces)
     for value, expressions in zip(operands, maps, strict=True):
         for expression, size in zip(expressions, value.shape, strict=True):
-            if isinstance(expression, ir.AffineDimExpr):
+            if isinstance(expression, ir.AffineDimExpr) and sizes[expression.position] is None:
                 sizes[expression.position] = size
     if None in sizes:
         raise KernelNotSupported(what=f"a loop whose size no operand gives, in {op.name}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from shardc.backends.cpu.combiner import Combiner, combiners
-from shardc.backends.cpu.graph import Argument, Computed, Generic, Graph, Splat, Undefined, Value, View
+from shardc.backends.cpu.graph import Argument, Computed, Generic, Graph, Slice, Splat, Undefined, Value, View
 from shardc.backends.cpu.linear import Axis, Index, Linear
 
 Stop = Callable[[Computed, Index], bool]
@@ -93,7 +93,6 @@ class Roots:
     graph: Graph
     items: list[Root]
     of: dict[Value, Root]
-    forced: set[Value]
 
     def reads(self, root: Root, stop: Stop = lambda value, index: False) -> Reads:
         """What ``root`` touches, no further than where ``stop`` says so."""
@@ -110,17 +109,18 @@ class Roots:
         if isinstance(value, Splat | Undefined) or (value, index) in seen:
             return
         seen.add((value, index))
-        if isinstance(value, View):
-            if value.follows:
-                self._walk(value.source, value.source_index(index), reads, seen)
-            else:
-                reads.ends.append((base(value), None))
-        elif isinstance(value, Argument) or value in self.of:
+        if isinstance(value, Argument) or value in self.of:
             reads.ends.append((value, index))
+        elif isinstance(value, View) and not value.follows:
+            if not isinstance(base(value), Splat):
+                reads.ends.append((base(value), None))
         else:
             self._through(value, index, reads, seen)
 
-    def _through(self, value: Computed, index: Index, reads: Reads, seen: set) -> None:
+    def _through(self, value: Computed | View | Slice, index: Index, reads: Reads, seen: set) -> None:
+        if isinstance(value, View | Slice):
+            self._walk(value.source, value.source_index(index), reads, seen)
+            return
         if reads.stop(value, index):
             reads.stopped.append((value, index))
             return
@@ -140,13 +140,14 @@ def base(value: Value) -> Value:
 
 def find_roots(graph: Graph) -> Roots:
     """Reductions, values that a view must find in memory, and the results of the kernel."""
-    forced = {base(v) for v in graph.views if not v.follows and isinstance(base(v), Computed)}
-    roots = Roots(graph, [], {}, forced)
-    for generic in graph.generics:
-        if generic.is_reduction:
-            _add(roots, generic.sizes, generic.reduces, generic=generic, stores=[[] for _ in generic.inits])
+    found = [base(v) for v in graph.views if not v.follows]
+    forced = list(dict.fromkeys(v for v in found if isinstance(v, Computed | Slice)))
+    roots = Roots(graph, [], {})
+    for made_by in [None, *graph.generics]:
+        if made_by is not None and made_by.is_reduction:
+            _add(roots, made_by.sizes, made_by.reduces, generic=made_by, stores=[[] for _ in made_by.inits])
         for value in forced:
-            if value.generic is generic and not generic.is_reduction:
+            if _maker(value) is made_by and not (isinstance(value, Computed) and made_by.is_reduction):
                 _add(roots, value.shape, (False,) * len(value.shape), value=value, stores=[[]])
     for value, root in _owners(graph, roots.items):
         roots.of[value] = root
@@ -159,6 +160,13 @@ def find_roots(graph: Graph) -> Roots:
         else:
             _add(roots, value.shape, (False,) * len(value.shape), value=value, stores=[[number]])
     return roots
+
+
+def _maker(value: Value) -> Generic | None:
+    """The op without which ``value`` cannot be read; None for what comes from arguments alone."""
+    while isinstance(value, View | Slice):
+        value = value.source
+    return value.generic if isinstance(value, Computed) else None
 
 
 def _owners(graph: Graph, items: list[Root]) -> Iterator[tuple[Value, Root]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from shardc.backends.cpu.graph import Argument, Computed, Splat, Undefined, Value, View
+from shardc.backends.cpu.graph import Argument, Computed, Slice, Splat, Undefined, Value, View
 from shardc.backends.cpu.linear import Axis, Index
 from shardc.backends.cpu.nests import Nest
 from shardc.backends.cpu.roots import Reads, Root, Roots
@@ -93,7 +93,7 @@ def _inner_axes(nest: Nest, index: Index) -> set[Axis]:
 
 def cost(value: Value, roots: Roots, known: dict[Value, int]) -> int:
     """What one element takes to make from memory and from other roots, in additions."""
-    if isinstance(value, View):
+    if isinstance(value, View | Slice):
         return cost(value.source, roots, known)
     if isinstance(value, Argument | Splat | Undefined):
         return 0

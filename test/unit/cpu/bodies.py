@@ -95,7 +95,7 @@ class Body:
     def line(self, text: str, shape: tuple[int, ...], element: str) -> T:
         """Any other op: ``text`` follows the result's name, with ``{type}`` for the result's type."""
         made = T(f"%v{next(self.numbers)}", tuple(shape), element)
-        self.lines.append(f"{made.name} = {text.format(type=made.type)}")
+        self.lines.append(f"{made.name} = {text.replace('{type}', made.type)}")
         return made
 
     def text(self) -> str:

@@ -1,0 +1,213 @@
+"""Libraries: the cache on disk, several processes and threads, and what is said when something is wrong."""
+
+import subprocess
+import sys
+import threading
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from bodies import Body, compiled, module_of
+from programs import layer_norm_backward, softmax
+
+from shardc.backends.cpu import cache, link
+from shardc.backends.cpu.compile import build_library
+from shardc.diagnostics.kernels import KernelCacheWarning, KernelNotSupported, LinkFailed, NoLinker
+from shardc.runtime.kernels import BadLibrary, Library, is_whole, sealed
+
+
+def negate(count: int = 10, name: str = "negate") -> Body:
+    body = Body(name)
+    body.results = [body.map([body.argument((count,))], "%r = arith.negf %0 : f32")]
+    return body
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A cache of this test's own."""
+    monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path / "kernels"))
+    return tmp_path / "kernels"
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """How often something was really compiled."""
+    calls = []
+    real = link.shared_object
+    monkeypatch.setattr("shardc.backends.cpu.compile.shared_object", lambda module: calls.append(1) or real(module))
+    return calls
+
+
+def test_a_library_is_compiled_once(folder, counted):
+    first, second = build_library(module_of(negate())), build_library(module_of(negate()))
+    assert first == second and counted == [1]
+    assert [p.name for p in folder.iterdir()] == [first.name]
+    assert build_library(module_of(negate(11))) != first and len(counted) == 2
+
+
+def test_several_kernels_in_one_library(folder):
+    library = Library(build_library(module_of(negate(5, "five"), softmax(3, 4))))
+    x, y = torch.randn(5), torch.randn(3, 4)
+    assert torch.equal(library.kernel("five", [((5,), torch.float32)])(x)[0], -x)
+    torch.testing.assert_close(library.kernel("softmax", [((3, 4), torch.float32)])(y)[0], y.softmax(-1))
+
+
+def test_the_module_is_left_as_it_is(folder):
+    module = module_of(softmax(3, 4))
+    before = str(module)
+    build_library(module)
+    assert str(module) == before
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[:-1], lambda b: b[: len(b) // 2], lambda b: b"", lambda b: b[:100] + b"x" + b[101:]])
+def test_a_damaged_library_is_compiled_again(folder, counted, damage):
+    path = build_library(module_of(negate()))
+    whole = path.read_bytes()
+    path.unlink()
+    path.write_bytes(damage(whole))
+    with pytest.raises(BadLibrary, match="cut off or changed"):
+        Library(path)
+    assert build_library(module_of(negate())) == path
+    assert len(counted) == 2 and is_whole(path.read_bytes())
+    x = torch.randn(10)
+    assert torch.equal(Library(path).kernel("negate", [((10,), torch.float32)])(x)[0], -x)
+
+
+def test_a_folder_that_cannot_be_written_is_said_once(tmp_path, monkeypatch, counted):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path / "file" / "kernels"))
+    with pytest.warns(KernelCacheWarning, match="SHARDC_CACHE_DIR"):
+        path = build_library(module_of(negate(21)))
+    x = torch.randn(21)
+    assert torch.equal(Library(path).kernel("negate", [((21,), torch.float32)])(x)[0], -x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        build_library(module_of(negate(22)))
+        assert build_library(module_of(negate(21))) == path
+    assert len(counted) == 2
+
+
+WORKER = """
+import sys
+sys.path.append({here!r})
+import torch
+from bodies import compiled
+from programs import softmax
+torch.manual_seed(0)
+x = torch.randn(50, 60)
+assert torch.allclose(compiled(softmax(50, 60))(x)[0], x.softmax(-1), atol=1e-6)
+"""
+
+
+def test_processes_compile_the_same_at_once(folder):
+    code = WORKER.format(here=str(Path(__file__).parent))
+    running = [subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    for process in running:
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors
+    assert len(list(folder.glob("*.so"))) == 1 and not list(folder.glob("*.part"))
+
+
+@pytest.mark.parametrize("inner", [1, 2])
+def test_threads_call_one_kernel_at_once(inner):
+    """Four threads, each with its own data, on a kernel with a workspace; each may have a team of its own."""
+    shape = (200, 300)
+    body = layer_norm_backward(*shape)
+    body.config = "work_per_thread = 1000 : i64"
+    kernel = compiled(body)
+    generator = torch.Generator().manual_seed(1)
+    data = [
+        [torch.randn(s, generator=generator) for s in (shape, shape, shape[:1], shape[:1], shape[1:])] for _ in range(4)
+    ]
+    torch_threads = torch.get_num_threads()
+    torch.set_num_threads(inner)
+    alone = [kernel(*tensors) for tensors in data]
+    wrong = []
+
+    def work(number: int) -> None:
+        torch.set_num_threads(inner)
+        for _ in range(50):
+            got = kernel(*data[number])
+            if not all(torch.equal(a, b) for a, b in zip(got, alone[number], strict=True)):
+                wrong.append(number)
+
+    workers = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    torch.set_num_threads(torch_threads)
+    assert not wrong
+
+
+def test_the_threads_are_those_of_torch(threads):
+    """Two threads write different rows; one thread gives the same bits where no sum crosses rows."""
+    body = softmax(64, 512)
+    body.config = "work_per_thread = 1000 : i64"
+    x = torch.randn(64, 512)
+    kernel = compiled(body)
+    got = kernel(x)[0]
+    torch.set_num_threads(1)
+    assert torch.equal(got, kernel(x)[0])
+
+
+def test_wrong_names_and_counts():
+    library = Library(build_library(module_of(negate())))
+    with pytest.raises(BadLibrary, match="no kernel 'other'"):
+        library.kernel("other", [((10,), torch.float32)])
+    with pytest.raises(BadLibrary, match="has 1 outputs, not 2"):
+        library.kernel("negate", [((10,), torch.float32)] * 2)
+    with pytest.raises(TypeError, match="1 inputs was given 2"):
+        library.kernel("negate", [((10,), torch.float32)])(torch.randn(10), torch.randn(10))
+
+
+def test_a_library_for_another_cpu_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("shardc.backends.cpu.compile.host_target", lambda: "x86_64 avx avx9000")
+    path = build_library(module_of(negate(33)))
+    with pytest.raises(BadLibrary, match="avx9000"):
+        Library(path)
+
+
+def test_no_file_of_ours(tmp_path):
+    path = tmp_path / "other.so"
+    path.write_bytes(b"\x7fELF" + bytes(1000))
+    with pytest.raises(BadLibrary):
+        Library(path)
+    path.write_bytes(sealed(b""))
+    with pytest.raises(BadLibrary):
+        Library(path)
+
+
+def test_no_linker(folder, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(NoLinker, match="binutils"):
+        build_library(module_of(negate(41)))
+    assert not list(folder.glob("*"))
+
+
+def test_a_linker_that_fails(folder, monkeypatch):
+    monkeypatch.setenv("SHARDC_LINKER", "/bin/false --quietly")
+    with pytest.raises(LinkFailed, match="exit code 1"):
+        build_library(module_of(negate(42)))
+
+
+def test_an_op_without_loops_is_named(folder):
+    body = Body("gathered")
+    x = body.argument((4, 4))
+    pad = """tensor.pad %a0 low[0, 1] high[0, 0] {
+        ^bb0(%i: index, %j: index):
+        %z = arith.constant 0.0 : f32
+        tensor.yield %z : f32
+        } : tensor<4x4xf32> to {type}"""
+    body.results = [body.line(pad, (4, 5), x.element)]
+    with pytest.raises(KernelNotSupported, match=r"tensor\.pad"):
+        build_library(module_of(body))
+
+
+def test_the_cache_folder_follows_the_environment(monkeypatch, tmp_path):
+    monkeypatch.setenv("SHARDC_CACHE_DIR", "/somewhere")
+    assert cache.cache_folder() == Path("/somewhere")
+    monkeypatch.delenv("SHARDC_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache.cache_folder() == tmp_path / "shardc"
