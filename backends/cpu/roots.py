@@ -83,7 +83,7 @@ class Reads:
     ends: list[tuple[Value, Index | None]] = field(default_factory=list)
     between: list[tuple[Computed, Index]] = field(default_factory=list)
     stopped: list[tuple[Computed, Index]] = field(default_factory=list)
-    stop: Stop = lambda value, index: False  # noqa: E731
+    stop: Stop = lambda value, index: False
 
 
 @dataclass(eq=False)

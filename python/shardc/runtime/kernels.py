@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import threading
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,9 @@ SEAL = b"shardc-kernels-1"
 """Ends every library, before the SHA-256 of all that stands before the seal."""
 
 _INSTRUCTION_SETS = ("avx", "sse", "ssse", "fma", "f16c", "bmi", "amx", "popcnt", "lzcnt", "abm", "vaes", "gfni", "sve", "asimd")
+
+KEPT_WORKSPACE_BYTES = 1 << 24
+_of_thread = threading.local()
 
 Shape = tuple[int, ...]
 
@@ -73,18 +77,19 @@ def _caller(
     parallel = _parallel()
     address = ctypes.cast(entry, ctypes.c_void_p)
     pointers_of = ctypes.c_void_p * (inputs + len(outputs) + 1)
-    empty, threads_now = torch.empty, torch.get_num_threads
+    forms = [(shape, _strides(shape), dtype) for shape, dtype in outputs]
+    needs_workspace = shared_bytes + thread_bytes > 0
+    empty, threads_now = torch.empty_strided, torch.get_num_threads
 
     def call(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         if len(tensors) != inputs:
             raise TypeError(f"a kernel of {inputs} inputs was given {len(tensors)}")
-        tensors = tuple([t if t.is_contiguous() else t.contiguous() for t in tensors])
-        made = tuple([empty(shape, dtype=dtype) for shape, dtype in outputs])
+        read = [t if t.is_contiguous() else t.contiguous() for t in tensors]
+        made = tuple([empty(shape, strides, dtype=dtype) for shape, strides, dtype in forms])
         threads = min(max_threads, threads_now()) if max_threads > 1 else 1
-        workspace = shared_bytes + threads * thread_bytes
-        scratch = empty(workspace + 64, dtype=torch.uint8) if workspace else None
-        start = (scratch.data_ptr() + 63) // 64 * 64 if scratch is not None else 0
-        pointers = pointers_of(*[t.data_ptr() for t in tensors], *[t.data_ptr() for t in made], start)
+        scratch = _workspace(shared_bytes + threads * thread_bytes) if needs_workspace else None
+        start = scratch.data_ptr() if scratch is not None else 0
+        pointers = pointers_of(*[t.data_ptr() for t in read], *[t.data_ptr() for t in made], start)
         if threads == 1:
             entry(pointers)
         else:
@@ -92,6 +97,24 @@ def _caller(
         return made
 
     return call
+
+
+def _strides(shape: Shape) -> Shape:
+    """Of a contiguous tensor."""
+    strides = [1]
+    for size in reversed(shape[1:]):
+        strides.append(strides[-1] * max(size, 1))
+    return tuple(reversed(strides)) if shape else ()
+
+
+def _workspace(size_bytes: int) -> torch.Tensor:
+    """Memory for one call. A thread keeps a small one between its calls, which do not overlap."""
+    if size_bytes > KEPT_WORKSPACE_BYTES:
+        return torch.empty(size_bytes, dtype=torch.uint8)
+    kept: torch.Tensor | None = getattr(_of_thread, "workspace", None)
+    if kept is None or kept.nbytes < size_bytes:
+        kept = _of_thread.workspace = torch.empty(size_bytes, dtype=torch.uint8)
+    return kept
 
 
 @cache

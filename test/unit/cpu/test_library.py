@@ -1,5 +1,6 @@
 """Libraries: the cache on disk, several processes and threads, and what is said when something is wrong."""
 
+import shutil
 import subprocess
 import sys
 import threading
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from bodies import Body, compiled, module_of
-from programs import layer_norm_backward, softmax
+from programs import adamw, layer_norm_backward, softmax
 
 from shardc.backends.cpu import cache, link
 from shardc.backends.cpu.compile import build_library
@@ -179,16 +180,40 @@ def test_no_file_of_ours(tmp_path):
         Library(path)
 
 
-def test_no_linker(folder, monkeypatch):
+def test_no_tool_is_needed_on_x86(folder, monkeypatch):
     monkeypatch.setenv("PATH", "")
+    x = torch.randn(41)
+    assert torch.equal(compiled(negate(41))(x)[0], -x)
+
+
+def test_no_linker_elsewhere(folder, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr("shardc.backends.cpu.link.platform.machine", lambda: "aarch64")
     with pytest.raises(NoLinker, match="binutils"):
-        build_library(module_of(negate(41)))
+        build_library(module_of(negate(43)))
     assert not list(folder.glob("*"))
+
+
+@pytest.mark.parametrize("linker", ["ld", "cc"])
+def test_a_linker_of_the_system(folder, monkeypatch, linker):
+    """Of a kernel with constants, calls into libm and two functions."""
+    if shutil.which(linker) is None:
+        pytest.skip(f"this machine has no {linker}")
+    monkeypatch.setenv("SHARDC_LINKER", linker)
+    tensors = [torch.rand(5, 6) for _ in range(4)]
+    got = compiled(adamw([(5, 6)]))(torch.tensor(2.0), *tensors)
+    monkeypatch.delenv("SHARDC_LINKER")
+    shutil.rmtree(folder)
+    for one, other in zip(got, compiled(adamw([(5, 6)]))(torch.tensor(2.0), *tensors), strict=True):
+        assert torch.equal(one, other)
 
 
 def test_a_linker_that_fails(folder, monkeypatch):
     monkeypatch.setenv("SHARDC_LINKER", "/bin/false --quietly")
     with pytest.raises(LinkFailed, match="exit code 1"):
+        build_library(module_of(negate(42)))
+    monkeypatch.setenv("SHARDC_LINKER", "/no/such/linker")
+    with pytest.raises(LinkFailed, match="No such file"):
         build_library(module_of(negate(42)))
 
 
