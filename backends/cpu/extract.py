@@ -50,16 +50,28 @@ def _function(kernel: ir.Operation, module: ir.Module) -> None:
     copy = kernel.clone(ip=ir.InsertionPoint(kernel))
     block = copy.regions[0].blocks[0]
     end = list(block.operations)[-1].operation
-    types = [a.type for a in block.arguments], [v.type for v in end.operands]
+    results, packed = _yielded(end)
+    types = [a.type for a in block.arguments], [v.type for v in results]
     with ir.InsertionPoint(module.body):
         function = func.FuncOp(kernel_name(kernel), types)
     if "config" in kernel.attributes:
         function.attributes["kern.config"] = kernel.attributes["config"]
     block.append_to(function.regions[0])
     with ir.InsertionPoint(end):
-        func.ReturnOp(list(end.operands))
+        func.ReturnOp(results)
     end.erase()
+    if packed is not None:
+        packed.erase()
     copy.erase()
+
+
+def _yielded(end: ir.Operation) -> tuple[list[ir.Value], ir.Operation | None]:
+    """The tensors that ``kern.yield`` gives, and the op that made one tuple of them, if there is one."""
+    values = list(end.operands)
+    if len(values) == 1 and isinstance(values[0].type, ir.TupleType):
+        packed = values[0].owner
+        return list(packed.operands), packed.operation
+    return values, None
 
 
 def _normalise(module: ir.Module) -> None:

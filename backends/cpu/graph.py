@@ -260,4 +260,6 @@ def _type(value: ir.Value) -> tuple[tuple[int, ...], ir.Type]:
 def _config(function: ir.Operation) -> dict[str, int]:
     if "kern.config" not in function.attributes:
         return {}
-    return {entry.name: ir.IntegerAttr(entry.attr).value for entry in ir.DictAttr(function.attributes["kern.config"])}
+    config = function.attributes["kern.config"]
+    (values,) = getattr(config, "params", [config])  # #kern.config<{...}>, or the dictionary itself
+    return {entry.name: ir.IntegerAttr(entry.attr).value for entry in ir.DictAttr(values)}
