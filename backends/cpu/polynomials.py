@@ -194,14 +194,17 @@ def _erf(s: _Scalars, x: ir.Value) -> ir.Value:
 
 
 def _tanh(s: _Scalars, x: ir.Value) -> ir.Value:
-    """Below 4e-4, where tanh x is x, the quotient's terms could be subnormal and lose their last places."""
-    tiny = s.compare(OLT, s.arithmetic("math.absf", x), s.number(4e-4))
-    inside = s.clamp(x, -7.90531110763549805, 7.90531110763549805)
-    q = s.mul(inside, inside)
+    """Below 4e-4, where tanh x is x, the quotient's terms could be subnormal; above 9 it is 1, and never more than 1."""
+    size = s.arithmetic("math.absf", x)
+    t = s.clamp(size, 0.0, 9.0)
+    q = s.mul(t, t)
     above = [-2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08,
              1.48572235717979e-05, 6.37261928875436e-04, 4.89352455891786e-03]  # fmt: skip
     below = [1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03]
-    return s.select(tiny, x, s.div(s.mul(inside, s.polynomial(q, above)), s.polynomial(q, below)))
+    result = s.div(s.mul(t, s.polynomial(q, above)), s.polynomial(q, below))
+    result = s.select(s.compare(OGE, size, s.number(9.0)), s.number(1.0), s.clamp(result, 0.0, 1.0))
+    tiny = s.compare(OLT, size, s.number(4e-4))
+    return s.select(tiny, x, s.arithmetic("math.copysign", result, x))
 
 
 def _rsqrt(s: _Scalars, x: ir.Value) -> ir.Value:

@@ -58,6 +58,15 @@ def test_error_in_ulps_over_the_whole_range(function):
     assert errors[worst] <= bound, f"{errors[worst]:.2f} ulp at {x[~odd][worst].item():.9g}"
 
 
+@pytest.mark.parametrize("function", ["erf", "tanh"])
+def test_what_saturates_is_one_and_never_more(function):
+    x = torch.cat([torch.linspace(3, 12, 100001), torch.tensor([1e30, float("inf")])])
+    (got,) = kernel_of(function, x.numel())(x)
+    assert got.max() == 1 and (got[x >= 9.1] == 1).all()
+    (negative,) = kernel_of(function, x.numel())(-x)
+    assert torch.equal(negative, -got)
+
+
 @pytest.mark.parametrize("element, dtype", [("bf16", torch.bfloat16), ("f16", torch.float16)])
 @pytest.mark.parametrize("function", ["exp", "erf", "tanh", "log"])
 def test_half_precision_is_that_of_f32_rounded(function, element, dtype):
