@@ -21,6 +21,7 @@ from shardc.backends.cpu.stages import RECOMPUTE_COST, Stages, cost, find_stages
 
 BLOCK_ROWS = 64  # rows whose terms are added up by themselves first, which keeps the error of long sums small
 BLOCK_ELEMENTS = 8192  # the same for a sum over one long axis
+TILE_ELEMENTS = 64  # of a row at a time, where something else is contiguous across the rows
 WORK_PER_THREAD = 1 << 17  # additions below which another thread does not pay
 BARRIER = "GOMP_barrier"
 
@@ -141,6 +142,9 @@ class _Writer:
         number = self.elements.number
         total = prod(nest.sizes[a] for a in nest.rows)
         low, high = share(self.elements, total, self.thread, self.threads)
+        if nest.transposed and not partials:
+            self._tiles(nest, row, low, high)
+            return
         if not partials:
             with bounded_loop(self.elements, low, high) as (p, _):
                 row.emit(row.place(p))
@@ -160,6 +164,16 @@ class _Writer:
                 row.emit(row.place(p))
             for (root, n), buffer in sums.items():
                 self._add(root, n, partials[root, n], buffer)
+
+    def _tiles(self, nest: Nest, row: Row, low: ir.Value, high: ir.Value) -> None:
+        """All rows in short pieces, so that a cache line read across the rows serves as many of them as it holds."""
+        (axis,) = set(nest.order) - set(nest.rows)
+        size, tile = nest.sizes[axis], self.graph.config.get("tile", TILE_ELEMENTS)
+        with bounded_loop(self.elements, 0, size, tile) as (first, _):
+            end = arith.addi(first, self.elements.number(tile))
+            row.bounds = {axis: (first, end if size % tile == 0 else arith.minui(end, self.elements.number(size)))}
+            with bounded_loop(self.elements, low, high) as (p, _):
+                row.emit(row.place(p))
 
     def _add(self, root: Root, n: int, partial: ir.Value, buffer: ir.Value) -> None:
         count = count_of(root.result_shape(n))

@@ -20,7 +20,8 @@ class Nest:
 
     A root is *carried* if its reduction runs over all rows: each thread has a partial result, joined after the nest.
     ``split``: there are no rows; the one axis of all loops is cut itself. ``merged`` are axes that became part of
-    another (see :func:`merge_axes`). ``waits``: something it reads was written since the last barrier.
+    another (see :func:`merge_axes`). ``waits``: something it reads was written since the last barrier. ``transposed``:
+    something is contiguous along a row axis, and rows are therefore run through in short pieces.
     """
 
     rows: list[Axis]
@@ -30,6 +31,7 @@ class Nest:
     sizes: dict[Axis, int] = field(default_factory=dict)
     order: list[Axis] = field(default_factory=list)
     waits: bool = False
+    transposed: bool = False
 
     def carried(self, root: Root) -> bool:
         outer = set(self.order) if self.split else set(self.rows)
@@ -120,11 +122,13 @@ def _in_row(made: Root, value: object, index: object, rows: frozenset[Axis], mem
 
 
 def fast_axis(members: list[Root], reads: dict[Root, Reads]) -> Axis | None:
-    """The axis along which most of what is read and written lies contiguous."""
-    votes: dict[Axis, int] = {}
+    """The axis along which most of the elements that are read and written lie contiguous."""
+    sizes = {axis: size for root in members for axis, size in root.loops.items()}
+    votes = dict.fromkeys(sizes, 0)
     for found in _offsets(members, reads):
+        touched = prod(sizes.get(axis, 1) for axis, _ in found.terms)
         for axis, factor in found.terms:
-            votes[axis] = votes.get(axis, 0) + (factor == 1)
+            votes[axis] += touched * (factor == 1)
     return max(votes, key=lambda axis: votes[axis]) if votes else None
 
 
@@ -146,6 +150,7 @@ def _nest(rows: frozenset[Axis], members: list[Root], reads: dict[Root, Reads]) 
         fast = nest.rows[-1]
         nest.rows.remove(fast)
         nest.split = not nest.rows
+        nest.transposed = any(o.factor(axis) == 1 and o.factor(fast) > 1 for o in offsets for axis in nest.rows)
     return nest
 
 

@@ -216,3 +216,13 @@ def test_nan_and_infinity_pass_through():
     body.results = [body.map([body.argument((40,))], constants(code, root=0.7071067811865476, one=1.0, half=0.5))]
     a = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0] * 8)
     torch.testing.assert_close(compiled(body)(a)[0], 0.5 * a * (1 + torch.erf(0.7071067811865476 * a)), rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("shape", [(64, 128), (65, 130), (3, 1000)])
+def test_transposed_reads_in_tiles(shape, threads):
+    body = Body("tiles")
+    body.config = "work_per_thread = 500 : i64"
+    x, y = body.argument(shape), body.argument(shape[::-1])
+    body.results = [body.map([x, (y, "d1, d0")], "%r = arith.addf %0, %1 : f32")]
+    a, b = torch.randn(shape), torch.randn(shape[::-1])
+    assert torch.equal(compiled(body)(a, b)[0], a + b.T)

@@ -1,0 +1,116 @@
+"""How roots are put into nests and stages: what is read once, what is kept, where threads wait."""
+
+from bodies import Body, module_of
+from programs import ADD, adamw, gelu_chain, layer_norm_backward, rms_norm, softmax
+from torch_mlir import ir
+
+from shardc.backends.cpu.axes import join_axes
+from shardc.backends.cpu.emit import emit
+from shardc.backends.cpu.extract import extract
+from shardc.backends.cpu.graph import read_graph
+from shardc.backends.cpu.nests import find_nests
+from shardc.backends.cpu.roots import find_roots
+from shardc.backends.cpu.stages import find_stages
+
+_alive: list[ir.Module] = []  # roots point into their module
+
+
+def schedule(body: Body):
+    """Nests and the stages of each."""
+    functions = extract(module_of(body))
+    _alive.append(functions)
+    (function,) = functions.body
+    with functions.context, ir.Location.unknown():
+        roots = find_roots(read_graph(function.operation))
+        join_axes(roots)
+        reads = {root: roots.reads(root) for root in roots.items}
+        nests = find_nests(roots, reads)
+        return nests, [find_stages(nest, roots, reads) for nest in nests]
+
+
+def loops_of(body: Body) -> str:
+    functions = extract(module_of(body))
+    (function,) = functions.body
+    with functions.context, ir.Location.unknown():
+        module = ir.Module.create()
+        emit(read_graph(function.operation), module)
+        return str(module)
+
+
+def test_softmax_runs_a_row_in_three_stages_and_keeps_the_exponentials():
+    (nest,), (stages,) = schedule(softmax(40, 50))
+    assert len(nest.rows) == 1 and not nest.split
+    assert [len(stage) for stage in stages.stages] == [1, 1, 1]
+    assert [len(loop.kept) for (loop,) in stages.stages] == [0, 1, 0]
+    assert loops_of(softmax(40, 50)).count("math.exp") == 1
+
+
+def test_rms_norm_keeps_nothing_because_it_is_cheap_to_make_again():
+    (_,), (stages,) = schedule(rms_norm(40, 50))
+    assert len(stages.stages) == 2
+    assert not any(loop.kept for stage in stages.stages for loop in stage)
+
+
+def test_sums_over_columns_join_the_nest_of_the_rows():
+    (nest,), (stages,) = schedule(layer_norm_backward(40, 50))
+    carried = [root for root in nest.roots if nest.carried(root)]
+    assert len(nest.roots) == 5 and len(carried) == 2
+    assert len(stages.stages) == 2
+    assert loops_of(layer_norm_backward(40, 50)).count("GOMP_barrier") == 1
+
+
+def test_pointwise_ops_of_one_shape_are_one_loop_cut_over_threads():
+    body = Body("same")
+    x, y = body.argument((4, 5, 6)), body.argument((4, 5, 6))
+    body.results = [body.map([x, y], "%r = arith.addf %0, %1 : f32")]
+    (nest,), _ = schedule(body)
+    assert nest.split and len(nest.order) == 1 and set(nest.sizes.values()) >= {120}
+    assert loops_of(body).count("scf.for") == 1
+
+
+def test_a_broadcast_keeps_rows_apart():
+    (nest,), _ = schedule(gelu_chain(40, 50))
+    assert len(nest.rows) == 1 and not nest.split
+
+
+def test_a_bias_over_the_last_dim_leaves_the_leading_dims_one_row_axis():
+    body = Body("bias")
+    x, b = body.argument((4, 5, 6)), body.argument((6,))
+    body.results = [body.map([x, (b, "d2")], "%r = arith.addf %0, %1 : f32")]
+    (nest,), _ = schedule(body)
+    assert [nest.sizes[a] for a in nest.rows] == [20]
+
+
+def test_a_short_reduction_of_long_rows_is_not_run_down_the_columns():
+    body = Body("sum")
+    body.results = [body.reduce([body.argument((64, 64))], ADD, [1], "0.0")]
+    (nest,), _ = schedule(body)
+    (root,) = nest.roots
+    assert set(nest.rows) == root.parallel and not nest.carried(root)
+
+
+def test_parameters_do_not_wait_for_each_other():
+    nests, _ = schedule(adamw([(8, 8), (5,), (3, 3)]))
+    assert len(nests) == 3 and not any(nest.waits for nest in nests)
+    assert "GOMP_barrier" not in loops_of(adamw([(8, 8), (5,), (3, 3)]))
+
+
+def test_a_transposed_read_is_tiled():
+    body = Body("transposed")
+    x, y = body.argument((128, 256)), body.argument((256, 128))
+    body.results = [body.map([x, (y, "d1, d0")], "%r = arith.addf %0, %1 : f32")]
+    (nest,), _ = schedule(body)
+    assert nest.transposed
+    assert loops_of(body).count("scf.for") == 3
+
+
+def test_what_is_a_result_anyway_is_not_kept_twice():
+    """exp(x) is a result and is read again after its sum: from the result, not from a buffer of its own."""
+    body = Body("twice")
+    x = body.argument((30, 40))
+    e = body.map([x], "%r = math.exp %0 : f32")
+    s = body.reduce([e], ADD, [1], "0.0")
+    body.results = [e, body.map([e, (s, "d0")], "%r = arith.divf %0, %1 : f32")]
+    (_,), (stages,) = schedule(body)
+    assert not any(loop.kept for stage in stages.stages for loop in stage)
+    assert len(stages.again) == 1 and loops_of(body).count("math.exp") == 1
