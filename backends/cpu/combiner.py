@@ -56,5 +56,4 @@ def _identity(name: str, type_: ir.Type) -> ir.Attribute:
 
 def combine(combiner: Combiner, a: ir.Value, b: ir.Value) -> ir.Value:
     """``a`` and ``b`` joined."""
-    flags = {"fastmath": ir.Attribute.parse("#arith.fastmath<contract>")} if combiner.op in _FLOAT else {}
-    return ir.Operation.create(combiner.op, results=[a.type], operands=[a, b], attributes=flags).result
+    return ir.Operation.create(combiner.op, results=[a.type], operands=[a, b]).result

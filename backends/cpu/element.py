@@ -13,8 +13,7 @@ from shardc.backends.cpu.linear import Axis, Index, Linear, row_major
 from shardc.backends.cpu.roots import base
 from shardc.diagnostics.kernels import KernelNotSupported
 
-CONTRACT = "#arith.fastmath<contract>"
-REASSOCIATE = "#arith.fastmath<reassoc,contract>"  # on the op that adds to a sum, so that it may run in vector lanes
+REASSOCIATE = "#arith.fastmath<reassoc>"  # on the op that adds to a sum, so that it may run in vector lanes
 
 
 @dataclass(eq=False)
@@ -134,8 +133,10 @@ class Elements:
                 operands[op.results[0]] = position
                 continue
             read = [operands[v] if v in operands else self.scalar(v) for v in op.operands]
-            for old, new in zip(op.results, _copy(op, read, REASSOCIATE if op in joins else CONTRACT).results, strict=True):
-                operands[old] = new
+            copy = _copy(op, read)
+            if op in joins and "fastmath" in copy.attributes:
+                copy.attributes["fastmath"] = ir.Attribute.parse(REASSOCIATE)
+            operands.update(zip(op.results, copy.results, strict=True))
         raise KernelNotSupported(what="a body that yields nothing")
 
     def scalar(self, value: ir.Value | ir.Attribute) -> ir.Value:
@@ -148,7 +149,7 @@ class Elements:
                 op = value.owner
                 read = [self.scalar(v) for v in op.operands]
                 with _after(read, self.entry):
-                    self.copied[value] = _copy(op.operation, read, CONTRACT).results[0]
+                    self.copied[value] = _copy(op.operation, read).results[0]
         return self.copied[value]
 
     def load(self, buffer: ir.Value, position: ir.Value, element: ir.Type) -> ir.Value:
@@ -171,11 +172,10 @@ def _after(values: list[ir.Value], entry: ir.Block) -> ir.InsertionPoint:
     return ir.InsertionPoint(after[at]) if at < len(after) else ir.InsertionPoint(entry)
 
 
-def _copy(op: ir.Operation, operands: list[ir.Value], fastmath: str) -> ir.Operation:
+def _copy(op: ir.Operation, operands: list[ir.Value]) -> ir.Operation:
+    """The same op on ``operands``: with the body's own fast-math flags, and no others."""
     if len(op.regions):
         raise KernelNotSupported(what=f"{op.name} in a body")
     attributes = {name: op.attributes[name] for name in op.attributes}
-    if "fastmath" in attributes:
-        attributes["fastmath"] = ir.Attribute.parse(fastmath)
     results = [r.type for r in op.results]
     return ir.Operation.create(op.name, results=results, operands=operands, attributes=attributes)

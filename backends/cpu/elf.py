@@ -16,6 +16,8 @@ PAGE = 4096
 ALLOCATED, RELOCATIONS, SYMBOLS, NO_BITS = 0x2, 4, 2, 8
 PC64, GOTOFF64, GOTPC64, GOT64 = 24, 25, 29, 27
 GLOB_DAT, RELATIVE = 6, 8
+HASH, STRTAB, SYMTAB, RELA_TABLE, RELA_BYTES, RELA_ENTRY_BYTES, STRTAB_BYTES, SYMBOL_BYTES = 4, 5, 6, 7, 8, 9, 10, 11
+HEADERS_BYTES = 64 + 4 * 56
 GOT_SYMBOL = "_GLOBAL_OFFSET_TABLE_"
 SYMBOL, RELA, PROGRAM_HEADER, DYNAMIC = "<IBBHQQ", "<QQq", "<IIQQQQQQ", "<QQ"
 
@@ -50,68 +52,104 @@ def link_object(content: bytes) -> bytes:
     Raises:
         LinkFailed: a relocation of a kind that LLVM has not made so far.
     """
-    sections = _sections(content)
-    symbols = list(_symbols(sections))
-    exported = [s for s in symbols if s.is_global and s.section and s.name]
-    missing = list(dict.fromkeys(s.name for s in symbols if not s.section and s.name and s.name != GOT_SYMBOL))
-    relocations = [
-        (section.info, *rest)
-        for section in sections
-        if section.kind == RELOCATIONS and _is_loaded(sections[section.info])
-        for rest in _relocations(section)
-    ]
-    slots = list(dict.fromkeys(symbol for _, _, symbol, kind, _ in relocations if kind == GOT64))
+    return _Linker(_sections(content)).image()
 
-    names = b"\0" + b"".join(n.encode() + b"\0" for n in [*missing, *(s.name for s in exported)])
-    count = 1 + len(missing) + len(exported)
-    parts = {
-        "hash": struct.pack(f"<{3 + count}I", 1, count, min(1, count - 1), *_chain(count)),
-        "symbols": bytes(24 * count),
-        "names": names,
-        "relocations": bytes(24 * len(slots)),
-    }
-    at, place = 64 + 4 * 56, {}
-    for name, part in parts.items():
-        at = place[name] = _round(at, 16)
-        at += len(part)
-    address: dict[int, int] = {}
-    for number, section in enumerate(sections):
-        if _is_loaded(section):
-            at = address[number] = _round(at, max(1, section.alignment))
-            at += len(section.content)
-    got = _round(at, PAGE)
-    dynamic = got + 8 * max(1, len(slots))
-    image = bytearray(dynamic + 16 * 9)
 
-    def value_of(symbol: _Symbol) -> int:
-        return got if symbol.name == GOT_SYMBOL else address[symbol.section] + symbol.value
+class _Linker:
+    """Lays out the parts, then fills them in. Addresses are offsets in the file."""
 
-    parts["symbols"] = _dynamic_symbols(missing, exported, names, address)
-    parts["relocations"] = b"".join(
-        _slot(got + 8 * n, symbols[s], missing, value_of) for n, s in enumerate(slots)
-    )
-    for name, part in parts.items():
-        image[place[name] : place[name] + len(part)] = part
-    for number, start in address.items():
-        image[start : start + len(sections[number].content)] = sections[number].content
-    for section, offset, symbol, kind, addend in relocations:
-        where = address[section] + offset
+    def __init__(self, sections: list[_Section]) -> None:
+        self.sections = sections
+        self.symbols = list(_symbols(sections))
+        self.exported = [s for s in self.symbols if s.is_global and s.section and s.name]
+        undefined = [s.name for s in self.symbols if not s.section and s.name not in ("", GOT_SYMBOL)]
+        self.missing = list(dict.fromkeys(undefined))
+        self.relocations = [
+            (section.info, *found)
+            for section in sections
+            if section.kind == RELOCATIONS and _is_loaded(sections[section.info])
+            for found in _relocations(section)
+        ]
+        self.slots = list(dict.fromkeys(symbol for _, _, symbol, kind, _ in self.relocations if kind == GOT64))
+        names = [*self.missing, *(s.name for s in self.exported)]
+        self.names = b"\0" + b"".join(name.encode() + b"\0" for name in names)
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        """Headers, hash table, symbols, names, relocations, sections; on a page of its own, the table and the dynamic section."""
+        symbols = 1 + len(self.missing) + len(self.exported)
+        sizes = {HASH: 4 * (3 + symbols), SYMTAB: 24 * symbols, STRTAB: len(self.names), RELA_TABLE: 24 * len(self.slots)}
+        at = HEADERS_BYTES
+        self.place: dict[int, int] = {}
+        for tag, size in sizes.items():
+            self.place[tag] = _round(at, 16)
+            at = self.place[tag] + size
+        self.address: dict[int, int] = {}
+        for number, section in enumerate(self.sections):
+            if _is_loaded(section):
+                self.address[number] = _round(at, max(1, section.alignment))
+                at = self.address[number] + len(section.content)
+        self.end, self.got = at, _round(at, PAGE)
+        self.dynamic = self.got + 8 * max(1, len(self.slots))
+
+    def image(self) -> bytes:
+        dynamic = self._dynamic_section()
+        image = bytearray(self.dynamic + len(dynamic))
+        parts = {
+            0: _headers(self.end, self.got, self.dynamic, len(image)),
+            self.place[HASH]: self._hash_table(),
+            self.place[SYMTAB]: self._dynamic_symbols(),
+            self.place[STRTAB]: self.names,
+            self.place[RELA_TABLE]: b"".join(map(self._slot, range(len(self.slots)))),
+            self.dynamic: dynamic,
+            **{start: self.sections[number].content for number, start in self.address.items()},
+        }
+        for start, part in parts.items():
+            image[start : start + len(part)] = part
+        for section, offset, symbol, kind, addend in self.relocations:
+            where = self.address[section] + offset
+            struct.pack_into("<q", image, where, self._relocated(section, where, symbol, kind) + addend)
+        return bytes(image)
+
+    def _relocated(self, section: int, where: int, symbol: int, kind: int) -> int:
         if kind == GOTPC64:
-            result = got + addend - where
-        elif kind == GOTOFF64:
-            result = value_of(symbols[symbol]) + addend - got
-        elif kind == GOT64:
-            result = 8 * slots.index(symbol) + addend
-        elif kind == PC64 and symbols[symbol].section:
-            result = value_of(symbols[symbol]) + addend - where
-        else:
-            raise LinkFailed(linker="shardc's linker", code=1, output=f"relocation of kind {kind} in {sections[section].name}")
-        struct.pack_into("<q", image, where, result)
-    entries = [(4, place["hash"]), (5, place["names"]), (6, place["symbols"]), (10, len(names)), (11, 24),
-               (7, place["relocations"]), (8, 24 * len(slots)), (9, 24), (0, 0)]  # fmt: skip
-    image[dynamic:] = b"".join(struct.pack(DYNAMIC, *entry) for entry in entries)
-    image[: 64 + 4 * 56] = _headers(at, got, dynamic, len(image))
-    return bytes(image)
+            return self.got - where
+        if kind == GOT64:
+            return 8 * self.slots.index(symbol)
+        if kind == GOTOFF64 and self.symbols[symbol].section:
+            return self._value(self.symbols[symbol]) - self.got
+        if kind == PC64 and self.symbols[symbol].section:
+            return self._value(self.symbols[symbol]) - where
+        output = f"a relocation of kind {kind} to {self.symbols[symbol].name!r} in {self.sections[section].name}"
+        raise LinkFailed(linker="shardc's linker", code=1, output=output)
+
+    def _value(self, symbol: _Symbol) -> int:
+        return self.address[symbol.section] + symbol.value
+
+    def _hash_table(self) -> bytes:
+        """One bucket with all symbols in a chain: there are few."""
+        count = 1 + len(self.missing) + len(self.exported)
+        chain = [0, *range(2, count), 0][:count]
+        return struct.pack(f"<{3 + count}I", 1, count, min(1, count - 1), *chain)
+
+    def _dynamic_symbols(self) -> bytes:
+        packed = [struct.pack(SYMBOL, self._name(name), 0x10, 0, 0, 0, 0) for name in self.missing]
+        packed += [struct.pack(SYMBOL, self._name(s.name), s.info, 0, 1, self._value(s), s.size) for s in self.exported]
+        return bytes(24) + b"".join(packed)
+
+    def _name(self, name: str) -> int:
+        return self.names.index(b"\0" + name.encode() + b"\0") + 1
+
+    def _slot(self, number: int) -> bytes:
+        """How the loader fills an entry of the global offset table."""
+        symbol, where = self.symbols[self.slots[number]], self.got + 8 * number
+        if symbol.section:
+            return struct.pack(RELA, where, RELATIVE, self._value(symbol))
+        return struct.pack(RELA, where, (1 + self.missing.index(symbol.name)) << 32 | GLOB_DAT, 0)
+
+    def _dynamic_section(self) -> bytes:
+        sizes = {STRTAB_BYTES: len(self.names), SYMBOL_BYTES: 24, RELA_BYTES: 24 * len(self.slots), RELA_ENTRY_BYTES: 24}
+        return b"".join(struct.pack(DYNAMIC, *entry) for entry in [*self.place.items(), *sizes.items(), (0, 0)])
 
 
 def _sections(content: bytes) -> list[_Section]:
@@ -143,31 +181,6 @@ def _relocations(section: _Section) -> Iterator[tuple[int, int, int, int]]:
 def _is_loaded(section: _Section) -> bool:
     """Code and data; not the tables for unwinding, which C++ exceptions alone need."""
     return bool(section.flags & ALLOCATED) and section.name != ".eh_frame"
-
-
-def _chain(count: int) -> list[int]:
-    """The chain of the one bucket: 1, 2, 3 ..., then the end."""
-    return [0, *(n + 1 if n + 1 < count else 0 for n in range(1, count))]
-
-
-def _dynamic_symbols(missing: list[str], exported: list[_Symbol], names: bytes, address: dict[int, int]) -> bytes:
-    packed = [bytes(24)]
-    for name in missing:
-        packed.append(struct.pack(SYMBOL, _name_at(names, name), 0x10, 0, 0, 0, 0))
-    for s in exported:
-        packed.append(struct.pack(SYMBOL, _name_at(names, s.name), s.info, 0, 1, address[s.section] + s.value, s.size))
-    return b"".join(packed)
-
-
-def _name_at(names: bytes, name: str) -> int:
-    return names.index(b"\0" + name.encode() + b"\0") + 1
-
-
-def _slot(where: int, symbol: _Symbol, missing: list[str], value_of: object) -> bytes:
-    """How the loader fills an entry of the global offset table."""
-    if symbol.section:
-        return struct.pack(RELA, where, RELATIVE, value_of(symbol))
-    return struct.pack(RELA, where, (1 + missing.index(symbol.name)) << 32 | GLOB_DAT, 0)
 
 
 def _headers(end: int, got: int, dynamic: int, total: int) -> bytes:

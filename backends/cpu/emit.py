@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 
@@ -39,6 +42,11 @@ class Emitted:
 
 def emit(graph: Graph, module: ir.Module) -> Emitted:
     """Adds the function of ``graph`` to ``module``."""
+    with _recursion(1000 + 20 * len(graph.generics)):  # elements are asked for along chains of ops
+        return _emit(graph, module)
+
+
+def _emit(graph: Graph, module: ir.Module) -> Emitted:
     roots = find_roots(graph)
     join_axes(roots)
     reads = {root: roots.reads(root) for root in roots.items}
@@ -48,6 +56,17 @@ def emit(graph: Graph, module: ir.Module) -> Emitted:
         stages = find_stages(nest, roots, reads, graph.config.get("recompute_cost", RECOMPUTE_COST))
         writer.nest(nest, stages, _read_later(nest, nests, roots, reads))
     return writer.finish()
+
+
+@contextmanager
+def _recursion(depth: int) -> Iterator[None]:
+    """Lets Python call itself at least ``depth`` deep."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, depth))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
 
 
 def _read_later(nest: Nest, nests: list[Nest], roots: Roots, reads: dict) -> set[Root]:

@@ -12,7 +12,7 @@ import torch
 from bodies import Body, compiled, module_of
 from programs import adamw, layer_norm_backward, softmax
 
-from shardc.backends.cpu import cache, link
+from shardc.backends.cpu import cache, elf, link
 from shardc.backends.cpu.compile import build_library
 from shardc.diagnostics.kernels import KernelCacheWarning, KernelNotSupported, LinkFailed, NoLinker
 from shardc.runtime.kernels import BadLibrary, Library, is_whole, sealed
@@ -236,3 +236,21 @@ def test_the_cache_folder_follows_the_environment(monkeypatch, tmp_path):
     monkeypatch.delenv("SHARDC_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache.cache_folder() == tmp_path / "shardc"
+
+
+def test_a_relocation_that_is_not_known_is_named(tmp_path):
+    """Every relocation of a real object file is made one of kind 1 (R_X86_64_64), which LLVM does not use here."""
+    content = []
+    patch = pytest.MonkeyPatch()
+    patch.setattr("shardc.backends.cpu.link.link_object", lambda o: content.append(o) or elf.link_object(o))
+    build_library(module_of(negate(51)))
+    patch.undo()
+    changed = bytearray(content[0])
+    sections = elf._sections(content[0])
+    for section in sections:
+        if section.kind == elf.RELOCATIONS:
+            start = content[0].index(section.content)
+            for at in range(start + 8, start + len(section.content), 24):
+                changed[at] = 1
+    with pytest.raises(LinkFailed, match="relocation of kind 1 "):
+        elf.link_object(bytes(changed))

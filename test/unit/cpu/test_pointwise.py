@@ -38,7 +38,7 @@ def test_broadcasts_over_every_dim(threads):
     body.results = [body.map([x, *others], code)]
     a, s, c, d, e = torch.randn(shape), torch.randn(()), torch.randn(33), torch.randn(6, 4), torch.randn(5)
     (got,) = compiled(body)(a, s, c, d, e)
-    torch.testing.assert_close(got, (a * s + c) * d[:, None, :, None] + e[:, None, None])
+    assert torch.equal(got, (a * s + c) * d[:, None, :, None] + e[:, None, None])  # to the bit: nothing is contracted
 
 
 def test_large_broadcast_over_threads(threads):
@@ -226,3 +226,13 @@ def test_transposed_reads_in_tiles(shape, threads):
     body.results = [body.map([x, (y, "d1, d0")], "%r = arith.addf %0, %1 : f32")]
     a, b = torch.randn(shape), torch.randn(shape[::-1])
     assert torch.equal(compiled(body)(a, b)[0], a + b.T)
+
+
+def test_a_chain_of_thousands_of_ops():
+    body = Body("deep")
+    x = body.argument((20,))
+    value = x
+    for _ in range(1500):
+        value = body.map([value], "%c = arith.constant 0.5 : f32\n%r = arith.addf %0, %c : f32")
+    body.results = [value]
+    assert torch.equal(compiled(body)(torch.arange(20.0))[0], torch.arange(20.0) + 750)
