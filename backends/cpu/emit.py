@@ -20,12 +20,8 @@ from shardc.backends.cpu.loops import bounded_loop, share
 from shardc.backends.cpu.nests import Nest, find_nests
 from shardc.backends.cpu.roots import Root, Roots, find_roots
 from shardc.backends.cpu.row import Row
-from shardc.backends.cpu.stages import RECOMPUTE_COST, Stages, cost, find_stages
+from shardc.backends.cpu.stages import Stages, cost, find_stages
 
-BLOCK_ROWS = 64  # rows whose terms are added up by themselves first, which keeps the error of long sums small
-BLOCK_ELEMENTS = 8192  # the same for a sum over one long axis
-TILE_ELEMENTS = 64  # of a row at a time, where something else is contiguous across the rows
-WORK_PER_THREAD = 1 << 17  # additions below which another thread does not pay
 BARRIER = "GOMP_barrier"
 
 
@@ -53,7 +49,7 @@ def _emit(graph: Graph, module: ir.Module) -> Emitted:
     nests = find_nests(roots, reads)
     writer = _Writer(graph, roots, module)
     for nest in nests:
-        stages = find_stages(nest, roots, reads, graph.config.get("recompute_cost", RECOMPUTE_COST))
+        stages = find_stages(nest, roots, reads, graph.config.recompute_cost)
         writer.nest(nest, stages, _read_later(nest, nests, roots, reads))
     return writer.finish()
 
@@ -105,7 +101,7 @@ class _Writer:
         work = sum(
             prod(root.sizes) * (2 + sum(cost(v, self.roots, known) for v, _ in root.read())) for root in self.roots.items
         )
-        per_thread = self.graph.config.get("work_per_thread", WORK_PER_THREAD)
+        per_thread = self.graph.config.work_per_thread
         return Emitted(
             self.graph.name, len(self.graph.arguments), len(self.outputs), max(1, work // per_thread), self.buffers
         )
@@ -172,7 +168,7 @@ class _Writer:
             key: self.buffers.add("private", count_of(key[0].result_shape(key[1])), key[0].combiners[key[1]].identity.type)
             for key in partials
         }
-        rows = self.graph.config.get("rows", BLOCK_ROWS)
+        rows = self.graph.config.rows
         with bounded_loop(self.elements, low, high, rows) as (first, _):
             for (root, n), buffer in sums.items():
                 with bounded_loop(self.elements, 0, count_of(root.result_shape(n))) as (q, _):
@@ -187,7 +183,7 @@ class _Writer:
     def _tiles(self, nest: Nest, row: Row, low: ir.Value, high: ir.Value) -> None:
         """All rows in short pieces, so that a cache line read across the rows serves as many of them as it holds."""
         (axis,) = set(nest.order) - set(nest.rows)
-        size, tile = nest.sizes[axis], self.graph.config.get("tile", TILE_ELEMENTS)
+        size, tile = nest.sizes[axis], self.graph.config.tile
         with bounded_loop(self.elements, 0, size, tile) as (first, _):
             end = arith.addi(first, self.elements.number(tile))
             row.bounds = {axis: (first, end if size % tile == 0 else arith.minui(end, self.elements.number(size)))}
@@ -210,7 +206,7 @@ class _Writer:
         row.sums = {
             (root, n): (partial, self._part(count_of(root.result_shape(n)))) for (root, n), partial in partials.items()
         }
-        block = self.graph.config.get("block", BLOCK_ELEMENTS)
+        block = self.graph.config.block
         with bounded_loop(self.elements, low, high, block) as (first, _):
             row.bounds = {axis: (first, arith.minui(arith.addi(first, self.elements.number(block)), high))}
             row.emit(Place())

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from torch_mlir import ir
 
+from shardc.backends.cpu.config import Config
 from shardc.backends.cpu.linear import Index, Linear, apply
 from shardc.diagnostics.kernels import KernelNotSupported
 
@@ -139,7 +140,7 @@ class Graph:
     generics: list[Generic]
     views: list[View]
     computed: list[Computed]
-    config: dict[str, int]
+    config: Config
 
 
 def read_graph(function: ir.Operation) -> Graph:
@@ -257,9 +258,9 @@ def _type(value: ir.Value) -> tuple[tuple[int, ...], ir.Type]:
     return tuple(type_.shape), type_.element_type
 
 
-def _config(function: ir.Operation) -> dict[str, int]:
+def _config(function: ir.Operation) -> Config:
     if "kern.config" not in function.attributes:
-        return {}
+        return Config()
     config = function.attributes["kern.config"]
     (values,) = getattr(config, "params", [config])  # #kern.config<{...}>, or the dictionary itself
-    return {entry.name: ir.IntegerAttr(entry.attr).value for entry in ir.DictAttr(values)}
+    return Config.of({entry.name: ir.IntegerAttr(entry.attr).value for entry in ir.DictAttr(values)})

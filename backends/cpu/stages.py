@@ -9,7 +9,6 @@ from shardc.backends.cpu.linear import Axis, Index
 from shardc.backends.cpu.nests import Nest
 from shardc.backends.cpu.roots import Reads, Root, Roots
 
-RECOMPUTE_COST = 12  # an element that costs less (in additions) is made again by each stage that reads it
 COSTS = {
     "math.exp": 12, "math.exp2": 12, "math.expm1": 16, "math.log": 14, "math.log1p": 16, "math.erf": 16, "math.tanh": 16,
     "math.sin": 40, "math.cos": 40, "math.powf": 80, "arith.divf": 4, "math.sqrt": 5, "math.rsqrt": 6,
@@ -33,7 +32,7 @@ class Stages:
     again: dict[tuple[Computed, Index], Root]
 
 
-def find_stages(nest: Nest, roots: Roots, reads: dict[Root, Reads], recompute_cost: int = RECOMPUTE_COST) -> Stages:
+def find_stages(nest: Nest, roots: Roots, reads: dict[Root, Reads], recompute_cost: int) -> Stages:
     """Sorts the roots of a nest into stages and their loops."""
     level: dict[Root, int] = {}
     for root in nest.roots:

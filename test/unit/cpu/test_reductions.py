@@ -257,3 +257,15 @@ def test_group_norm_reshapes_around_the_reduction(threads):
     split = value.double().view(n, groups, channels, h)
     exact = (split - split.mean((2, 3), keepdim=True)).view(x.shape) * s.double()[:, None]
     close(got, exact)
+
+
+@pytest.mark.parametrize("config", ["rows = 1 : i64", "rows = 1000 : i64, block = 7 : i64", "recompute_cost = 1 : i64", "recompute_cost = 999 : i64"])
+def test_the_configuration_changes_the_loops_and_not_the_values(config, threads):
+    body, other = layer_norm_backward(37, 50), softmax(37, 50)
+    body.config = other.config = f"{THREADED}, {config}"
+    dy, x, mean, rstd, w = torch.randn(37, 50), torch.randn(37, 50), torch.randn(37), torch.rand(37), torch.randn(50)
+    normal = (x.double() - mean.double()[:, None]) * rstd.double()[:, None]
+    _, dw, db = compiled(body)(dy, x, mean, rstd, w)
+    close(dw, (dy.double() * normal).sum(0), factor=4)
+    close(db, dy.double().sum(0))
+    close(compiled(other)(x)[0], x.double().softmax(-1))

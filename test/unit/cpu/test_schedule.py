@@ -5,6 +5,7 @@ from programs import ADD, adamw, gelu_chain, layer_norm_backward, rms_norm, soft
 from torch_mlir import ir
 
 from shardc.backends.cpu.axes import join_axes
+from shardc.backends.cpu.config import Config
 from shardc.backends.cpu.emit import emit
 from shardc.backends.cpu.extract import extract
 from shardc.backends.cpu.graph import read_graph
@@ -25,7 +26,7 @@ def schedule(body: Body):
         join_axes(roots)
         reads = {root: roots.reads(root) for root in roots.items}
         nests = find_nests(roots, reads)
-        return nests, [find_stages(nest, roots, reads) for nest in nests]
+        return nests, [find_stages(nest, roots, reads, Config().recompute_cost) for nest in nests]
 
 
 def loops_of(body: Body) -> str:

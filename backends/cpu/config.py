@@ -1,0 +1,31 @@
+"""The default table of a kernel's tile configuration, and what ``#kern.config`` changes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True)
+class Config:
+    """How one kernel is cut up. Names are those of ``#kern.config``; names that are not here are left to other backends."""
+
+    rows: int = 64
+    """Rows whose terms are added up by themselves first, in sums over rows: keeps the error of long sums small."""
+
+    block: int = 8192
+    """The same in elements, for a sum over one long axis."""
+
+    tile: int = 64
+    """Elements of a row at a time, where something else is contiguous across the rows (a transposed read)."""
+
+    recompute_cost: int = 12
+    """A value that a later stage of the row reads is made again if it costs fewer additions than this, else kept."""
+
+    work_per_thread: int = 1 << 17
+    """Additions below which another thread does not pay."""
+
+    @staticmethod
+    def of(values: Mapping[str, int]) -> Config:
+        known = {f.name for f in fields(Config)}
+        return Config(**{name: value for name, value in values.items() if name in known})
