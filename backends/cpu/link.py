@@ -14,7 +14,7 @@ from torch_mlir import ir
 from torch_mlir.execution_engine import ExecutionEngine
 
 from shardc.backends.cpu.elf import link_object
-from shardc.diagnostics.kernels import LinkFailed, NoLinker
+from shardc.diagnostics.kernels import KernelNotLowered, LinkFailed, NoLinker
 from shardc.runtime.kernels import openmp_path
 
 LINKERS = ("ld", "ld.lld", "mold", "cc", "gcc", "clang")
@@ -42,6 +42,7 @@ def shared_object(module: ir.Module) -> bytes:
     """The shared object of ``module``, for this host. What is not defined in it is found in the process that loads it.
 
     Raises:
+        KernelNotLowered: LLVM refused the module.
         NoLinker: the machine needs a linker and has none.
         LinkFailed: the linker ended with an error.
     """
@@ -52,7 +53,14 @@ def shared_object(module: ir.Module) -> bytes:
             module, opt_level=OPTIMIZATION_LEVEL, shared_libs=[openmp_path()], enable_object_dump=True, enable_pic=True
         )
         engine.dump_to_object_file(str(object_file))
+        if not object_file.exists():  # LLVM has said why on the standard error stream; its binding raises nothing
+            raise KernelNotLowered(names=_names(module), reason="LLVM made no object file; its message stands above")
         return _linked(linker, object_file) if linker else link_object(object_file.read_bytes())
+
+
+def _names(module: ir.Module) -> str:
+    functions = (o for o in module.body if o.operation.name == "llvm.func" and len(o.regions[0].blocks))
+    return ", ".join(ir.StringAttr(f.attributes["sym_name"]).value for f in functions)
 
 
 def _linked(linker: list[str], object_file: Path) -> bytes:

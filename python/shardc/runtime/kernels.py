@@ -36,7 +36,7 @@ class Library:
     """A shared object of compiled kernels.
 
     Raises:
-        BadLibrary: the file is not whole, or is for a CPU with instructions that this one lacks.
+        BadLibrary: the file is not whole, does not load, or is for a CPU with instructions that this one lacks.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -45,7 +45,10 @@ class Library:
             raise BadLibrary(f"{path} was cut off or changed, or is no kernel library; compile it again")
         ctypes.CDLL(openmp_path(), mode=ctypes.RTLD_GLOBAL)
         ctypes.CDLL("libm.so.6", mode=ctypes.RTLD_GLOBAL)
-        self._library = ctypes.CDLL(str(self.path))
+        try:
+            self._library = ctypes.CDLL(str(self.path))
+        except OSError as error:
+            raise BadLibrary(f"{path} does not load: {error}") from None
         target = ctypes.string_at(ctypes.addressof(ctypes.c_char.in_dll(self._library, "shardc_target"))).decode()
         missing = sorted(set(target.split()[1:]) - cpu_features())
         if missing:

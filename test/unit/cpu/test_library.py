@@ -14,7 +14,13 @@ from programs import adamw, layer_norm_backward, softmax
 
 from shardc.backends.cpu import cache, elf, link
 from shardc.backends.cpu.compile import build_library
-from shardc.diagnostics.kernels import KernelCacheWarning, KernelNotSupported, LinkFailed, NoLinker
+from shardc.diagnostics.kernels import (
+    KernelCacheWarning,
+    KernelNotLowered,
+    KernelNotSupported,
+    LinkFailed,
+    NoLinker,
+)
 from shardc.runtime.kernels import BadLibrary, Library, is_whole, sealed
 
 
@@ -175,9 +181,10 @@ def test_no_file_of_ours(tmp_path):
     path.write_bytes(b"\x7fELF" + bytes(1000))
     with pytest.raises(BadLibrary):
         Library(path)
-    path.write_bytes(sealed(b""))
-    with pytest.raises(BadLibrary):
-        Library(path)
+    for content in (b"", b"no library at all"):
+        path.write_bytes(sealed(content))
+        with pytest.raises(BadLibrary):
+            Library(path)
 
 
 def test_no_tool_is_needed_on_x86(folder, monkeypatch):
@@ -254,3 +261,12 @@ def test_a_relocation_that_is_not_known_is_named(tmp_path):
                 changed[at] = 1
     with pytest.raises(LinkFailed, match="relocation of kind 1 "):
         elf.link_object(bytes(changed))
+
+
+def test_what_llvm_cannot_resolve_is_named(folder, monkeypatch):
+    """A function that is nowhere: as a helper of the compiler would be that this machine's libraries lack."""
+    monkeypatch.setattr("shardc.backends.cpu.lower.BARRIER", "no_such_function")
+    monkeypatch.setattr("shardc.backends.cpu.emit.BARRIER", "no_such_function")
+    with pytest.raises(KernelNotLowered, match="layer_norm_backward"):
+        build_library(module_of(layer_norm_backward(4, 5)))
+    assert not list(folder.glob("*"))
