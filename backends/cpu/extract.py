@@ -30,7 +30,8 @@ def extract(module: ir.Module) -> ir.Module:
     """
     with module.context, ir.Location.unknown():
         made = ir.Module.create()
-        for kernel in kernels(module):
+        named = {kernel_name(kernel): kernel for kernel in kernels(module)}  # kernels of one name have one body
+        for kernel in named.values():
             _function(kernel, made)
         _normalise(made)
         return made

@@ -134,10 +134,9 @@ def openmp_path() -> str:
     """The OpenMP library that torch has loaded in this process.
 
     Raises:
-        RuntimeFailure: torch was built without GNU OpenMP.
+        RuntimeFailure: torch was built without GNU OpenMP, or the system is not Linux.
     """
-    with open("/proc/self/maps") as file:
-        loaded = {line.split(maxsplit=5)[-1].strip() for line in file if "libgomp" in line}
+    loaded = {line.split(maxsplit=5)[-1].strip() for line in _lines("/proc/self/maps") if "libgomp" in line}
     if not loaded:
         raise RuntimeFailure("this torch has no GNU OpenMP (libgomp), which compiled kernels share with it")
     folder = str(Path(torch.__file__).parent)
@@ -147,10 +146,17 @@ def openmp_path() -> str:
 @cache
 def cpu_features() -> frozenset[str]:
     """The instruction sets of this machine's CPU, as Linux names them."""
-    with open("/proc/cpuinfo") as file:
-        lines = [line.split(":", 1)[1] for line in file if line.startswith(("flags", "Features"))]
-    words = set(lines[0].split()) if lines else set()
+    found = [line.split(":", 1)[1] for line in _lines("/proc/cpuinfo") if line.startswith(("flags", "Features"))]
+    words = set(found[0].split()) if found else set()
     return frozenset(w for w in words if w.startswith(_INSTRUCTION_SETS))
+
+
+def _lines(path: str) -> list[str]:
+    """Of a file of Linux; none on other systems."""
+    try:
+        return Path(path).read_text().splitlines()
+    except FileNotFoundError:
+        return []
 
 
 def sealed(library: bytes) -> bytes:
