@@ -236,3 +236,15 @@ def test_a_chain_of_thousands_of_ops():
         value = body.map([value], "%c = arith.constant 0.5 : f32\n%r = arith.addf %0, %c : f32")
     body.results = [value]
     assert torch.equal(compiled(body)(torch.arange(20.0))[0], torch.arange(20.0) + 750)
+
+
+def test_no_inputs():
+    body = Body("made")
+    body.lines.append("%seven = arith.constant 7.0 : f32")
+    empty = body.line("tensor.empty() : {type}", (3, 3), "f32")
+    made = body.line(f"linalg.fill ins(%seven : f32) outs({empty.name} : {empty.type}) -> {{type}}", (3, 3), "f32")
+    body.results = [made, body.map([made], "%r = math.exp %0 : f32"), body.line("arith.constant dense<2> : {type}", (), "i64")]
+    got = compiled(body)()
+    assert torch.equal(got[0], torch.full((3, 3), 7.0))
+    torch.testing.assert_close(got[1], torch.full((3, 3), 7.0).exp())
+    assert got[2].item() == 2
