@@ -7,11 +7,13 @@ from torch_mlir.dialects import torch as torch_dialect
 
 
 def new_context() -> ir.Context:
-    """A fresh context with the ``torch`` and ``dist`` dialects loaded."""
+    """A fresh context with the ``torch``, ``dist`` and ``kern`` dialects loaded."""
     from shardc.dialects.dist import Dist
+    from shardc.dialects.kern import Kern
 
     context = ir.Context()
     torch_dialect.register_dialect(context)
     with context, ir.Location.unknown():
         Dist.load()
+        Kern.load()
     return context

@@ -1,0 +1,11 @@
+"""The ``kern`` dialect. Importing it registers every op and attribute.
+
+Builders are functions of the op's module: ``from shardc.dialects.kern.kernel import kernel``.
+"""
+
+from shardc.dialects.kern.config import ConfigAttr
+from shardc.dialects.kern.dialect import Kern
+from shardc.dialects.kern.kernel import KernelOp
+from shardc.dialects.kern.yield_op import YieldOp
+
+__all__ = ["ConfigAttr", "Kern", "KernelOp", "YieldOp"]

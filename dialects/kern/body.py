@@ -1,0 +1,30 @@
+"""What may stand in a kernel's body, and in the region of one of its ``linalg`` ops."""
+
+from torch_mlir import ir
+
+from shardc.dialects.dist.verifier import Illegal
+from shardc.dialects.kern.types import read_builtin
+from shardc.dialects.kern.yield_op import PACK
+
+STRUCTURED = frozenset(("linalg.generic", "linalg.fill"))
+TENSOR = frozenset(("tensor.empty", "tensor.expand_shape", "tensor.collapse_shape"))
+SCALAR_DIALECTS = ("arith.", "math.")
+
+
+def check_body_op(op: ir.Operation) -> None:
+    """Raises Illegal for an op that a kernel's body may not hold, or that makes a tensor which kernels do not take."""
+    name = op.name
+    if name == PACK:
+        if any(use.owner.name != "kern.yield" for use in op.results[0].uses):
+            raise Illegal(f"its body may pack values ({PACK}) for its kern.yield only")
+        return
+    if name not in STRUCTURED and name not in TENSOR and name != "arith.constant":
+        raise Illegal(f"its body may not hold {name}")
+    for result in op.results:
+        if isinstance(result.type, ir.RankedTensorType) and read_builtin(result.type) is None:
+            raise Illegal(f"its body makes a {result.type} ({name}), a type that kernels do not take")
+    if name == "linalg.generic":
+        for inner in op.regions[0].blocks[0].operations:
+            inner_name = inner.operation.name
+            if inner_name not in ("linalg.yield", "linalg.index") and not inner_name.startswith(SCALAR_DIALECTS):
+                raise Illegal(f"a linalg.generic of its body may not hold {inner_name}")

@@ -1,0 +1,154 @@
+"""``kern.kernel``: a group of ops that runs as one generated kernel. Level 4."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional
+
+from torch_mlir import ir
+from torch_mlir.dialects import ext
+from torch_mlir.dialects.ext import Operand, Region, Result
+
+from shardc.dialects.aten.types import TensorType, write_type
+from shardc.dialects.dist.build import only_operand, string
+from shardc.dialects.dist.tuples import element_types, pack, tuple_type, unpack
+from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site, tensor_type, verify
+from shardc.dialects.kern.body import check_body_op
+from shardc.dialects.kern.config import config, read_config
+from shardc.dialects.kern.dialect import Kern
+from shardc.dialects.kern.types import ELEMENTS, read_builtin
+from shardc.dialects.kern.yield_op import YieldOp, yielded_values
+
+NAME = "kern.name"
+
+
+class KernelOp(Kern.Operation, name="kernel", traits=[ir.IsIsolatedFromAboveTrait, ext.Pure]):
+    """Computes its results from its operands as its body says: ``linalg`` on tensors.
+
+    Operands and results are tuples of value tensors with static shapes (left out where there are no operands). The
+    body's arguments are the builtin tensors of the operands' shapes and dtypes, one for one; what it yields are those
+    of the results. It holds ``linalg.generic`` and ``linalg.fill``, ``tensor.empty``, expand_shape and collapse_shape,
+    and ``arith`` and ``math``. ``kern.name`` names the kernel, ``config`` (optional) tiles it.
+
+    ``%1 = "kern.kernel"(%0) ({
+    ^bb0(%x: tensor<4x8xf32>, %w: tensor<8xf32>):
+      %e = tensor.empty() : tensor<4x8xf32>
+      %2 = linalg.generic {...} ins(%x, %w : ...) outs(%e : ...) {...} -> tensor<4x8xf32>
+      %t = builtin.unrealized_conversion_cast %2 : tensor<4x8xf32> to tuple<tensor<4x8xf32>>
+      "kern.yield"(%t) : (tuple<tensor<4x8xf32>>) -> ()
+    }) {kern.name = "mul_0", config = #kern.config<{rows = 4 : i64}>}
+    : (!torch.tuple<vtensor<[4,8],f32>, vtensor<[8],f32>>) -> !torch.tuple<vtensor<[4,8],f32>>``
+    """
+
+    body: Region
+    outs: Result[Any]
+    # The bindings read annotations when the class is made, and know this spelling of an optional operand.
+    ins: Optional[Operand[Any]] = None  # noqa: UP045
+
+    def verify_invariants(self) -> bool:
+        return verify(self, _check)
+
+    def verify_region_invariants(self) -> bool:
+        return verify(self, _check_body)
+
+
+KernelOp.ins = only_operand()
+
+
+def _check(site: Site) -> None:
+    if len(site.op.results) != 1:
+        raise LeftToMlir
+    name = site.op.attributes[NAME] if site.has(NAME) else None
+    if not isinstance(name, ir.StringAttr) or not name.value.isidentifier():
+        raise Illegal(f"must have an identifier as its {NAME}, not {name}")
+    if site.has("config"):
+        read_config(site.op.attributes["config"])
+    for what, types in (("operand", operand_types(site.op)), ("result", result_types(site.op))):
+        for number, type_ in enumerate(types):
+            if type_.dtype not in ELEMENTS:
+                raise Illegal(f"{what} {number} is {type_}: kernels take no {type_.dtype}")
+
+
+def _check_body(site: Site) -> None:
+    blocks = list(site.op.regions[0].blocks)
+    if len(blocks) != 1:
+        raise Illegal(f"has a body of {len(blocks)} blocks; it must have one")
+    ops = [op.operation for op in blocks[0].operations]
+    if not ops or ops[-1].name != YieldOp.OPERATION_NAME:
+        raise Illegal("must end its body with kern.yield")
+    _expect("body argument", operand_types(site.op), list(blocks[0].arguments))
+    _expect("yielded value", result_types(site.op), yielded_values(ops[-1]))
+    for op in ops[:-1]:
+        check_body_op(op)
+
+
+def _expect(what: str, types: list[TensorType], values: list[ir.Value]) -> None:
+    if len(types) != len(values):
+        raise Illegal(f"must have {len(types)} {what}s, not {len(values)}")
+    for number, (type_, value) in enumerate(zip(types, values, strict=True)):
+        if read_builtin(value.type) != type_:
+            raise Illegal(f"{what} {number} must be the builtin tensor of {type_}, not {value.type}")
+
+
+def operand_types(op: ir.Operation) -> list[TensorType]:
+    """The types of the tensors that a kernel reads. Raises Illegal for an operand that is no tuple of tensors."""
+    return _element_types(op.operands[0].type, "operand") if len(op.operands) else []
+
+
+def result_types(op: ir.Operation) -> list[TensorType]:
+    """The types of the tensors that it makes, likewise."""
+    return _element_types(op.results[0].type, "result")
+
+
+def _element_types(type_: ir.Type, what: str) -> list[TensorType]:
+    types = element_types(type_)
+    if types is None:
+        raise Illegal(f"takes and gives tuples of values (torch.prim.TupleConstruct), not {type_}")
+    return [tensor_type(t, f"{what} {i}") for i, t in enumerate(types)]
+
+
+def kernel_name(op: ir.Operation) -> str:
+    return ir.StringAttr(op.attributes[NAME]).value
+
+
+def kernel_operands(op: ir.Operation) -> list[ir.Value]:
+    """The value tensors that a kernel reads: what was packed for it."""
+    return list(op.operands[0].owner.operands) if len(op.operands) else []
+
+
+def kernel_results(op: ir.Operation) -> list[ir.Value]:
+    """The value tensors that it makes: what its tuple is unpacked to."""
+    uses = [use.owner for use in op.results[0].uses]
+    if len(uses) != 1 or uses[0].name != "torch.prim.TupleUnpack":
+        raise ValueError(f"the results of kernel {kernel_name(op)} must be unpacked once")
+    return list(uses[0].operation.results)
+
+
+def kernel_body(op: ir.Operation) -> tuple[list[ir.Value], list[ir.Operation], list[ir.Value]]:
+    """A kernel's body: its arguments, its ops without those that end it, and the tensors that it yields."""
+    block = op.regions[0].blocks[0]
+    *ops, _, last = [o.operation for o in block.operations]
+    return list(block.arguments), ops, yielded_values(last)
+
+
+def kernel(
+    name: str,
+    ins: Sequence[ir.Value],
+    arguments: Sequence[ir.Type],
+    results: Sequence[TensorType],
+    *,
+    values: Mapping[str, int] | None = None,
+    loc: ir.Location,
+    ip: ir.InsertionPoint,
+) -> tuple[ir.Block, list[ir.Value], ir.Operation]:
+    """The body, an empty block that the caller fills and ends with ``yield_values``; the results; the op.
+
+    ``arguments`` are the builtin types of ``ins``; ``values`` go into a ``#kern.config``.
+    """
+    context = loc.context
+    attributes = {NAME: string(name, context)}
+    if values:
+        attributes["config"] = config(values, context)
+    outs = tuple_type([write_type(t, context) for t in results], context)
+    operands = pack(ins, loc=loc, ip=ip)
+    op = ir.Operation.create(KernelOp.OPERATION_NAME, [outs], operands, attributes, regions=1, loc=loc, ip=ip)
+    body = op.regions[0].blocks.append(*arguments, arg_locs=[loc] * len(arguments))
+    return body, unpack(op.results[0], loc=loc, ip=ip), op

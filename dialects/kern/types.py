@@ -1,0 +1,46 @@
+"""Value tensors of the torch dialect as the builtin tensors of a kernel's body, and back.
+
+Shapes are the same. Integers are signless, booleans are bytes of 0 or 1 (as in a torch tensor's memory).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch_mlir import ir
+
+from shardc.dialects.aten.types import TensorType
+
+ELEMENTS = {
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.float32: "f32",
+    torch.float64: "f64",
+    torch.int32: "i32",
+    torch.int64: "i64",
+    torch.bool: "i8",
+}
+"""The dtypes that kernels take, with their element types in memory."""
+
+_DTYPES = {element: dtype for dtype, element in ELEMENTS.items()}
+
+
+def element_type(dtype: torch.dtype, context: ir.Context) -> ir.Type:
+    """The element type of ``dtype`` in memory. Raises KeyError for a dtype that kernels do not take."""
+    return ir.Type.parse(ELEMENTS[dtype], context)
+
+
+def builtin_type(type_: TensorType, context: ir.Context) -> ir.Type:
+    """``tensor<4x8xf32>`` for ``!torch.vtensor<[4,8],f32>``. Raises KeyError as :func:`element_type`."""
+    shape = "".join(f"{n}x" for n in type_.shape)
+    return ir.Type.parse(f"tensor<{shape}{ELEMENTS[type_.dtype]}>", context)
+
+
+def read_builtin(type_: ir.Type) -> TensorType | None:
+    """The shape and dtype of a builtin tensor of static shape with one of :data:`ELEMENTS`; None for any other type."""
+    if not isinstance(type_, ir.RankedTensorType):
+        return None
+    tensor = ir.RankedTensorType(type_)
+    dtype = _DTYPES.get(str(tensor.element_type))
+    if dtype is None or not tensor.has_static_shape:
+        return None
+    return TensorType(tuple(tensor.shape), dtype)

@@ -1,0 +1,54 @@
+// RUN: shardc-opt %s | shardc-opt | filecheck %s
+
+#rows = affine_map<(d0, d1) -> (d0, d1)>
+#column = affine_map<(d0, d1) -> (d1)>
+#row = affine_map<(d0, d1) -> (d0)>
+
+// A pointwise op and a row sum: two results. The operands' dtypes differ, a bool is a byte.
+// CHECK-LABEL: @two_results
+func.func @two_results(%0: !torch.vtensor<[4,8],f32>, %1: !torch.vtensor<[8],i1>) -> (!torch.vtensor<[4,8],f32>, !torch.vtensor<[4],f32>) {
+  // CHECK: %[[IN:.*]] = torch.prim.TupleConstruct %arg0, %arg1
+  %ins = torch.prim.TupleConstruct %0, %1 : !torch.vtensor<[4,8],f32>, !torch.vtensor<[8],i1> -> !torch.tuple<vtensor<[4,8],f32>, vtensor<[8],i1>>
+  // CHECK: %[[OUT:.*]] = "kern.kernel"(%[[IN]]) ({
+  // CHECK-NEXT: ^bb0(%{{.*}}: tensor<4x8xf32>, %{{.*}}: tensor<8xi8>):
+  // CHECK: linalg.generic
+  // CHECK: "kern.yield"(%{{.*}}) : (tuple<tensor<4x8xf32>, tensor<4xf32>>) -> ()
+  // CHECK-NEXT: }) {config = #kern.config<{rows = 4 : i64}>, kern.name = "masked_sum_0"} : (!torch.tuple<vtensor<[4,8],f32>, vtensor<[8],i1>>) -> !torch.tuple<vtensor<[4,8],f32>, vtensor<[4],f32>>
+  %outs = "kern.kernel"(%ins) ({
+  ^bb0(%x: tensor<4x8xf32>, %mask: tensor<8xi8>):
+    %zero = arith.constant 0.0 : f32
+    %e = tensor.empty() : tensor<4x8xf32>
+    %masked = linalg.generic {indexing_maps = [#rows, #column, #rows], iterator_types = ["parallel", "parallel"]}
+        ins(%x, %mask : tensor<4x8xf32>, tensor<8xi8>) outs(%e : tensor<4x8xf32>) {
+    ^bb0(%a: f32, %b: i8, %out: f32):
+      %keep = arith.trunci %b : i8 to i1
+      %c = arith.select %keep, %a, %zero : f32
+      linalg.yield %c : f32
+    } -> tensor<4x8xf32>
+    %f = tensor.empty() : tensor<4xf32>
+    %init = linalg.fill ins(%zero : f32) outs(%f : tensor<4xf32>) -> tensor<4xf32>
+    %sum = linalg.generic {indexing_maps = [#rows, #row], iterator_types = ["parallel", "reduction"]}
+        ins(%masked : tensor<4x8xf32>) outs(%init : tensor<4xf32>) {
+    ^bb0(%a: f32, %acc: f32):
+      %c = arith.addf %a, %acc : f32
+      linalg.yield %c : f32
+    } -> tensor<4xf32>
+    %t = builtin.unrealized_conversion_cast %masked, %sum : tensor<4x8xf32>, tensor<4xf32> to tuple<tensor<4x8xf32>, tensor<4xf32>>
+    "kern.yield"(%t) : (tuple<tensor<4x8xf32>, tensor<4xf32>>) -> ()
+  }) {kern.name = "masked_sum_0", config = #kern.config<{rows = 4}>}
+    : (!torch.tuple<vtensor<[4,8],f32>, vtensor<[8],i1>>) -> !torch.tuple<vtensor<[4,8],f32>, vtensor<[4],f32>>
+  %y, %s = torch.prim.TupleUnpack %outs : !torch.tuple<vtensor<[4,8],f32>, vtensor<[4],f32>> -> !torch.vtensor<[4,8],f32>, !torch.vtensor<[4],f32>
+  return %y, %s : !torch.vtensor<[4,8],f32>, !torch.vtensor<[4],f32>
+}
+
+// CHECK-LABEL: @no_operands
+func.func @no_operands() -> !torch.vtensor<[],f64> {
+  // CHECK: "kern.kernel"() ({
+  %outs = "kern.kernel"() ({
+    %one = arith.constant dense<1.0> : tensor<f64>
+    %t = builtin.unrealized_conversion_cast %one : tensor<f64> to tuple<tensor<f64>>
+    "kern.yield"(%t) : (tuple<tensor<f64>>) -> ()
+  }) {kern.name = "one"} : () -> !torch.tuple<vtensor<[],f64>>
+  %y = torch.prim.TupleUnpack %outs : !torch.tuple<vtensor<[],f64>> -> !torch.vtensor<[],f64>
+  return %y : !torch.vtensor<[],f64>
+}

@@ -1,0 +1,164 @@
+// RUN: shardc-opt %s --verify-diagnostics --split-input-file
+
+func.func @f(%ins: !torch.tuple<vtensor<[4],f32>>) {
+  // expected-error@+1 {{'kern.kernel' op must have an identifier as its kern.name, not None}}
+  %outs = "kern.kernel"(%ins) ({
+  ^bb0(%x: tensor<4xf32>):
+    %t = builtin.unrealized_conversion_cast %x : tensor<4xf32> to tuple<tensor<4xf32>>
+    "kern.yield"(%t) : (tuple<tensor<4xf32>>) -> ()
+  }) {} : (!torch.tuple<vtensor<[4],f32>>) -> !torch.tuple<vtensor<[4],f32>>
+  return
+}
+
+// -----
+
+func.func @f(%ins: !torch.tuple<vtensor<[4],f32>>) {
+  // expected-error@+1 {{'kern.kernel' op must have an identifier as its kern.name, not "two words"}}
+  %outs = "kern.kernel"(%ins) ({
+  ^bb0(%x: tensor<4xf32>):
+    %t = builtin.unrealized_conversion_cast %x : tensor<4xf32> to tuple<tensor<4xf32>>
+    "kern.yield"(%t) : (tuple<tensor<4xf32>>) -> ()
+  }) {kern.name = "two words"} : (!torch.tuple<vtensor<[4],f32>>) -> !torch.tuple<vtensor<[4],f32>>
+  return
+}
+
+// -----
+
+func.func @f(%ins: !torch.tuple<vtensor<[4],f32>>) {
+  // expected-error@+1 {{'kern.kernel' op config must be a #kern.config, not 4}}
+  %outs = "kern.kernel"(%ins) ({
+  ^bb0(%x: tensor<4xf32>):
+    %t = builtin.unrealized_conversion_cast %x : tensor<4xf32> to tuple<tensor<4xf32>>
+    "kern.yield"(%t) : (tuple<tensor<4xf32>>) -> ()
+  }) {kern.name = "k", config = 4} : (!torch.tuple<vtensor<[4],f32>>) -> !torch.tuple<vtensor<[4],f32>>
+  return
+}
+
+// -----
+
+func.func @f(%ins: !torch.tuple<vtensor<[4],f32>>) {
+  // expected-error@+1 {{'kern.kernel' op config: rows must be an integer of at least 1, not 0}}
+  %outs = "kern.kernel"(%ins) ({
+  ^bb0(%x: tensor<4xf32>):
+    %t = builtin.unrealized_conversion_cast %x : tensor<4xf32> to tuple<tensor<4xf32>>
+    "kern.yield"(%t) : (tuple<tensor<4xf32>>) -> ()
+  }) {kern.name = "k", config = #kern.config<{rows = 0}>} : (!torch.tuple<vtensor<[4],f32>>) -> !torch.tuple<vtensor<[4],f32>>
+  return
+}
+
+// -----
+
+func.func @f(%ins: !torch.tuple<vtensor<[4],f32>>) {
+  // expected-error@+1 {{'kern.kernel' op body argument 0 must be the builtin tensor of !torch.vtensor<[4],f32>, not tensor<4xf64>}}
+  %outs = "kern.kernel"(%ins) ({
+  ^bb0(%x: tensor<4xf64>):
+    %t = builtin.unrealized_conversion_cast %x : tensor<4xf64> to tuple<tensor<4xf64>>
+    "kern.yield"(%t) : (tuple<tensor<4xf64>>) -> ()
+  }) {kern.name = "k"} : (!torch.tuple<vtensor<[4],f32>>) -> !torch.tuple<vtensor<[4],f32>>
+  return
+}
+
+// -----
+
+func.func @f(%ins: !torch.tuple<vtensor<[4],f32>>) {
+  // expected-error@+1 {{'kern.kernel' op must have 1 body arguments, not 0}}
+  %outs = "kern.kernel"(%ins) ({
+  ^bb0:
+    %x = tensor.empty() : tensor<4xf32>
+    %t = builtin.unrealized_conversion_cast %x : tensor<4xf32> to tuple<tensor<4xf32>>
+    "kern.yield"(%t) : (tuple<tensor<4xf32>>) -> ()
+  }) {kern.name = "k"} : (!torch.tuple<vtensor<[4],f32>>) -> !torch.tuple<vtensor<[4],f32>>
+  return
+}
+
+// -----
+
+func.func @f(%ins: !torch.tuple<vtensor<[4],f32>>) {
+  // expected-error@+1 {{'kern.kernel' op yielded value 0 must be the builtin tensor of !torch.vtensor<[2,2],f32>, not tensor<4xf32>}}
+  %outs = "kern.kernel"(%ins) ({
+  ^bb0(%x: tensor<4xf32>):
+    %t = builtin.unrealized_conversion_cast %x : tensor<4xf32> to tuple<tensor<4xf32>>
+    "kern.yield"(%t) : (tuple<tensor<4xf32>>) -> ()
+  }) {kern.name = "k"} : (!torch.tuple<vtensor<[4],f32>>) -> !torch.tuple<vtensor<[2,2],f32>>
+  return
+}
+
+// -----
+
+func.func @f(%ins: !torch.tuple<vtensor<[4],f32>>) {
+  // expected-error@+1 {{'kern.kernel' op must have 2 yielded values, not 1}}
+  %outs = "kern.kernel"(%ins) ({
+  ^bb0(%x: tensor<4xf32>):
+    %t = builtin.unrealized_conversion_cast %x : tensor<4xf32> to tuple<tensor<4xf32>>
+    "kern.yield"(%t) : (tuple<tensor<4xf32>>) -> ()
+  }) {kern.name = "k"} : (!torch.tuple<vtensor<[4],f32>>) -> !torch.tuple<vtensor<[4],f32>, vtensor<[4],f32>>
+  return
+}
+
+// -----
+
+func.func @f(%ins: !torch.tuple<vtensor<[4],f32>>) {
+  // expected-error@+1 {{'kern.kernel' op result 0 is !torch.vtensor<[4],si16>: kernels take no torch.int16}}
+  %outs = "kern.kernel"(%ins) ({
+  ^bb0(%x: tensor<4xf32>):
+    %t = builtin.unrealized_conversion_cast %x : tensor<4xf32> to tuple<tensor<4xf32>>
+    "kern.yield"(%t) : (tuple<tensor<4xf32>>) -> ()
+  }) {kern.name = "k"} : (!torch.tuple<vtensor<[4],f32>>) -> !torch.tuple<vtensor<[4],si16>>
+  return
+}
+
+// -----
+
+func.func @f(%ins: !torch.tuple<vtensor<[4],f32>>) {
+  // expected-error@+1 {{'kern.kernel' op its body may not hold tensor.splat}}
+  %outs = "kern.kernel"(%ins) ({
+  ^bb0(%x: tensor<4xf32>):
+    %c = arith.constant 1.0 : f32
+    %s = tensor.splat %c : tensor<4xf32>
+    %t = builtin.unrealized_conversion_cast %s : tensor<4xf32> to tuple<tensor<4xf32>>
+    "kern.yield"(%t) : (tuple<tensor<4xf32>>) -> ()
+  }) {kern.name = "k"} : (!torch.tuple<vtensor<[4],f32>>) -> !torch.tuple<vtensor<[4],f32>>
+  return
+}
+
+// -----
+
+func.func @f(%ins: !torch.tuple<vtensor<[4],f32>>) {
+  // expected-error@+1 {{'kern.kernel' op its body makes a tensor<4xi16> (tensor.empty), a type that kernels do not take}}
+  %outs = "kern.kernel"(%ins) ({
+  ^bb0(%x: tensor<4xf32>):
+    %s = tensor.empty() : tensor<4xi16>
+    %t = builtin.unrealized_conversion_cast %x : tensor<4xf32> to tuple<tensor<4xf32>>
+    "kern.yield"(%t) : (tuple<tensor<4xf32>>) -> ()
+  }) {kern.name = "k"} : (!torch.tuple<vtensor<[4],f32>>) -> !torch.tuple<vtensor<[4],f32>>
+  return
+}
+
+// -----
+
+func.func @f(%ins: !torch.tuple<vtensor<[4],f32>>) {
+  // expected-error@+1 {{'kern.kernel' op a linalg.generic of its body may not hold index.constant}}
+  %outs = "kern.kernel"(%ins) ({
+  ^bb0(%x: tensor<4xf32>):
+    %s = linalg.generic {indexing_maps = [affine_map<(d0) -> (d0)>], iterator_types = ["parallel"]} outs(%x : tensor<4xf32>) {
+    ^bb0(%a: f32):
+      %i = index.constant 4
+      linalg.yield %a : f32
+    } -> tensor<4xf32>
+    %t = builtin.unrealized_conversion_cast %s : tensor<4xf32> to tuple<tensor<4xf32>>
+    "kern.yield"(%t) : (tuple<tensor<4xf32>>) -> ()
+  }) {kern.name = "k"} : (!torch.tuple<vtensor<[4],f32>>) -> !torch.tuple<vtensor<[4],f32>>
+  return
+}
+
+// -----
+
+func.func @f(%ins: !torch.vtensor<[4],f32>) {
+  // expected-error@+1 {{'kern.kernel' op takes and gives tuples of values (torch.prim.TupleConstruct), not !torch.vtensor<[4],f32>}}
+  %outs = "kern.kernel"(%ins) ({
+  ^bb0(%x: tensor<4xf32>):
+    %t = builtin.unrealized_conversion_cast %x : tensor<4xf32> to tuple<tensor<4xf32>>
+    "kern.yield"(%t) : (tuple<tensor<4xf32>>) -> ()
+  }) {kern.name = "k"} : (!torch.vtensor<[4],f32>) -> !torch.tuple<vtensor<[4],f32>>
+  return
+}
