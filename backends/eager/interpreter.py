@@ -17,6 +17,7 @@ from shardc.backends.eager import collectives
 from shardc.backends.eager.aten import WIDE, AtenCall, check_types, executed_type, prepare
 from shardc.backends.eager.blame import blamed_on
 from shardc.backends.eager.dist_ops import HANDLERS, Values
+from shardc.backends.eager.linalg import run_kernel
 from shardc.backends.eager.program import STEP, Instruction, find_step, read_block
 from shardc.backends.eager.ranks import Ranks, once_per
 from shardc.backends.eager.signature import Port, read_arguments
@@ -51,7 +52,7 @@ def run(
     widen: bool = False,
     observe: Observe | None = None,
 ) -> list[list[torch.Tensor]]:
-    """Execute ``@step`` of a module of level 1, 2 or 3; gives for each result its tensors by rank.
+    """Execute ``@step`` of a module of level 1, 2, 3 or 4; gives for each result its tensors by rank.
 
     ``arguments`` has for each argument one tensor at levels 1 and 2 and world_size tensors at level 3; none
     is changed, and no result shares memory with one. ``widen`` runs the program in f64: floating arguments,
@@ -137,7 +138,14 @@ class _Machine:
             return self._run_loop(op, operands)
         if name == "dist.manual":
             return self._run_manual(op, operands)
+        if name == "kern.kernel":
+            return [self._run_kernel(op, operands[0] if operands else [])]
         raise NotImplementedError("the oracle does not know this op")
+
+    def _run_kernel(self, op: ir.Operation, operands: list[Values]) -> list[Values]:
+        keys = [tuple(id(v[r]) for v in operands) for r in range(self._ranks.count)]
+        made = once_per(keys, lambda rank: run_kernel(op, [v[rank] for v in operands], self._widen))
+        return [list(by_rank) for by_rank in zip(*made, strict=True)]
 
     def _run_loop(self, op: ir.Operation, operands: list[Values]) -> list[Values]:
         (axis,) = self._ranks.codec.read_axes(ir.ArrayAttr.get([op.attributes["axis"]], op.context))

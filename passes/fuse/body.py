@@ -1,0 +1,220 @@
+"""The body of one kernel: ``linalg`` on tensors, as few ops as its reductions allow.
+
+Values are written to a tensor only where they must be: results, reductions, and what is heavy to compute and read by
+several ops. Everything else is computed inside the ops that need it. ``numerics`` says where 16-bit floats are rounded:
+``"eager"`` at each ATen call, as eager does, ``"fused"`` at the kernel's results only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+import torch
+from torch_mlir import ir
+
+from shardc.dialects.kern.types import ELEMENTS, builtin_type
+from shardc.dialects.kern.yield_op import yield_values
+from shardc.dialects.aten.types import TensorType
+from shardc.passes.fuse.graph import Access, Node, Value
+from shardc.passes.fuse.layout import Layout, Tensor, affine_map
+from shardc.passes.fuse.legal import depths
+from shardc.passes.fuse.reshape import reshape
+from shardc.passes.fuse.scalars import Scalar, Scalars
+from shardc.passes.fuse.space import Space
+
+
+@dataclass
+class Nest:
+    """One ``linalg.generic``: the nodes whose results it writes, all over the same loops."""
+
+    nodes: list[Node]
+    domain: tuple[int, ...]
+    loads: dict[tuple[Value, Tensor], None] = field(default_factory=dict)
+
+
+class Body:
+    """Writes the body of a kernel of ``nodes`` into ``block``."""
+
+    def __init__(self, nodes: Sequence[Node], space: Space, results: Sequence[Value], numerics: str) -> None:
+        self._nodes, self._numerics = list(nodes), numerics
+        self._layout = Layout(nodes, space)
+        self._depth = depths(self._nodes)
+        self._made = {node.out: node for node in nodes}
+        self._results = list(results)
+        self._exported = {v.node.out for v in results if v.node is not None}
+        self._roots = self._choose_roots()
+        self._tensors: dict[Value, ir.Value] = {}
+        self._arguments: dict[tuple[Value, tuple[int, ...]], ir.Value] = {}
+
+    @property
+    def inputs(self) -> list[Value]:
+        """The tensors that the kernel reads, in the order of its arguments."""
+        found: dict[Value, None] = {}
+        for nest in self._nests():
+            found.update((value, None) for value, _ in self._loads(nest) if value not in self._made)
+        return list(found)
+
+    def _choose_roots(self) -> set[Node]:
+        """The nodes whose results are written to a tensor."""
+        self._roots = {node for node in self._nodes if node.reduce or node.out in self._exported}
+        while True:
+            nests: dict[Node, list[Nest]] = {}
+            for nest in self._nests():
+                for node in self._inlined(nest):
+                    nests.setdefault(node, []).append(nest)
+            more = {
+                node
+                for node, users in nests.items()
+                if node.heavy
+                and node not in self._roots
+                and (len(users) > 1 or users[0].domain != self._layout.domain(node))
+            }
+            if not more:
+                return self._roots
+            self._roots |= more
+
+    def _nests(self) -> list[Nest]:
+        """The ops of the body in order: by the reductions before them, smaller nests first, reductions last."""
+        found: dict[tuple[int, bool, int, tuple[int, ...]], Nest] = {}
+        for node in self._nodes:
+            if node in self._roots:
+                domain = self._layout.domain(node)
+                before = self._depth[node.out] - bool(node.reduce)
+                key = (before, bool(node.reduce), len(domain), domain)
+                found.setdefault(key, Nest([], domain)).nodes.append(node)
+        return [found[key] for key in sorted(found)]
+
+    def _inlined(self, nest: Nest) -> list[Node]:
+        """The nodes that a nest computes, its own included."""
+        found: dict[Node, None] = {}
+
+        def visit(node: Node) -> None:
+            for access in node.accesses:
+                inner = self._made.get(access.base)
+                if inner is not None and inner not in found and (inner not in self._roots or inner in nest.nodes):
+                    visit(inner)
+            found[node] = None
+
+        for node in nest.nodes:
+            if node not in found:
+                visit(node)
+        return list(found)
+
+    def _loads(self, nest: Nest) -> list[tuple[Value, Tensor]]:
+        """The tensors that a nest reads, and how."""
+        found: dict[tuple[Value, Tensor], None] = {}
+        computed = set(self._inlined(nest))
+        for node in self._inlined(nest):
+            for access in node.accesses:
+                if self._made.get(access.base) not in computed:
+                    found[access.base, self._view(access)] = None
+        return list(found)
+
+    def _view(self, access: Access) -> Tensor:
+        node = self._made.get(access.base)
+        return self._layout.made(node) if node is not None else self._layout.read(access)
+
+    def write(self, block: ir.Block, loc: ir.Location) -> None:
+        """All ops, and the yield of the results."""
+        self._block, self._loc, self._context = block, loc, loc.context
+        self._ip = ir.InsertionPoint(block)
+        given = dict(zip(self.inputs, block.arguments, strict=True))
+        for nest in self._nests():
+            self._write_nest(nest, given)
+        yielded = []
+        for value in self._results:
+            assert value.node is not None
+            yielded.append(reshape(self._tensors[value.node.out], value.type.shape, self._ip, loc))
+        yield_values(yielded, loc=loc, ip=self._ip)
+
+    def _write_nest(self, nest: Nest, given: dict[Value, ir.Value]) -> None:
+        loads = self._loads(nest)
+        ins = [self._tensors[v] if v in self._made else self._argument(v, t, given) for v, t in loads]
+        views = [self._layout.made(node) for node in nest.nodes]
+        types = [self._tensor_type(node, view.shape) for node, view in zip(nest.nodes, views, strict=True)]
+        outs = [self._empty(node, type_) for node, type_ in zip(nest.nodes, types, strict=True)]
+        reduces = bool(nest.nodes[0].reduce)
+        with self._context, self._loc:
+            maps = [affine_map(t, nest.domain) for _, t in loads] + [affine_map(v, nest.domain) for v in views]
+            kinds = ["reduction" if reduces and self._layout.reduced[n] else "parallel" for n in nest.domain]
+            iterators = [ir.Attribute.parse(f"#linalg.iterator_type<{kind}>") for kind in kinds]
+            attributes = {
+                "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]),
+                "iterator_types": ir.ArrayAttr.get(iterators),
+                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(ins), len(outs)]),
+            }
+        results = [o.type for o in outs]
+        op = ir.Operation.create(
+            "linalg.generic", results, [*ins, *outs], attributes, regions=1, loc=self._loc, ip=self._ip
+        )
+        elements = [ir.RankedTensorType(v.type).element_type for v in (*ins, *outs)]
+        region = op.regions[0].blocks.append(*elements, arg_locs=[self._loc] * len(elements))
+        self._write_region(nest, loads, region)
+        for node, result in zip(nest.nodes, op.results, strict=True):
+            self._tensors[node.out] = result
+
+    def _write_region(self, nest: Nest, loads: list[tuple[Value, Tensor]], region: ir.Block) -> None:
+        s = Scalars(region, self._loc)
+        arguments = list(region.arguments)
+        read = {load: s.load(argument, self._memory(load[0])) for load, argument in zip(loads, arguments, strict=False)}
+        values: dict[Value, Scalar] = {}
+        computed = self._inlined(nest)
+        for node in computed:
+            terms = [
+                values[a.base] if a.base in values else read[a.base, self._view(a)] for a in node.accesses
+            ]
+            s.compute = node.dtype
+            if node.reduce:
+                accumulator = Scalar(arguments[len(loads) + nest.nodes.index(node)], node.dtype)
+                values[node.out] = _COMBINE[node.reduce](s, s.cast(terms[0], node.dtype), accumulator)
+            else:
+                assert node.compute is not None
+                values[node.out] = s.cast(node.compute(s, *terms), self._held(node))
+        stored = [s.store(values[node.out], self._memory(node.out)) for node in nest.nodes]
+        ir.Operation.create("linalg.yield", [], stored, loc=self._loc, ip=ir.InsertionPoint(region))
+
+    def _held(self, node: Node) -> torch.dtype:
+        """The dtype in which a node's value goes from op to op inside the kernel."""
+        dtype = node.out.type.dtype
+        narrow = dtype.is_floating_point and dtype.itemsize == 2
+        return node.dtype if narrow and self._numerics == "fused" and node.dtype == torch.float32 else dtype
+
+    def _memory(self, value: Value) -> torch.dtype:
+        """The dtype in which a value is written to a tensor."""
+        node = self._made.get(value)
+        return value.type.dtype if node is None or value in self._exported else self._held(node)
+
+    def _argument(self, value: Value, tensor: Tensor, given: dict[Value, ir.Value]) -> ir.Value:
+        key = (value, tensor.shape)
+        if key not in self._arguments:
+            self._arguments[key] = reshape(given[value], tensor.shape, self._ip, self._loc)
+        return self._arguments[key]
+
+    def _tensor_type(self, node: Node, shape: tuple[int, ...]) -> ir.Type:
+        return builtin_type(TensorType(shape, self._memory(node.out)), self._context)
+
+    def _empty(self, node: Node, type_: ir.Type) -> ir.Value:
+        made = ir.Operation.create("tensor.empty", [type_], [], loc=self._loc, ip=self._ip).result
+        if not node.reduce:
+            return made
+        element = ir.Type.parse(ELEMENTS[node.dtype], self._context)
+        with self._loc:
+            if node.dtype.is_floating_point:
+                value: ir.Attribute = ir.FloatAttr.get(element, _START[node.reduce])
+            else:
+                bounds = torch.iinfo(node.dtype)
+                value = ir.IntegerAttr.get(element, {"sum": 0, "max": bounds.min, "min": bounds.max}[node.reduce])
+        start = ir.Operation.create("arith.constant", [element], [], {"value": value}, loc=self._loc, ip=self._ip).result
+        sizes = ir.DenseI32ArrayAttr.get([1, 1], self._context)
+        fill = ir.Operation.create(
+            "linalg.fill", [type_], [start, made], {"operandSegmentSizes": sizes}, regions=1, loc=self._loc, ip=self._ip
+        )
+        region = fill.regions[0].blocks.append(element, element, arg_locs=[self._loc] * 2)
+        ir.Operation.create("linalg.yield", [], [region.arguments[0]], loc=self._loc, ip=ir.InsertionPoint(region))
+        return fill.result
+
+
+_START = {"sum": 0.0, "max": -inf, "min": inf}
+_COMBINE = {"sum": Scalars.add, "max": Scalars.maximum, "min": Scalars.minimum}

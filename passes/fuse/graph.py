@@ -1,0 +1,144 @@
+"""What fusion works on: the ops of a block as pointwise and reduction nodes, views as relations between dims.
+
+One ATen call may be several nodes (a softmax is five); all of them are made here by the lowerings in
+:mod:`shardc.passes.fuse.table`. Calls without a lowering are opaque: they only read and make values.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch_mlir import ir
+
+from shardc.dialects.aten.types import TensorType
+from shardc.dialects.kern.types import ELEMENTS
+from shardc.passes.fuse.scalars import Scalar, wide
+from shardc.passes.fuse.space import Atoms, Dim, Mismatch, Space
+from shardc.passes.fuse.view import View
+
+
+_orders = itertools.count()
+
+
+class NotLowered(Exception):
+    """Why a call cannot become part of a kernel, in words."""
+
+
+@dataclass(eq=False, slots=True)
+class Value:
+    """A tensor. ``ir`` is the SSA value if the program has it; ``view`` says how it reads another one.
+
+    ``node`` is what computes it in a kernel: its own node, or that of what it is a view of.
+    """
+
+    type: TensorType
+    ir: ir.Value | None = None
+    view: View | None = None
+    node: Node | None = None
+
+
+@dataclass(frozen=True)
+class Access:
+    """How a node reads a tensor: ``dims`` has an entry for each of the tensor's dims."""
+
+    base: Value
+    dims: tuple[Dim, ...]
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """One pointwise op (``compute(scalars, *operands)``), or the reduction of its one operand (``reduce``).
+
+    ``out_dims`` are the atoms of its result; ``reduced`` those that a reduction takes away. ``dtype`` is what it computes
+    in. ``heavy``: not worth computing twice. ``call`` numbers the ATen call that it belongs to, ``order`` says where the
+    node stands among all nodes.
+    """
+
+    call: int
+    accesses: list[Access]
+    out: Value
+    out_dims: tuple[Atoms, ...]
+    dtype: torch.dtype
+    space: Space
+    compute: Callable[..., Scalar] | None = None
+    reduce: str = ""
+    reduced: Atoms = ()
+    heavy: bool = False
+    order: int = 0
+    others: list[Value] = field(default_factory=list)
+    """Views of its result that its call returns in its place."""
+
+
+@dataclass
+class Builder:
+    """Makes the nodes of one call; ``nodes`` holds them in order."""
+
+    call: int
+    nodes: list[Node] = field(default_factory=list)
+
+    def point(
+        self,
+        compute: Callable[..., Scalar],
+        inputs: Sequence[Value],
+        type_: TensorType,
+        *,
+        dtype: torch.dtype | None = None,
+        heavy: bool = False,
+    ) -> Value:
+        """A pointwise op on ``inputs``, which broadcast to ``type_``. It computes in ``dtype`` (default: as ATen would)."""
+        if type_.dtype not in ELEMENTS:
+            raise NotLowered(f"makes {type_.dtype}")
+        space = Space()
+        dims = tuple(space.new(n) for n in type_.shape)
+        accesses = []
+        for value in inputs:
+            start = len(dims) - len(value.type.shape)
+            read = [() if n == 1 else dims[start + d] for d, n in enumerate(value.type.shape)]
+            accesses.append(access(space, value, read))
+        return self._add(Node(self.call, accesses, Value(type_), dims, dtype or wide(type_.dtype), space, compute, heavy=heavy))
+
+    def reduce(self, kind: str, x: Value, dims: Sequence[int], dtype: torch.dtype | None = None) -> Value:
+        """The ``sum``, ``max`` or ``min`` of ``x`` over ``dims``, which stay with size 1; in f32 for the 16-bit floats."""
+        dtype = dtype or wide(x.type.dtype)
+        space = Space()
+        read = [space.new(n) for n in x.type.shape]
+        reduced = tuple(a for d in dims for a in read[d])
+        kept = tuple(() if d in dims else atoms for d, atoms in enumerate(read))
+        shape = tuple(1 if d in dims else n for d, n in enumerate(x.type.shape))
+        accesses = [access(space, x, read)]
+        return self._add(Node(self.call, accesses, Value(TensorType(shape, dtype)), kept, dtype, space, None, kind, reduced))
+
+    def reshape(self, x: Value, shape: tuple[int, ...]) -> Value:
+        """``x`` without, or with, dims of size 1."""
+        assert x.node is not None
+        made = Value(x.type.with_shape(shape), None, View.of_ones(x, shape), x.node)
+        x.node.others.append(made)
+        return made
+
+    def _add(self, node: Node) -> Value:
+        node.out.node = node
+        node.order = next(_orders)
+        self.nodes.append(node)
+        return node.out
+
+
+def access(space: Space, value: Value, read: Sequence[Atoms]) -> Access:
+    """The access behind views: of the tensor that ``value`` is a view of, as far as an index map can say it.
+
+    Raises NotLowered for a dtype that kernels do not take.
+    """
+    if value.type.dtype not in ELEMENTS:
+        raise NotLowered(f"reads {value.type.dtype}")
+    dims = tuple(Dim(atoms, size) for atoms, size in zip(read, value.type.shape, strict=True))
+    while value.view is not None:
+        trial = space.joined(Space())
+        try:
+            dims = value.view.through(trial, dims)
+        except Mismatch:
+            break
+        space.sizes, space._became = trial.sizes, trial._became
+        value = value.view.source
+    return Access(value, dims)

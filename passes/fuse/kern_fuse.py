@@ -1,0 +1,214 @@
+"""``kern-fuse``: groups of ops become ``kern.kernel``s."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch_mlir import ir
+
+from shardc.dialects.aten.call import CallReader, is_constant
+from shardc.dialects.kern.kernel import kernel
+from shardc.dialects.kern.types import builtin_type
+from shardc.passes.base import Pass
+from shardc.passes.fuse.body import Body
+from shardc.passes.fuse.graph import Value
+from shardc.passes.fuse.group import Decision, exports, group
+from shardc.passes.fuse.read import Block, Step, read_block
+from shardc.passes.fuse.unit import START, Unit, Units, make_units, needed_views
+from shardc.passes.ingest.torch_share import drop_unread
+from shardc.passes.program import find_function
+
+NUMERICS = ("fused", "eager")
+
+
+@dataclass(frozen=True)
+class KernFuse(Pass):
+    """Turns groups of torch ops that save memory traffic as one kernel into a ``kern.kernel`` with a linalg body.
+
+    Pointwise ops with broadcasts, row reductions with what is before and after them, column reductions; views become
+    index maps. Collectives, loops and all ops without a lowering stay where they are, in their order; the bodies of loops
+    are fused each by itself. ``numerics``: ``fused`` computes chains of 16-bit floats in f32 and rounds at a kernel's
+    results, ``eager`` rounds after every op as eager does.
+    """
+
+    name: ClassVar[str] = "kern-fuse"
+    numerics: str = "fused"
+
+    def run(self, module: ir.Module) -> None:
+        fuse_module(module, self.numerics)
+
+
+def fuse_module(
+    module: ir.Module, numerics: str = "fused", exclude: frozenset[ir.Value] = frozenset()
+) -> list[tuple[str, str, Decision]]:
+    """Fuses every block of the module's step; gives the ops of each pair that was looked at, and how it came out.
+
+    Calls that make one of ``exclude`` stay as they are. Raises ValueError for unknown ``numerics``.
+    """
+    if numerics not in NUMERICS:
+        raise ValueError(f"numerics is {numerics!r}; it must be one of {', '.join(NUMERICS)}")
+    function = find_function(module)
+    if function is None:
+        return []
+    names: Iterator[int] = itertools.count()
+    decisions: list[tuple[str, str, Decision]] = []
+    for block in list(_blocks(function.regions[0].blocks[0])):
+        decisions += _Fusion(block, numerics, exclude, names).run()
+    return decisions
+
+
+def _blocks(block: ir.Block) -> Iterator[ir.Block]:
+    """A block and those of the loops in it."""
+    for op in block.operations:
+        if op.operation.name == "dist.loop":
+            yield from _blocks(op.operation.regions[0].blocks[0])
+    yield block
+
+
+class _Fusion:
+    """Fuses one block."""
+
+    def __init__(
+        self, block: ir.Block, numerics: str, exclude: frozenset[ir.Value], names: Iterator[int]
+    ) -> None:
+        self._names, self._numerics = names, numerics
+        self._read: Block = read_block(block, CallReader(), exclude)
+        self._units: Units = make_units(self._read)
+        self._block = block
+
+    def run(self) -> list[tuple[str, str, Decision]]:
+        found = group(self._units)
+        target = lambda number: self._read.steps[number].target  # noqa: E731
+        decisions = [(target(d.first), target(d.second), d) for d in found]
+        kernels = self._kernels()
+        if kernels:
+            self._rewrite(kernels)
+        return decisions
+
+    def _kernels(self) -> list[Unit]:
+        """The groups that become kernels: those of a call that shares no kernel with another call do not."""
+        shared = {call for unit in self._units.groups if len(unit.calls) > 1 for call in unit.calls}
+        return [unit for unit in self._units.groups if unit.calls & shared]
+
+    def _rewrite(self, kernels: list[Unit]) -> None:
+        results = {unit: exports(self._units, {unit}) for unit in kernels}
+        staying = self._staying(kernels)
+        terminator = list(self._block.operations)[-1].operation
+        kept = {unit.step.number for unit in staying if unit.step is not None}
+        dead = [step.op for step in self._read.steps if step.number not in kept]
+        for unit in _sorted([*staying, *kernels], self._sources(staying, kernels)):
+            if unit.step is not None:
+                _move(unit.step.op, terminator)
+            else:
+                self._write(unit, results[unit], ir.InsertionPoint(terminator))
+        for op in reversed(dead):
+            op.erase()
+        drop_unread(self._block)
+
+    def _staying(self, kernels: list[Unit]) -> list[Unit]:
+        """A unit for each op that stays: also those that lower, but share no kernel with another."""
+        fused = {call for unit in kernels for call in unit.calls}
+        needed = needed_views(self._read, fused)
+        found = []
+        for step in self._read.steps:
+            if step.is_view and step.number in needed:
+                found.append(Unit(step, time=START))
+            elif step.nodes and step.number not in fused:
+                found.append(Unit(step, time=max(self._units.maker[node.out].time for node in step.nodes)))
+            elif not step.is_view and not step.nodes:
+                found.append(Unit(step, time=(step.number, 0)))
+        return found
+
+    def _sources(self, staying: list[Unit], kernels: list[Unit]) -> dict[Unit, set[Unit]]:
+        """What each unit reads from."""
+        maker: dict[Value, Unit] = {}
+        for unit in staying:
+            assert unit.step is not None
+            maker.update((result, unit) for result in unit.step.results if result is not None)
+        for unit in kernels:
+            maker.update((value, unit) for node in unit.nodes for value in (node.out, *node.others))
+        read = {unit: unit.step.operands if unit.step is not None else list(unit.accesses) for unit in (*staying, *kernels)}
+        return {unit: {maker[v] for v in values if v in maker} - {unit} for unit, values in read.items()}
+
+    def _write(self, unit: Unit, results: list[Value], ip: ir.InsertionPoint) -> None:
+        context = self._block.owner.context
+        body = Body(unit.nodes, unit.space, results, self._numerics)
+        steps = [self._read.steps[number] for number in sorted(unit.calls)]
+        loc = ir.Location.fused([step.op.location for step in steps], context=context)
+        arguments = [builtin_type(v.type, context) for v in body.inputs]
+        ins = [_ssa(v) for v in body.inputs]
+        block, made, op = kernel(self._name(steps), ins, arguments, [v.type for v in results], loc=loc, ip=ip)
+        body.write(block, loc)
+        op.attributes["kern.ops"] = ir.ArrayAttr.get([ir.StringAttr.get(s.target, context) for s in steps], context)
+        if "dist.phase" in steps[0].op.attributes:
+            op.attributes["dist.phase"] = steps[0].op.attributes["dist.phase"]
+        unpack = made[0].owner
+        _name_results(unpack, results)
+        for value, new in zip(results, made, strict=True):
+            old = _ssa(value)
+            old.replace_all_uses_with(new)
+            value.ir = new
+
+    def _name(self, steps: list[Step]) -> str:
+        bases = dict.fromkeys(step.target.split(".")[1].strip("_") for step in steps)
+        return f"{'_'.join(list(bases)[:3])}_{next(self._names)}"
+
+
+def _ssa(value: Value) -> ir.Value:
+    assert value.ir is not None
+    return value.ir
+
+
+def _name_results(unpack: ir.Operation, results: list[Value]) -> None:
+    """The frontend's names of results (``grad:w#1``) go to the op that has the results now."""
+    found = []
+    for position, value in enumerate(results):
+        owner, number = _ssa(value).owner, ir.OpResult(_ssa(value)).result_number
+        if "dist.name" not in owner.attributes:
+            continue
+        for part in ir.StringAttr(owner.attributes["dist.name"]).value.split(","):
+            name, _, index = part.partition("#")
+            if int(index or 0) == number:
+                found.append(f"{name}#{position}")
+    if found:
+        unpack.attributes["dist.name"] = ir.StringAttr.get(",".join(found), unpack.context)
+
+
+def _sorted(units: list[Unit], sources: dict[Unit, set[Unit]]) -> list[Unit]:
+    waiting = {unit: len(sources[unit]) for unit in units}
+    readers: dict[Unit, list[Unit]] = {}
+    for unit, before in sources.items():
+        for source in before:
+            readers.setdefault(source, []).append(unit)
+    numbers = {unit: number for number, unit in enumerate(units)}
+    ready = [(unit.time, numbers[unit], unit) for unit in units if not waiting[unit]]
+    heapq.heapify(ready)
+    found: list[Unit] = []
+    while ready:
+        *_, unit = heapq.heappop(ready)
+        found.append(unit)
+        for reader in readers.get(unit, ()):
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                heapq.heappush(ready, (reader.time, numbers[reader], reader))
+    if len(found) != len(units):
+        raise AssertionError("fusion made a cycle")
+    return found
+
+
+def _move(op: ir.Operation, terminator: ir.Operation) -> None:
+    """To the end of the block, with the lists of values that it reads."""
+    for operand in op.operands:
+        if not isinstance(operand, ir.BlockArgument):
+            owner = operand.owner
+            if owner.name == "torch.prim.ListConstruct" and any(not _is_static(v) for v in owner.operands):
+                _move(owner, terminator)
+    op.move_before(terminator)
+
+
+def _is_static(value: ir.Value) -> bool:
+    return not isinstance(value, ir.BlockArgument) and is_constant(value.owner)

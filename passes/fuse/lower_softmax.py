@@ -1,0 +1,64 @@
+"""Softmax, its logarithm, and their gradients, over one dim."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardc.dialects.aten.call import OpCall
+from shardc.dialects.aten.types import TensorType
+from shardc.passes.fuse.graph import Builder, NotLowered, Value
+from shardc.passes.fuse.lower_reduction import converted
+from shardc.passes.fuse.scalars import wide
+from shardc.passes.fuse.table import lowers, results
+
+
+def _shifted(b: Builder, call: OpCall, x: Value) -> tuple[Value, Value, Value, int]:
+    """x less its largest element, that exponentiated, the sum of these, and the dim."""
+    if not x.type.shape:
+        raise NotLowered("is of a number")
+    dim, dtype = call["dim"] % len(x.type.shape), wide(results(call)[0].dtype)
+    x = converted(b, x, dtype) if x.type.dtype != dtype else x
+    largest = b.reduce("max", x, [dim])
+    type_ = TensorType(x.type.shape, dtype)
+    shifted = b.point(lambda s, v, m: s.sub(v, m), [x, largest], type_)
+    powers = b.point(lambda s, v: s.math("exp", v), [shifted], type_, heavy=True)
+    return shifted, powers, b.reduce("sum", powers, [dim]), dim
+
+
+@lowers("aten._softmax")
+def softmax(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    _, powers, total, _ = _shifted(b, call, values[0])
+    return [b.point(lambda s, v, t: s.div(v, t), [powers, total], results(call)[0], heavy=True)]
+
+
+@lowers("aten._log_softmax")
+def log_softmax(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    shifted, _, total, _ = _shifted(b, call, values[0])
+    log = b.point(lambda s, t: s.math("log", t), [total], total.type, heavy=True)
+    return [b.point(lambda s, v, t: s.sub(v, t), [shifted, log], results(call)[0])]
+
+
+@lowers("aten._softmax_backward_data")
+def softmax_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    grad, output = _both(b, call, values)
+    product = b.point(lambda s, g, y: s.mul(g, y), [grad, output], grad.type)
+    total = b.reduce("sum", product, [call["dim"] % len(grad.type.shape)])
+    return [b.point(lambda s, g, y, t: s.mul(s.sub(g, t), y), [grad, output, total], results(call)[0])]
+
+
+@lowers("aten._log_softmax_backward_data")
+def log_softmax_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    grad, output = _both(b, call, values)
+    total = b.reduce("sum", grad, [call["dim"] % len(grad.type.shape)])
+
+    def compute(s, g, y, t):  # noqa: ANN001, ANN202
+        return s.sub(g, s.mul(s.math("exp", y), t))
+
+    return [b.point(compute, [grad, output, total], results(call)[0], heavy=True)]
+
+
+def _both(b: Builder, call: OpCall, values: Sequence[Value]) -> tuple[Value, Value]:
+    if not values[0].type.shape:
+        raise NotLowered("is of a number")
+    dtype = wide(values[0].type.dtype)
+    return converted(b, values[0], dtype), converted(b, values[1], dtype)

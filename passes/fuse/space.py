@@ -1,0 +1,87 @@
+"""The iteration space of a group: factors of dims ("atoms"), made equal where one op reads what another makes.
+
+A dim of a value is a list of atoms, the most major first; a dim of size 1 is an empty list. Where two dims are the same
+but cut up differently (a reshape stands between the two ops), atoms are split until they agree.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+Atoms = tuple[int, ...]
+
+_numbers = itertools.count()
+
+
+class Mismatch(Exception):
+    """Two dims that cannot be one: their sizes have no common factors, or one atom would stand twice in a value."""
+
+
+@dataclass(frozen=True)
+class Dim:
+    """How an access reads one dim of a tensor: element ``offset + step * (the atoms' index)`` of ``size``."""
+
+    atoms: Atoms
+    size: int
+    offset: int = 0
+    step: int = 1
+
+    @property
+    def sliced(self) -> bool:
+        return (self.offset, self.step) != (0, 1)
+
+
+@dataclass
+class Space:
+    """The sizes of atoms, and what those that were split or made equal have become."""
+
+    sizes: dict[int, int] = field(default_factory=dict)
+    _became: dict[int, Atoms] = field(default_factory=dict)
+
+    def new(self, size: int) -> Atoms:
+        """A fresh dim of ``size``."""
+        if size == 1:
+            return ()
+        atom = next(_numbers)
+        self.sizes[atom] = size
+        return (atom,)
+
+    def joined(self, other: Space) -> Space:
+        """A copy that holds the atoms of both."""
+        return Space({**self.sizes, **other.sizes}, {**self._became, **other._became})
+
+    def resolve(self, atoms: Iterable[int]) -> Atoms:
+        """What ``atoms`` are by now."""
+        found: list[int] = []
+        for atom in atoms:
+            became = self._became.get(atom)
+            if became is None:
+                found.append(atom)
+            else:
+                found.extend(self.resolve(became))
+        return tuple(found)
+
+    def resolve_dim(self, dim: Dim) -> Dim:
+        return replace(dim, atoms=self.resolve(dim.atoms))
+
+    def unify(self, a: Atoms, b: Atoms) -> None:
+        """Make two dims of one size the same. Raises Mismatch; the space is of no use then."""
+        while True:
+            a, b = self.resolve(a), self.resolve(b)
+            common = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+            a, b = a[common:], b[common:]
+            if not a or not b:
+                if a or b:
+                    raise Mismatch
+                return
+            self._match(a[0], b[0])
+
+    def _match(self, x: int, y: int) -> None:
+        if self.sizes[x] < self.sizes[y]:
+            x, y = y, x
+        minor, rest = divmod(self.sizes[x], self.sizes[y])
+        if rest:
+            raise Mismatch
+        self._became[x] = (y, *self.new(minor))

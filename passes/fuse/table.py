@@ -1,0 +1,129 @@
+"""Which ATen calls can become part of a kernel, and as what: lowerings by target, each in the file of its op family.
+
+A lowering takes a :class:`Builder`, the call, and a :class:`Value` for each of its tensors, and gives a value for each
+of its results. It raises NotLowered for a form of the call that it does not cover. Only ops listed here are ever fused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import torch
+
+from shardc.dialects.aten.call import OpCall, replace_leaves
+from shardc.dialects.aten.types import TensorType
+from shardc.passes.fuse.graph import Builder, NotLowered, Value
+from shardc.passes.fuse.scalars import Scalar, Scalars, wide
+
+Lowering = Callable[[Builder, OpCall, Sequence[Value]], Sequence[Value | None]]
+Expression = Callable[..., Scalar]
+"""``(scalars, *arguments of the call)``, tensors as scalars of the dtype that the op computes in."""
+
+_LOWERINGS: dict[str, Lowering] = {}
+
+
+def lowers(*targets: str) -> Callable[[Lowering], Lowering]:
+    """Registers a lowering for ``targets``."""
+
+    def register(lowering: Lowering) -> Lowering:
+        _LOWERINGS.update(dict.fromkeys(targets, lowering))
+        return lowering
+
+    return register
+
+
+def pointwise(targets: str, expression: Expression, *, heavy: bool = False) -> None:
+    """Registers ops whose tensors are all taken to the dtype of the result, in which ATen computes them."""
+    for target in targets.split():
+        _LOWERINGS[f"aten.{target}"] = lambda b, call, values: [point(b, call, values, expression, heavy)]
+
+
+def comparison(targets: str, expression: Expression) -> None:
+    """Registers ops whose tensors are taken to their common dtype, and whose result is a truth value."""
+    for target in targets.split():
+        _LOWERINGS[f"aten.{target}"] = lambda b, call, values: [_compared(b, call, values, expression)]
+
+
+def untyped(targets: str, expression: Expression, *, heavy: bool = False) -> None:
+    """Registers ops whose expressions see their operands in the dtypes that they come in."""
+    for target in targets.split():
+        _LOWERINGS[f"aten.{target}"] = lambda b, call, values: [point(b, call, values, expression, heavy, as_is=True)]
+
+
+def point(
+    b: Builder, call: OpCall, values: Sequence[Value], expression: Expression, heavy: bool = False, as_is: bool = False
+) -> Value:
+    """One pointwise node for the call."""
+    (type_,) = results(call)
+    dtype = wide(type_.dtype)
+
+    def compute(s: Scalars, *operands: Scalar) -> Scalar:
+        return expression(s, *_bound(call, operands if as_is else [s.cast(x, dtype) for x in operands]))
+
+    return b.point(compute, values, type_, dtype=dtype, heavy=heavy)
+
+
+def _compared(b: Builder, call: OpCall, values: Sequence[Value], expression: Expression) -> Value:
+    (type_,) = results(call)
+    common = common_dtype(call)
+
+    def compute(s: Scalars, *operands: Scalar) -> Scalar:
+        terms = [s.cast(x, common) for x in operands]
+        arguments = [a if isinstance(a, Scalar) else s.cast(a, common) for a in _bound(call, terms)]
+        return expression(s, *(s.cast(a, wide(common)) for a in arguments))
+
+    return b.point(compute, values, type_, dtype=torch.bool)
+
+
+def common_dtype(call: OpCall) -> torch.dtype:
+    """The dtype that ATen takes a call's tensors and numbers to (``torch.result_type``, which knows of 0-d tensors)."""
+    operands = [torch.empty(a.shape, dtype=a.dtype, device="meta") if isinstance(a, TensorType) else a for a in call.args]
+    found = operands[0] if len(operands) == 1 else torch.result_type(operands[0], operands[1])
+    dtype = found if isinstance(found, torch.dtype) else found.dtype
+    if dtype not in _COMPARED:
+        raise NotLowered(f"compares {dtype}")
+    return dtype
+
+
+_COMPARED = (
+    torch.bool, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64,
+)  # fmt: skip
+
+
+def _bound(call: OpCall, operands: Sequence[Any]) -> tuple[Any, ...]:
+    """The call's arguments with ``operands`` for its tensors."""
+    rest = iter(operands)
+    return replace_leaves(call.args, lambda leaf: next(rest) if isinstance(leaf, TensorType) else leaf)
+
+
+def results(call: OpCall) -> list[TensorType]:
+    """The types of the results that the call makes."""
+    return [r for r in call.results if r is not None]
+
+
+_FAMILIES = ("activation", "arithmetic", "comparison", "copy", "foreach", "math", "normalization", "reduction", "softmax")
+
+
+@cache
+def _loaded() -> dict[str, Lowering]:
+    for family in _FAMILIES:
+        import_module(f"shardc.passes.fuse.lower_{family}")
+    return _LOWERINGS
+
+
+def lower(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value | None]:
+    """The values of the call's results; its nodes are in ``b``. Raises NotLowered."""
+    lowering = _loaded().get(call.target)
+    if lowering is None:
+        raise NotLowered("has no lowering to a kernel")
+    if any(0 in t.shape for t in (*call.tensors, *results(call))):
+        raise NotLowered("has an empty tensor")
+    return list(lowering(b, call, values))
+
+
+def lowered_targets() -> frozenset[str]:
+    """The targets that have a lowering."""
+    return frozenset(_loaded())

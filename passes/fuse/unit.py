@@ -1,0 +1,127 @@
+"""What is scheduled: an op that stays, or the nodes of a (growing) kernel; and when each of them runs.
+
+Ops that stay keep their order: number ``n`` runs at time ``(n, 0)``. A kernel runs as soon as its operands are there:
+right after the last of them, at ``(n, k)``. So a group is legal in time if everything that reads it runs later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from shardc.passes.fuse.graph import Access, Node, Value
+from shardc.passes.fuse.read import Block, Step
+from shardc.passes.fuse.space import Space
+
+Time = tuple[int, int]
+START: Time = (-1, 0)
+
+
+@dataclass(eq=False, slots=True)
+class Unit:
+    """An op that stays (``step``), or a group of nodes. ``before`` and ``after`` are the units that it reads and feeds."""
+
+    step: Step | None = None
+    nodes: list[Node] = field(default_factory=list)
+    space: Space = field(default_factory=Space)
+    time: Time = START
+    before: set[Unit] = field(default_factory=set)
+    after: set[Unit] = field(default_factory=set)
+    accesses: dict[Value, list[Access]] = field(default_factory=dict)
+    """How the group reads each tensor."""
+
+    @property
+    def is_fixed(self) -> bool:
+        return self.step is not None and not self.step.is_view
+
+    @property
+    def calls(self) -> set[int]:
+        """The numbers of the calls that the group's nodes belong to."""
+        return {node.call for node in self.nodes}
+
+
+@dataclass
+class Units:
+    """The units of a block. ``readers`` has for each value of the program the units that read it; ``kept`` those returned."""
+
+    steps: list[Unit]
+    groups: dict[Unit, None]
+    maker: dict[Value, Unit]
+    readers: dict[Value, set[Unit]]
+    kept: set[Value]
+
+
+def needed_views(block: Block, fused: set[int]) -> set[int]:
+    """The numbers of the views that an op which stays, a kernel, or the block's end reads as a tensor.
+
+    ``fused`` are the numbers of the calls that are in kernels.
+    """
+    views = {result: step for step in block.steps if step.is_view for result in step.results}
+    wanted = list(block.returned)
+    for step in block.steps:
+        if step.number in fused:
+            wanted += [a.base for node in step.nodes for a in node.accesses]
+        elif not step.is_view:
+            wanted += step.operands
+    needed: set[int] = set()
+    while wanted:
+        step = views.get(wanted.pop())
+        if step is not None and step.number not in needed:
+            needed.add(step.number)
+            wanted += step.operands
+    return needed
+
+
+def make_units(block: Block) -> Units:
+    """A unit for each op that stays and for each node of those that lower."""
+    needed = needed_views(block, {step.number for step in block.steps if step.nodes})
+    units = Units([], {}, {}, {}, set(block.returned))
+    for step in block.steps:
+        if step.nodes:
+            for node in step.nodes:
+                unit = Unit(nodes=[node], space=node.space)
+                for access in node.accesses:
+                    unit.accesses.setdefault(access.base, []).append(access)
+                units.groups[unit] = None
+                _connect(units, unit, list(unit.accesses))
+                for value in (node.out, *node.others):
+                    units.maker[value] = unit
+        elif not step.is_view or step.number in needed:
+            unit = Unit(step)
+            units.steps.append(unit)
+            _connect(units, unit, step.operands)
+            for result in step.results:
+                if result is not None:
+                    units.maker[result] = unit
+    return units
+
+
+def _connect(units: Units, unit: Unit, operands: list[Value]) -> None:
+    for value in operands:
+        units.readers.setdefault(value, set()).add(unit)
+        maker = units.maker.get(value)
+        if maker is not None:
+            unit.before.add(maker)
+            maker.after.add(unit)
+    unit.time = (unit.step.number, 0) if unit.is_fixed and unit.step else after(unit.before)
+
+
+def after(units: set[Unit]) -> Time:
+    """The first moment at which all of ``units`` have run."""
+    latest = max((u.time for u in units), default=START)
+    return latest[0], latest[1] + 1
+
+
+def delays(a: Unit, b: Unit) -> tuple[Time, dict[Unit, Time]] | None:
+    """When the two would run as one, and what other units that delays; None if something can't wait for it."""
+    time = after((a.before | b.before) - {a, b})
+    moved: dict[Unit, Time] = {}
+    waiting = [(unit, time) for unit in (a.after | b.after) - {a, b}]
+    while waiting:
+        unit, floor = waiting.pop()
+        if moved.get(unit, unit.time) > floor:
+            continue
+        if unit is a or unit is b or unit.is_fixed:
+            return None
+        moved[unit] = (floor[0], floor[1] + 1)
+        waiting += [(reader, moved[unit]) for reader in unit.after]
+    return time, moved

@@ -1,0 +1,101 @@
+"""Views as relations between the dims of a tensor and of what it is a view of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from shardc.dialects.aten.call import OpCall
+from shardc.dialects.rules.rule import Dim as Factors
+from shardc.dialects.rules.rule import find_rule
+from shardc.passes.fuse.space import Dim, Mismatch, Space
+
+if TYPE_CHECKING:
+    from shardc.passes.fuse.graph import Value
+
+# Views whose sharding rule says which dims are the same: no element is left out, none moves inside a dim.
+WHOLE = frozenset(
+    f"aten.{name}"
+    for name in (
+        "_reshape_alias", "_unsafe_view", "alias", "detach", "expand", "flatten.using_ints", "permute", "reshape",
+        "squeeze", "squeeze.dim", "squeeze.dims", "t", "transpose.int", "unflatten.int", "unsqueeze", "view",
+    )
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A dim of the source of which every ``step``-th element from ``offset`` on is kept; ``drop``: one, and no dim."""
+
+    dim: int
+    offset: int
+    step: int
+    drop: bool
+
+
+@dataclass(frozen=True)
+class View:
+    """``source`` seen otherwise: dims by factors as in a sharding rule, or a ``cut`` of one dim."""
+
+    source: Value
+    operand: tuple[Factors, ...] = ()
+    result: tuple[Factors, ...] = ()
+    sizes: tuple[tuple[str, int], ...] = ()
+    cut: Cut | None = None
+
+    @staticmethod
+    def of_ones(source: Value, shape: tuple[int, ...]) -> View:
+        """A view that differs in dims of size 1 alone."""
+        names = iter(range(len(shape)))
+        sizes = [(f"f{next(names)}", n) for n in source.type.shape if n != 1]
+        left, right = iter(sizes), iter(sizes)
+        operand = tuple((next(left)[0],) if n != 1 else () for n in source.type.shape)
+        result = tuple((next(right)[0],) if n != 1 else () for n in shape)
+        return View(source, operand, result, tuple(sizes))
+
+    def through(self, space: Space, dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
+        """How the source is read where the view is read by ``dims``. Raises Mismatch where no index map says it."""
+        if self.cut is not None:
+            return self._through_cut(dims)
+        if any(dim.sliced for dim in dims):
+            raise Mismatch
+        factors = {name: space.new(size) for name, size in self.sizes}
+        for dim, names in zip(dims, self.result, strict=True):
+            if dim.atoms:  # a broadcast dim that is read whole or not at all
+                space.unify(tuple(a for name in names for a in factors[name]), dim.atoms)
+        atoms = [tuple(a for name in names for a in factors[name]) for names in self.operand]
+        return tuple(Dim(a, n) for a, n in zip(atoms, self.source.type.shape, strict=True))
+
+    def _through_cut(self, dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
+        assert self.cut is not None
+        cut, shape = self.cut, self.source.type.shape
+        rest = list(dims)
+        seen = Dim((), 1) if cut.drop else rest.pop(cut.dim)
+        size = shape[cut.dim]
+        read = replace(seen, size=size, offset=cut.offset + cut.step * seen.offset, step=cut.step * seen.step)
+        return (*rest[: cut.dim], read, *rest[cut.dim :])
+
+
+def view_of(call: OpCall, source: Value) -> View | None:
+    """The relation that a call makes, None if it is none that an index map can say."""
+    if call.target in WHOLE:
+        rule = find_rule(call)
+        if rule is None or rule.replicate:
+            return None
+        return View(source, rule.operands[0], rule.results[0], tuple(rule.sizes.items()))
+    if call.target == "aten.slice.Tensor":
+        return _slice(call, source)
+    if call.target == "aten.select.int":
+        dim = call["dim"] % len(source.type.shape)
+        return View(source, cut=Cut(dim, call["index"] % source.type.shape[dim], 1, True))
+    return None
+
+
+def _slice(call: OpCall, source: Value) -> View | None:
+    shape = source.type.shape
+    dim = call["dim"] % len(shape)
+    start, end, step = (call[name] for name in ("start", "end", "step"))
+    if any(not isinstance(x, int | None) for x in (start, end, step)):
+        return None
+    first, _, stride = slice(start, end, step).indices(shape[dim])
+    return View(source, cut=Cut(dim, first, stride, False))

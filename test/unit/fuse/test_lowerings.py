@@ -1,0 +1,134 @@
+"""Every op that lowers: its kernel against eager, in f64 and in its own dtypes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+aten = torch.ops.aten
+X, Y = torch.linspace(-3, 3, 24).reshape(4, 6), torch.linspace(2.5, -1.5, 24).reshape(4, 6).flip(1)
+ROW = torch.linspace(0.5, 2, 6)
+
+UNARY = {
+    "abs": aten.abs, "ceil": aten.ceil, "clone": aten.clone, "cos": aten.cos, "erf": aten.erf, "exp": aten.exp,
+    "exp2": aten.exp2, "expm1": aten.expm1, "floor": aten.floor, "gelu": aten.gelu, "neg": aten.neg,
+    "gelu tanh": lambda x: aten.gelu(x, approximate="tanh"), "relu": aten.relu, "sigmoid": aten.sigmoid,
+    "silu": aten.silu, "sin": aten.sin, "square": aten.square, "tanh": aten.tanh, "trunc": aten.trunc,
+    "isnan": aten.isnan, "logical_not": aten.logical_not, "half": lambda x: x.to(torch.float16),
+    "bfloat16": lambda x: x.to(torch.bfloat16), "double": lambda x: x.to(torch.float64), "int": lambda x: x.to(torch.int64),
+    "bool": lambda x: x.to(torch.bool), "int32": lambda x: x.to(torch.int32),
+    "add": lambda x: x + 0.1, "add alpha": lambda x: torch.add(x, 0.3, alpha=2), "sub": lambda x: x - 0.1,
+    "rsub": lambda x: aten.rsub.Scalar(x, 0.7, 2), "mul": lambda x: x * 0.3, "div": lambda x: x / 0.7,
+    "clamp": lambda x: x.clamp(-1, 0.3), "clamp low": lambda x: x.clamp(min=0.2), "clamp high": lambda x: aten.clamp_max(x, 0.2),
+    "clamp_min": lambda x: aten.clamp_min(x, -0.4), "crossed": lambda x: x.clamp(1, -1),
+    "threshold_backward": lambda x: aten.threshold_backward(x, x - 1, 0.5),
+    "where": lambda x: torch.where(x > 0.2, x, -0.5), "masked_fill": lambda x: x.masked_fill(x < 0, -7.0),
+    "div trunc": lambda x: torch.div(x, 0.3, rounding_mode="trunc"),
+    **{f"pow {e}": lambda x, e=e: x.pow(e) for e in (0, 1, 2, 3, -1, -2)},
+    **{n: lambda x, n=n: getattr(aten, n).Scalar(x, 0.0) for n in ("eq", "ne", "lt", "le", "gt", "ge")},
+}  # fmt: skip
+POSITIVE = {
+    "log": aten.log, "log1p": aten.log1p, "log2": aten.log2, "rsqrt": aten.rsqrt, "sqrt": aten.sqrt,
+    "reciprocal": aten.reciprocal, **{f"pow {e}": lambda x, e=e: x.pow(e) for e in (0.5, -0.5, 1.3, 2.5)},
+}  # fmt: skip
+BINARY = {
+    "add": torch.add, "add alpha": lambda x, y: torch.add(x, y, alpha=0.3), "sub": lambda x, y: torch.sub(x, y, alpha=3),
+    "mul": torch.mul, "div": torch.div, "maximum": torch.maximum, "minimum": torch.minimum,
+    "gelu_backward": aten.gelu_backward, "gelu_backward tanh": lambda x, y: aten.gelu_backward(x, y, approximate="tanh"),
+    "silu_backward": aten.silu_backward, "sigmoid_backward": aten.sigmoid_backward, "tanh_backward": aten.tanh_backward,
+    "lerp": lambda x, y: torch.lerp(x, y, 0.3), "lerp far": lambda x, y: torch.lerp(x, y, 0.8),
+    "lerp tensor": lambda x, y: torch.lerp(x, y, x.sigmoid()), "where": lambda x, y: torch.where(x > y, x, y),
+    "addcmul": lambda x, y: torch.addcmul(x, y, y, value=0.5), "addcdiv": lambda x, y: torch.addcdiv(x, y, y + 5, value=0.5),
+    "clamp": lambda x, y: x.clamp(y, y + 1), "row": lambda x, y: x * ROW.to(x.dtype) + y[0],
+    "column": lambda x, y: x * y[:, :1] - y[:, 2:3], "outer": lambda x, y: x[0, :, None] + y[None, 0, :],
+    "logic": lambda x, y: ((x > 0) & (y > 0)) | torch.logical_xor(x > y, y > 0), "not": lambda x, y: ~(x > y),
+    **{n: lambda x, y, n=n: getattr(torch, n)(x, y) for n in ("eq", "ne", "lt", "le", "gt", "ge")},
+    "dropout_backward": lambda x, y: aten.native_dropout_backward(x, y > 0, 1.25),
+}  # fmt: skip
+ROWS = {
+    "sum": lambda x, y: x.sum(1), "sum keepdim": lambda x, y: x.sum(1, keepdim=True) * y, "mean": lambda x, y: x.mean(-1),
+    "amax": lambda x, y: x.amax(1), "amin": lambda x, y: x.amin(1, keepdim=True), "var": lambda x, y: x.var(1),
+    "var_mean": lambda x, y: torch.var_mean(x, 1, correction=0, keepdim=True), "columns": lambda x, y: x.sum(0),
+    "everything": lambda x, y: x.sum(), "softmax": lambda x, y: aten._softmax(x, -1, False),
+    "log_softmax": lambda x, y: aten._log_softmax(x, -1, False), "any mean": lambda x, y: x.mean(),
+    "softmax_backward": lambda x, y: aten._softmax_backward_data(x, y, -1, x.dtype),
+    "log_softmax_backward": lambda x, y: aten._log_softmax_backward_data(x, y, -1, x.dtype),
+    "layer_norm": lambda x, y: aten.native_layer_norm(x, [6], ROW.to(x.dtype), y[0], 1e-5),
+    "layer_norm plain": lambda x, y: aten.native_layer_norm(x, [6], None, None, 1e-5),
+    "rms_norm": lambda x, y: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * ROW.to(x.dtype),
+}  # fmt: skip
+INTEGERS = {
+    "add": lambda x, y: x + y, "sub": lambda x, y: torch.sub(x, y, alpha=2), "mul": lambda x, y: x * 3, "and": torch.bitwise_and,
+    "xor": torch.bitwise_xor, "or": torch.bitwise_or, "not": lambda x, y: torch.bitwise_not(x), "true div": torch.div,
+    "floor": lambda x, y: torch.div(x, 3, rounding_mode="floor"), "sum": lambda x, y: x.sum(1), "amax": lambda x, y: x.amax(1),
+    "compare": lambda x, y: x < y, "bools": lambda x, y: (x > 0) * (y > 0), "count": lambda x, y: (x > y).sum(1),
+    "square": lambda x, y: x.pow(2), "float": lambda x, y: x * 0.5, "exp": lambda x, y: x.exp(), "clamp": lambda x, y: x.clamp(-1, 2),
+    "bool sum": lambda x, y: (x > 0).to(torch.int64).sum(), "mixed": lambda x, y: x.to(torch.float32) + y,
+    "maximum": torch.maximum, "neg": lambda x, y: -x, "abs": lambda x, y: x.abs(), "masked": lambda x, y: x.masked_fill(x > y, 9),
+}  # fmt: skip
+
+
+def _check(fuse: Any, f: Callable[..., Any], *tensors: Tensor, numerics: str = "fused") -> None:
+    """Two more pointwise ops around, so that there is something to fuse with; then the op itself alone."""
+
+    def around(*args: Tensor) -> tuple[Tensor, ...]:
+        found = f(*args)
+        found = found if isinstance(found, tuple) else (found,)
+        return tuple(-r if r.dtype.is_floating_point else r.to(torch.float32) + 1 for r in found)
+
+    done = fuse(around, *tensors, numerics=numerics)
+    assert done.kernels, [str(d) for *_, d in done.decisions]
+    expected = around(*tensors)
+    for found, wanted in zip(done.results, expected, strict=True):
+        assert found.dtype == wanted.dtype and found.shape == wanted.shape
+        torch.testing.assert_close(found, wanted, equal_nan=True)
+
+
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+
+
+@pytest.mark.parametrize("name", UNARY)
+@DTYPES
+def test_unary(fuse: Any, name: str, dtype: torch.dtype) -> None:
+    _check(fuse, UNARY[name], X.to(dtype), numerics="eager")
+
+
+@pytest.mark.parametrize("name", POSITIVE)
+@DTYPES
+def test_functions_of_positive_numbers(fuse: Any, name: str, dtype: torch.dtype) -> None:
+    _check(fuse, POSITIVE[name], (X.abs() + 0.3).to(dtype), numerics="eager")
+
+
+@pytest.mark.parametrize("name", BINARY)
+@DTYPES
+def test_binary(fuse: Any, name: str, dtype: torch.dtype) -> None:
+    _check(fuse, BINARY[name], X.to(dtype), Y.to(dtype), numerics="eager")
+
+
+@pytest.mark.parametrize("name", ROWS)
+@DTYPES
+def test_reductions(fuse: Any, name: str, dtype: torch.dtype) -> None:
+    _check(fuse, ROWS[name], X.to(dtype), Y.to(dtype), numerics="eager")
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)
+def test_integers(fuse: Any, name: str, dtype: torch.dtype) -> None:
+    _check(fuse, INTEGERS[name], X.to(dtype), (Y * 2).to(dtype))
+
+
+@pytest.mark.parametrize("name", [n for n in UNARY if n not in ("int", "int32")])
+def test_infinities_and_nans_are_those_of_eager(fuse: Any, name: str) -> None:
+    x = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 3e38, -3e38, 1e-40])
+    _check(fuse, UNARY[name], x)
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "amax", "amin", "layer_norm", "sum", "var"])
+def test_rows_with_infinities_and_nans(fuse: Any, name: str) -> None:
+    x = X.clone()
+    x[0, 1], x[1, 2], x[2] = float("inf"), float("nan"), -float("inf")
+    _check(fuse, ROWS[name], x, Y)
