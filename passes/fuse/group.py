@@ -8,7 +8,7 @@ from math import inf
 
 from shardc.passes.fuse.graph import Value
 from shardc.passes.fuse.legal import Refused, check, joined_space
-from shardc.passes.fuse.unit import Unit, Units, delays
+from shardc.passes.fuse.unit import Unit, Units, delays, joined
 
 LAUNCH_BYTES = 1 << 16
 """What starting one op costs, in bytes of memory traffic: about 5 us at 13 GB/s."""
@@ -37,9 +37,9 @@ def group(units: Units) -> list[Decision]:
     decisions: dict[tuple[int, int], Decision] = {}
     for _ in range(ROUNDS):
         candidates = sorted(_candidates(units), key=lambda c: c[0], reverse=True)
-        joined: dict[Unit, Unit] = {}
+        became: dict[Unit, Unit] = {}
         for saving, a, b in candidates:
-            a, b = _current(a, joined), _current(b, joined)
+            a, b = _current(a, became), _current(b, became)
             if a is b:
                 continue
             pair = (min(a.calls), min(b.calls))
@@ -50,17 +50,17 @@ def group(units: Units) -> list[Decision]:
                 if saving != inf:
                     decisions[pair] = Decision(*pair, False, saved_bytes, str(why))
                 continue
-            joined[a] = joined[b] = new
+            became[a] = became[b] = new
             if pair[0] != pair[1]:
                 decisions[pair] = Decision(*pair, True, saved_bytes)
-        if not joined:
+        if not became:
             break
     return list(decisions.values())
 
 
-def _current(unit: Unit, joined: dict[Unit, Unit]) -> Unit:
-    while unit in joined:
-        unit = joined[unit]
+def _current(unit: Unit, became: dict[Unit, Unit]) -> Unit:
+    while unit in became:
+        unit = became[unit]
     return unit
 
 
@@ -99,10 +99,9 @@ def _join(units: Units, a: Unit, b: Unit) -> Unit:
     waits = delays(a, b)
     if waits is None:
         raise Refused("something between them needs one and is needed by the other")
-    nodes = sorted([*a.nodes, *b.nodes], key=lambda node: node.order)
-    check(nodes, space, {v.node.out for v in exports(units, {a, b}) if v.node is not None})
-    time, moved = waits
-    new = Unit(nodes=nodes, space=space, time=time)
+    new = joined(a, b, space)
+    check(new.nodes, space, {v.node.out for v in exports(units, {a, b}) if v.node is not None})
+    new.time, moved = waits
     for unit, later in moved.items():
         unit.time = later
     _replace(units, a, b, new)
@@ -117,21 +116,15 @@ def exports(units: Units, group: set[Unit]) -> list[Value]:
 
 
 def _replace(units: Units, a: Unit, b: Unit, new: Unit) -> None:
+    new.before, new.after = (a.before | b.before) - {a, b}, (a.after | b.after) - {a, b}
+    for neighbour in new.before:
+        neighbour.after = (neighbour.after - {a, b}) | {new}
+    for neighbour in new.after:
+        neighbour.before = (neighbour.before - {a, b}) | {new}
     for unit in (a, b):
+        for value in unit.accesses:
+            units.readers[value] = (units.readers[value] - {unit}) | {new}
         for node in unit.nodes:
-            for value in (node.out, *node.others):
-                units.maker[value] = new
-        for value, accesses in unit.accesses.items():
-            new.accesses.setdefault(value, []).extend(accesses)
-            units.readers[value].discard(unit)
-            units.readers[value].add(new)
-        for neighbour in unit.before:
-            neighbour.after.discard(unit)
-            neighbour.after.add(new)
-        for neighbour in unit.after:
-            neighbour.before.discard(unit)
-            neighbour.before.add(new)
-    new.before = (a.before | b.before) - {a, b}
-    new.after = (a.after | b.after) - {a, b}
-    del units.groups[a], units.groups[b]
+            units.maker.update(dict.fromkeys((node.out, *node.others), new))
+        del units.groups[unit]
     units.groups[new] = None

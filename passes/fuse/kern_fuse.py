@@ -149,8 +149,8 @@ class _Fusion:
         unpack = made[0].owner
         _name_results(unpack, results)
         for value, new in zip(results, made, strict=True):
-            old = _ssa(value)
-            old.replace_all_uses_with(new)
+            if value.ir is not None:
+                value.ir.replace_all_uses_with(new)
             value.ir = new
 
     def _name(self, steps: list[Step]) -> str:
@@ -167,9 +167,9 @@ def _name_results(unpack: ir.Operation, results: list[Value]) -> None:
     """The frontend's names of results (``grad:w#1``) go to the op that has the results now."""
     found = []
     for position, value in enumerate(results):
-        owner, number = _ssa(value).owner, ir.OpResult(_ssa(value)).result_number
-        if "dist.name" not in owner.attributes:
+        if value.ir is None or "dist.name" not in value.ir.owner.attributes:
             continue
+        owner, number = value.ir.owner, ir.OpResult(value.ir).result_number
         for part in ir.StringAttr(owner.attributes["dist.name"]).value.split(","):
             name, _, index = part.partition("#")
             if int(index or 0) == number:

@@ -11,7 +11,7 @@ from math import prod
 
 from shardc.passes.fuse.graph import Access, Node, Value
 from shardc.passes.fuse.space import Atoms, Dim, Mismatch, Space
-from shardc.passes.fuse.unit import Unit
+from shardc.passes.fuse.unit import Unit, joined, unit_of
 
 MAX_NODES = 96
 """Nodes of one kernel: longer ones spill registers and compile slowly."""
@@ -91,6 +91,19 @@ def check(nodes: list[Node], space: Space, exported: Iterable[Value]) -> None:
         raise Refused("they reduce different dims")
     if reductions:
         _check_reduction(nodes, space, set(next(iter(reductions))), domains, whole, set(exported))
+
+
+def check_parts(nodes: list[Node], exported: set[Value]) -> None:
+    """Raises Refused unless the nodes of one call are a kernel, or several of which none reads what another makes."""
+    parts: list[Unit] = []
+    for node in nodes:
+        part = unit_of(node)
+        for source in [p for p in parts if any(n.out in part.accesses for n in p.nodes)]:
+            part = joined(source, part, joined_space(source, part))
+            parts.remove(source)
+        parts.append(part)
+    for part in parts:
+        check(part.nodes, part.space, exported)
 
 
 def _domain(node: Node, space: Space) -> set[int]:

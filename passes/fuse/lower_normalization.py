@@ -59,10 +59,16 @@ def layer_norm_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> li
     count = prod(x.type.shape[d] for d in dims)
     wide_type = TensorType(x.type.shape, dtype)
     to = lambda s, v: s.cast(v, dtype)  # noqa: E731
-    h = b.point(lambda s, v, m, r: s.mul(s.sub(to(s, v), to(s, m)), to(s, r)), [x, mean, rstd], wide_type, dtype=dtype)
     made: list[Value | None] = [None, None, None]
+
+    def normalized() -> Value:
+        """Computed in each of the two kernels, as it is cheaper to compute than to write and read."""
+        compute = lambda s, v, m, r: s.mul(s.sub(to(s, v), to(s, m)), to(s, r))  # noqa: E731
+        return b.point(compute, [x, mean, rstd], wide_type, dtype=dtype)
+
     if call.results[0] is not None:
         scaled = [grad] if weight is None else [grad, weight]
+        h = normalized()
         g = b.point(lambda s, v, *w: s.mul(to(s, v), to(s, w[0])) if w else to(s, v), scaled, wide_type, dtype=dtype)
         product = b.point(lambda s, v, n: s.mul(v, n), [g, h], wide_type)
         sums = b.reduce("sum", g, dims), b.reduce("sum", product, dims)
@@ -73,7 +79,7 @@ def layer_norm_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> li
 
         made[0] = b.point(compute, [g, h, rstd, *sums], call.results[0], dtype=dtype)
     if call.results[1] is not None:
-        product = b.point(lambda s, v, n: s.mul(to(s, v), n), [grad, h], wide_type, dtype=dtype)
+        product = b.point(lambda s, v, n: s.mul(to(s, v), n), [grad, normalized()], wide_type, dtype=dtype)
         made[1] = finished(b, b.reduce("sum", product, outer), call.results[1])
     if call.results[2] is not None:
         made[2] = finished(b, b.reduce("sum", converted(b, grad, dtype), outer), call.results[2])

@@ -11,6 +11,7 @@ from shardc.dialects.aten.call import Call, CallReader, IntValue, is_constant, l
 from shardc.dialects.aten.schema import UnknownOperator
 from shardc.dialects.aten.types import TensorType, read_type
 from shardc.passes.fuse.graph import Builder, Node, NotLowered, Value
+from shardc.passes.fuse.legal import Refused, check_parts
 from shardc.passes.fuse.table import lower
 from shardc.passes.fuse.view import WHOLE, view_of
 
@@ -94,6 +95,11 @@ def _lowered(step: Step, call: Call, operands: list[Value], exclude: frozenset[i
         made = lower(builder, call.spec, operands)
     except NotLowered as why:
         step.why = str(why)
+        return None
+    try:
+        check_parts(builder.nodes, {v.node.out for v in made if v is not None and v.node is not None})
+    except Refused as why:
+        step.why = f"is no one kernel: {why}"
         return None
     step.nodes = builder.nodes
     return made

@@ -21,16 +21,16 @@ class Mismatch(Exception):
 
 @dataclass(frozen=True)
 class Dim:
-    """How an access reads one dim of a tensor: element ``offset + step * (the atoms' index)`` of ``size``."""
+    """How an access reads one dim of a tensor: element ``offset + step * (the atoms' index)`` of ``size``.
+
+    ``sliced``: it does not read all of them.
+    """
 
     atoms: Atoms
     size: int
     offset: int = 0
     step: int = 1
-
-    @property
-    def sliced(self) -> bool:
-        return (self.offset, self.step) != (0, 1)
+    sliced: bool = False
 
 
 @dataclass

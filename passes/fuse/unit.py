@@ -7,10 +7,13 @@ right after the last of them, at ``(n, k)``. So a group is legal in time if ever
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from shardc.passes.fuse.graph import Access, Node, Value
-from shardc.passes.fuse.read import Block, Step
 from shardc.passes.fuse.space import Space
+
+if TYPE_CHECKING:
+    from shardc.passes.fuse.read import Block, Step
 
 Time = tuple[int, int]
 START: Time = (-1, 0)
@@ -37,6 +40,23 @@ class Unit:
     def calls(self) -> set[int]:
         """The numbers of the calls that the group's nodes belong to."""
         return {node.call for node in self.nodes}
+
+
+def unit_of(node: Node) -> Unit:
+    """A group of one node."""
+    unit = Unit(nodes=[node], space=node.space)
+    for access in node.accesses:
+        unit.accesses.setdefault(access.base, []).append(access)
+    return unit
+
+
+def joined(a: Unit, b: Unit, space: Space) -> Unit:
+    """One group of both, whose dims ``space`` matches; not yet scheduled."""
+    unit = Unit(nodes=sorted([*a.nodes, *b.nodes], key=lambda node: node.order), space=space)
+    for part in (a, b):
+        for value, accesses in part.accesses.items():
+            unit.accesses.setdefault(value, []).extend(accesses)
+    return unit
 
 
 @dataclass
@@ -78,9 +98,7 @@ def make_units(block: Block) -> Units:
     for step in block.steps:
         if step.nodes:
             for node in step.nodes:
-                unit = Unit(nodes=[node], space=node.space)
-                for access in node.accesses:
-                    unit.accesses.setdefault(access.base, []).append(access)
+                unit = unit_of(node)
                 units.groups[unit] = None
                 _connect(units, unit, list(unit.accesses))
                 for value in (node.out, *node.others):

@@ -72,7 +72,8 @@ class View:
         rest = list(dims)
         seen = Dim((), 1) if cut.drop else rest.pop(cut.dim)
         size = shape[cut.dim]
-        read = replace(seen, size=size, offset=cut.offset + cut.step * seen.offset, step=cut.step * seen.step)
+        offset, sliced = cut.offset + cut.step * seen.offset, seen.sliced or seen.size != size
+        read = replace(seen, size=size, offset=offset, step=cut.step * seen.step, sliced=sliced)
         return (*rest[: cut.dim], read, *rest[cut.dim :])
 
 

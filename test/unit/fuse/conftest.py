@@ -11,6 +11,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch_mlir import ir
 
 from shardc.backends.eager.interpreter import run
+from shardc.backends.eager.tolerance import difference, magnitude, own_precision
 from shardc.frontend.aot_graph import import_graph
 from shardc.passes.fuse.group import Decision
 from shardc.passes.fuse.kern_fuse import fuse_module
@@ -70,3 +71,15 @@ def traced(f: Callable[..., Any], tensors: Sequence[torch.Tensor]) -> ir.Module:
 
     graph = make_fx(flat, tracing_mode="fake")(*tensors)
     return import_graph(graph, "forward").module
+
+
+def assert_near(found: torch.Tensor, expected: torch.Tensor) -> None:
+    """Same type; NaNs and infinities in the same places; else within the oracle's bound for the dtype."""
+    assert found.dtype == expected.dtype and found.shape == expected.shape
+    if not expected.dtype.is_floating_point:
+        assert torch.equal(found, expected)
+        return
+    finite = expected.isfinite()
+    torch.testing.assert_close(found[~finite], expected[~finite], equal_nan=True, rtol=0, atol=0)
+    scale = magnitude(expected)
+    assert difference(found[finite], expected[finite]) <= own_precision(expected.dtype).relative * scale

@@ -9,9 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from .conftest import assert_near
+
 aten = torch.ops.aten
 X, Y = torch.linspace(-3, 3, 24).reshape(4, 6), torch.linspace(2.5, -1.5, 24).reshape(4, 6).flip(1)
-ROW = torch.linspace(0.5, 2, 6)
+
 
 UNARY = {
     "abs": aten.abs, "ceil": aten.ceil, "clone": aten.clone, "cos": aten.cos, "erf": aten.erf, "exp": aten.exp,
@@ -27,7 +29,7 @@ UNARY = {
     "clamp_min": lambda x: aten.clamp_min(x, -0.4), "crossed": lambda x: x.clamp(1, -1),
     "threshold_backward": lambda x: aten.threshold_backward(x, x - 1, 0.5),
     "where": lambda x: torch.where(x > 0.2, x, -0.5), "masked_fill": lambda x: x.masked_fill(x < 0, -7.0),
-    "div trunc": lambda x: torch.div(x, 0.3, rounding_mode="trunc"),
+    "div trunc": lambda x: torch.div(x, x.abs() + 0.3, rounding_mode="trunc"),
     **{f"pow {e}": lambda x, e=e: x.pow(e) for e in (0, 1, 2, 3, -1, -2)},
     **{n: lambda x, n=n: getattr(aten, n).Scalar(x, 0.0) for n in ("eq", "ne", "lt", "le", "gt", "ge")},
 }  # fmt: skip
@@ -43,7 +45,7 @@ BINARY = {
     "lerp": lambda x, y: torch.lerp(x, y, 0.3), "lerp far": lambda x, y: torch.lerp(x, y, 0.8),
     "lerp tensor": lambda x, y: torch.lerp(x, y, x.sigmoid()), "where": lambda x, y: torch.where(x > y, x, y),
     "addcmul": lambda x, y: torch.addcmul(x, y, y, value=0.5), "addcdiv": lambda x, y: torch.addcdiv(x, y, y + 5, value=0.5),
-    "clamp": lambda x, y: x.clamp(y, y + 1), "row": lambda x, y: x * ROW.to(x.dtype) + y[0],
+    "clamp": lambda x, y: x.clamp(y, y + 1), "row": lambda x, y: x * (y[1] + 4) + y[0],
     "column": lambda x, y: x * y[:, :1] - y[:, 2:3], "outer": lambda x, y: x[0, :, None] + y[None, 0, :],
     "logic": lambda x, y: ((x > 0) & (y > 0)) | torch.logical_xor(x > y, y > 0), "not": lambda x, y: ~(x > y),
     **{n: lambda x, y, n=n: getattr(torch, n)(x, y) for n in ("eq", "ne", "lt", "le", "gt", "ge")},
@@ -57,14 +59,14 @@ ROWS = {
     "log_softmax": lambda x, y: aten._log_softmax(x, -1, False), "any mean": lambda x, y: x.mean(),
     "softmax_backward": lambda x, y: aten._softmax_backward_data(x, y, -1, x.dtype),
     "log_softmax_backward": lambda x, y: aten._log_softmax_backward_data(x, y, -1, x.dtype),
-    "layer_norm": lambda x, y: aten.native_layer_norm(x, [6], ROW.to(x.dtype), y[0], 1e-5),
+    "layer_norm": lambda x, y: aten.native_layer_norm(x, [6], (y[1] + 4), y[0], 1e-5),
     "layer_norm plain": lambda x, y: aten.native_layer_norm(x, [6], None, None, 1e-5),
-    "rms_norm": lambda x, y: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * ROW.to(x.dtype),
+    "rms_norm": lambda x, y: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * (y[1] + 4),
 }  # fmt: skip
 INTEGERS = {
     "add": lambda x, y: x + y, "sub": lambda x, y: torch.sub(x, y, alpha=2), "mul": lambda x, y: x * 3, "and": torch.bitwise_and,
     "xor": torch.bitwise_xor, "or": torch.bitwise_or, "not": lambda x, y: torch.bitwise_not(x), "true div": torch.div,
-    "floor": lambda x, y: torch.div(x, 3, rounding_mode="floor"), "sum": lambda x, y: x.sum(1), "amax": lambda x, y: x.amax(1),
+    "floor": lambda x, y: aten.div.Scalar_mode(x, 3, rounding_mode="floor"), "sum": lambda x, y: x.sum(1), "amax": lambda x, y: x.amax(1),
     "compare": lambda x, y: x < y, "bools": lambda x, y: (x > 0) * (y > 0), "count": lambda x, y: (x > y).sum(1),
     "square": lambda x, y: x.pow(2), "float": lambda x, y: x * 0.5, "exp": lambda x, y: x.exp(), "clamp": lambda x, y: x.clamp(-1, 2),
     "bool sum": lambda x, y: (x > 0).to(torch.int64).sum(), "mixed": lambda x, y: x.to(torch.float32) + y,
@@ -81,11 +83,11 @@ def _check(fuse: Any, f: Callable[..., Any], *tensors: Tensor, numerics: str = "
         return tuple(-r if r.dtype.is_floating_point else r.to(torch.float32) + 1 for r in found)
 
     done = fuse(around, *tensors, numerics=numerics)
-    assert done.kernels, [str(d) for *_, d in done.decisions]
+    assert done.kernels or done.stayed == ["aten.neg"], [str(d) for *_, d in done.decisions]  # a cast to its own dtype
     expected = around(*tensors)
     for found, wanted in zip(done.results, expected, strict=True):
         assert found.dtype == wanted.dtype and found.shape == wanted.shape
-        torch.testing.assert_close(found, wanted, equal_nan=True)
+        assert_near(found, wanted)
 
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
@@ -121,13 +123,18 @@ def test_integers(fuse: Any, name: str, dtype: torch.dtype) -> None:
     _check(fuse, INTEGERS[name], X.to(dtype), (Y * 2).to(dtype))
 
 
-@pytest.mark.parametrize("name", [n for n in UNARY if n not in ("int", "int32")])
+@pytest.mark.parametrize("name", [n for n in UNARY if n not in ("int", "int32", "gelu")])
 def test_infinities_and_nans_are_those_of_eager(fuse: Any, name: str) -> None:
+    """Not of gelu: in f32 eager's vectorized kernel makes NaN of an infinity, its own f64 kernel does not."""
     x = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 3e38, -3e38, 1e-40])
     _check(fuse, UNARY[name], x)
 
 
-@pytest.mark.parametrize("name", ["softmax", "log_softmax", "amax", "amin", "layer_norm", "sum", "var"])
+def test_gelu_of_infinity_is_that_of_eager_in_f64(fuse: Any) -> None:
+    _check(fuse, aten.gelu, torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0], dtype=torch.float64))
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "amax", "amin", "rms_norm", "sum", "var"])
 def test_rows_with_infinities_and_nans(fuse: Any, name: str) -> None:
     x = X.clone()
     x[0, 1], x[1, 2], x[2] = float("inf"), float("nan"), -float("inf")

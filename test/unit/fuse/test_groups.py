@@ -1,0 +1,170 @@
+"""What is fused with what, and what is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+aten = torch.ops.aten
+
+
+def test_a_pointwise_chain_is_one_kernel_and_one_loop(fuse: Any) -> None:
+    done = fuse(lambda x, y: ((x * y) + 1).tanh() * x, torch.randn(2, 3, 4), torch.randn(2, 3, 4))
+    assert done.kernels == [("aten.mul.Tensor", "aten.add.Scalar", "aten.tanh", "aten.mul.Tensor")] or len(done.kernels) == 1
+    assert "tensor<24xf32>" in str(done.module) and str(done.module).count("linalg.generic") == 1
+
+
+def test_a_lone_op_stays(fuse: Any) -> None:
+    done = fuse(lambda x: (x @ x).softmax(-1) @ x, torch.randn(4, 4))
+    assert done.kernels == [] and done.stayed == ["aten.mm", "aten._softmax", "aten.mm"]
+
+
+def test_matmuls_part_kernels(fuse: Any) -> None:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        return functional.gelu(x @ w + 1) @ w * 2 + x
+
+    done = fuse(f, torch.randn(4, 4), torch.randn(4, 4))
+    assert done.kernels == [("aten.add.Scalar", "aten.gelu"), ("aten.mul.Scalar", "aten.add.Tensor")] or len(done.kernels) == 2
+    assert done.stayed == ["aten.mm", "aten.mm"]
+
+
+def test_a_value_that_is_needed_on_the_way_does_not_close_a_circle(fuse: Any) -> None:
+    """x + 1 feeds the matmul and the sum after it: one kernel for all would need its own result."""
+
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        h = (x + 1).tanh()
+        return ((h @ w).sigmoid() + h) * x
+
+    done = fuse(f, torch.randn(4, 4), torch.randn(4, 4))
+    assert [set(k) for k in done.kernels] == [
+        {"aten.add.Tensor", "aten.tanh"}, {"aten.sigmoid", "aten.add.Tensor", "aten.mul.Tensor"},
+    ] or len(done.kernels) == 2  # fmt: skip
+    assert done.stayed == ["aten.mm"]
+
+
+def test_independent_work_between_two_ops_does_not_part_them(fuse: Any) -> None:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        h = x.tanh()
+        return w @ w, h * 2
+
+    assert len(fuse(f, torch.randn(4, 4), torch.randn(4, 4)).kernels) == 1
+
+
+@pytest.mark.parametrize("shape", [(8, 16), (2, 3, 16), (5, 1), (1, 7)])
+def test_a_norm_with_its_residual(fuse: Any, shape: tuple[int, ...]) -> None:
+    def f(x: Tensor, y: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        h = x + y
+        return h, functional.layer_norm(h, h.shape[-1:], w, b).tanh()
+
+    done = fuse(f, torch.randn(shape), torch.randn(shape), torch.randn(shape[-1]), torch.randn(shape[-1]))
+    assert len(done.kernels) == 1 and done.stayed == []
+
+
+def test_gradients_of_a_norm_are_row_and_column_kernels(fuse: Any) -> None:
+    def f(g: Tensor, x: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+        out, mean, rstd = aten.native_layer_norm(x, [16], w, b, 1e-5)
+        dx, dw, db = aten.native_layer_norm_backward(g * 2, x, [16], mean, rstd, w, b, [True, True, True])
+        return dx + x, dw, db
+
+    done = fuse(f, torch.randn(2, 3, 16), torch.randn(2, 3, 16), torch.randn(16), torch.randn(16))
+    assert any("aten.native_layer_norm_backward" in k for k in done.kernels)
+    assert "aten.native_layer_norm_backward" not in done.stayed
+
+
+def test_gradients_of_a_linear_bias(fuse: Any) -> None:
+    def f(g: Tensor, x: Tensor) -> Tensor:
+        return (aten.gelu_backward(g, x) * 2).sum(0)
+
+    done = fuse(f, torch.randn(12, 16), torch.randn(12, 16))
+    assert len(done.kernels) == 1 and '"reduction", "parallel"' in str(done.module)
+
+
+def test_views_are_absorbed(fuse: Any) -> None:
+    def f(x: Tensor, y: Tensor) -> Tensor:
+        heads = x.view(2, 6, 4, 8).transpose(1, 2)
+        return (heads * 2 + y.permute(2, 0, 1).unsqueeze(0)).exp()
+
+    done = fuse(f, torch.randn(2, 6, 32), torch.randn(6, 8, 4))
+    assert len(done.kernels) == 1 and done.stayed == []
+
+
+def test_slices_and_selections_are_offsets(fuse: Any) -> None:
+    def f(x: Tensor) -> tuple[Tensor, Tensor]:
+        q, k = x[:, 2:6], x[:, 6::2]
+        return (q * k[:, :1] + x[1, 0]).exp(), x[0].tanh() * x[2, 3] + 1
+
+    done = fuse(f, torch.randn(4, 12))
+    assert done.kernels and "aten.slice.Tensor" not in done.stayed and "aten.select.int" not in done.stayed
+
+
+def test_a_slice_that_is_seen_as_several_dims(fuse: Any) -> None:
+    def f(x: Tensor) -> Tensor:
+        return x[:, :, 4:12].reshape(2, 3, 2, 4).transpose(1, 2).exp() * 2
+
+    done = fuse(f, torch.randn(2, 3, 12))
+    assert len(done.kernels) == 1
+
+
+def test_a_reshape_that_does_not_fit_stays(fuse: Any) -> None:
+    done = fuse(lambda x: (x * 2).tanh().view(3, 4).exp() + 1, torch.randn(2, 6))
+    assert len(done.kernels) == 2 and "aten.view" in done.stayed
+
+
+def test_a_transposed_reader_of_the_same_value(fuse: Any) -> None:
+    done = fuse(lambda x: (x * 2).tanh() + (x * 2).tanh().t() * 3, torch.randn(5, 5))
+    assert done.stayed == [] or "aten.t" in done.stayed
+
+
+def test_two_reductions_over_different_dims_are_two_kernels(fuse: Any) -> None:
+    def f(x: Tensor) -> Tensor:
+        return (x * (x * 2).sum(1, keepdim=True)).exp() + (x * (x * 3).sum(0, keepdim=True)).exp()
+
+    assert len(fuse(f, torch.randn(6, 8)).kernels) >= 2
+
+
+def test_a_softmax_over_a_middle_dim_stays(fuse: Any) -> None:
+    done = fuse(lambda x: (x * 2).softmax(1) + 1, torch.randn(3, 4, 5))
+    assert "aten._softmax" in done.stayed
+
+
+def test_random_and_unknown_ops_stay(fuse: Any) -> None:
+    def f(x: Tensor) -> Tensor:
+        return x.cumsum(0) * 2 + x.sort().values
+
+    done = fuse(f, torch.randn(6))
+    assert "aten.cumsum" in done.stayed and "aten.sort" in done.stayed and len(done.kernels) == 1
+
+
+def test_empty_and_scalar_tensors(fuse: Any) -> None:
+    assert fuse(lambda x: (x * 2).exp() + 1, torch.randn(0, 3)).kernels == []
+    assert len(fuse(lambda x, y: (x * 2).exp() + y, torch.randn(()), torch.randn(())).kernels) == 1
+
+
+def test_a_heavy_row_value_is_computed_once(fuse: Any) -> None:
+    """exp of a row's sum is not computed again for each of its elements."""
+    done = fuse(lambda x: x * x.sum(1, keepdim=True).exp(), torch.randn(4, 8))
+    assert len(done.kernels) == 1 and str(done.module).count("math.exp") == 1
+    assert str(done.module).count("linalg.generic") == 3
+
+
+def test_numerics(fuse: Any) -> None:
+    """Fused: 16-bit floats are rounded at the kernel's end alone. Eager: bit for bit what eager gives."""
+    x = torch.randn(4, 64).bfloat16()
+    f = lambda x: ((x * 1.5 + 0.25) * x - 1) * 3  # noqa: E731
+    eager, fused = fuse(f, x, numerics="eager"), fuse(f, x)
+    assert torch.equal(eager.results[0], f(x))
+    assert torch.equal(fused.results[0], f(x.float()).bfloat16())
+    assert str(fused.module).count("arith.truncf") < str(eager.module).count("arith.truncf")
+
+
+def test_decisions_say_why(fuse: Any) -> None:
+    def f(x: Tensor) -> Tensor:
+        return (x.sum(1, keepdim=True) * x).exp() * (x.sum(0, keepdim=True) + 1)
+
+    texts = [str(d) for *_, d in fuse(f, torch.randn(6, 8)).decisions]
+    assert any(t.startswith("fused: saves ") for t in texts)
+    assert any(t.startswith("not fused: they reduce different dims") for t in texts), texts
