@@ -10,11 +10,13 @@ from torch_mlir import ir
 from shardc.backends.torch.aliases import Aliases
 from shardc.backends.torch.collectives import DistText
 from shardc.backends.torch.functions import Functions
+from shardc.backends.torch.kernels import KERNEL, Kernels
 from shardc.backends.torch.names import Names
 from shardc.backends.torch.schedule import Schedule, Step
 from shardc.backends.torch.source import SourceLines
 from shardc.dialects.aten.call import CallReader
 from shardc.dialects.dist.sharding import ShardingCodec
+from shardc.dialects.kern.kernel import kernel_name
 
 FREED_BYTES = 1024
 """Values smaller than this are left to the end of the function: a `del` for each would drown the program."""
@@ -31,6 +33,7 @@ class Program:
     functions: Functions
     dist: DistText
     codec: ShardingCodec
+    kernels: Kernels
     reader: CallReader = field(default_factory=CallReader)
     sources: SourceLines = field(default_factory=SourceLines)
     lines: list[str] = field(default_factory=list)
@@ -86,6 +89,9 @@ class Body:
         if step.call is not None:
             text = program.functions.call(step.call.spec, operands)
             self.aliases.add(step)
+        elif step.name == KERNEL:
+            text = program.kernels.call(step.op, operands)
+            self.aliases.add(step)
         else:
             reuse = step.name == "dist.all_reduce" and self._may_reuse(step.operands[0], position)
             text = program.dist.write(step.op, operands, reuse)
@@ -96,7 +102,8 @@ class Body:
         if step.starts and self.schedule.first[step.results[0]] == position + 1:
             text += ".wait()"
             self._waits[position + 1].remove(step.results[0])
-        self.line(f"{names} = {text}")
+        comma = "," if step.name == KERNEL and len(step.results) == 1 else ""
+        self.line(f"{names}{comma} = {text}")
         if any(map(self._is_worth_freeing, unused)):
             self.line("del _")
 
@@ -136,7 +143,7 @@ class Body:
 
     def _name_results(self, step: Step) -> None:
         values, names = self.program.values, self.program.names
-        given = _given_names(step.op)
+        given = _given_names(step.results[0].owner if step.name == KERNEL else step.op)
         for number, value in enumerate(step.results):
             if value in values or value not in self.schedule.first:
                 continue
@@ -198,6 +205,8 @@ def _given_names(op: ir.Operation) -> dict[int, str]:
 
 
 def _base_name(step: Step) -> str:
-    """``mm`` for ``torch.aten.mm``, ``add`` for ``torch.aten.add.Tensor``."""
+    """``mm`` for ``torch.aten.mm``, ``add`` for ``torch.aten.add.Tensor``, ``add_gelu`` for the kernel ``add_gelu_3``."""
+    if step.name == KERNEL:
+        return kernel_name(step.op).rpartition("_")[0]
     name = step.call.spec.target if step.call is not None else step.name
     return name.split(".")[1].strip("_")

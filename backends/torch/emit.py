@@ -18,6 +18,7 @@ from shardc.backends.torch.axes import AxesTable
 from shardc.backends.torch.body import Body, Program
 from shardc.backends.torch.collectives import DistText
 from shardc.backends.torch.functions import Functions
+from shardc.backends.torch.kernels import Kernels
 from shardc.backends.torch.names import Names
 from shardc.backends.torch.schedule import schedule_block
 from shardc.dialects.collection import collection_paused
@@ -89,7 +90,7 @@ def _edges(function: ir.Operation, attribute: str, values: list[ir.Value]) -> li
 def _new_program(module: ir.Module, mesh: Mesh) -> Program:
     names = Names()
     codec = ShardingCodec(module.context, mesh)
-    return Program(names, Functions(names), DistText(AxesTable(mesh, names), codec), codec)
+    return Program(names, Functions(names), DistText(AxesTable(mesh, names), codec), codec, Kernels(names))
 
 
 def _split_results(

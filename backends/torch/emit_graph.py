@@ -16,6 +16,7 @@ from shardc.backends.torch.body import Body, Program
 from shardc.backends.torch.collectives import DistText
 from shardc.backends.torch.emit import step_function
 from shardc.backends.torch.functions import Functions
+from shardc.backends.torch.kernels import Kernels
 from shardc.backends.torch.names import Names
 from shardc.backends.torch.schedule import schedule_block
 from shardc.dialects.dist.mesh import Mesh, MeshAxis
@@ -51,7 +52,7 @@ def emit_graph(module: ir.Module, outputs: Sequence[int | None]) -> str:
 def _new_program(module: ir.Module) -> Program:
     names = Names(("graph", "inputs"))
     codec = ShardingCodec(module.context, _ONE_DEVICE)
-    return Program(names, Functions(names), DistText(AxesTable(_ONE_DEVICE, names), codec), codec)
+    return Program(names, Functions(names), DistText(AxesTable(_ONE_DEVICE, names), codec), codec, Kernels(names))
 
 
 def _name(attributes: ir.Attribute) -> str:
@@ -72,7 +73,7 @@ def _write(program: Program, block: ir.Block, results: list[ir.Value]) -> None:
 
 
 def _assemble(program: Program, arguments: list[str], returned: list[str]) -> str:
-    lines = [HEAD, *program.functions.head(), "", "", "def graph(rank, inputs):"]
+    lines = [HEAD, *program.functions.head(), *program.kernels.head(), "", "", "def graph(rank, inputs):"]
     if arguments:
         lines.append(f"    {', '.join(arguments)}{',' if len(arguments) == 1 else ''} = inputs")
         lines.append("    inputs.clear()")

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 
 from torch_mlir import ir
 
+from shardc.backends.torch.kernels import KERNEL
 from shardc.backends.torch.loop_values import TUPLES, LoopValues, loop_values
 from shardc.backends.torch.prefetch import prefetch
 from shardc.dialects.aten.call import Call, CallReader, is_constant
 from shardc.dialects.aten.types import read_type
+from shardc.dialects.kern.kernel import kernel_operands, kernel_results
 
 COLLECTIVES = frozenset(
     f"dist.{name}" for name in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute", "broadcast")
@@ -140,6 +142,8 @@ def _read(block: ir.Block, reader: CallReader) -> list[Step]:
             loop = loop_values(op)
             operands, results = [*loop.inits, *loop.captures], [*loop.carried, *loop.stacked]
             steps.append(Step(op, name, None, operands, results, loop))
+        elif name == KERNEL:
+            steps.append(Step(op, name, None, kernel_operands(op), kernel_results(op)))
         elif name.startswith("dist.") and name != "dist.yield":
             steps.append(Step(op, name, None, list(op.operands), list(op.results)))
     return steps

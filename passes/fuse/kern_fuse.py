@@ -11,7 +11,7 @@ from typing import ClassVar
 from torch_mlir import ir
 
 from shardc.dialects.aten.call import CallReader, is_constant
-from shardc.dialects.kern.kernel import kernel
+from shardc.dialects.kern.kernel import NAME, KernelOp, kernel
 from shardc.dialects.kern.types import builtin_type
 from shardc.passes.base import Pass
 from shardc.passes.fuse.body import Body
@@ -43,11 +43,15 @@ class KernFuse(Pass):
 
 
 def fuse_module(
-    module: ir.Module, numerics: str = "fused", exclude: frozenset[ir.Value] = frozenset()
+    module: ir.Module,
+    numerics: str = "fused",
+    exclude: frozenset[ir.Value] = frozenset(),
+    without: frozenset[str] = frozenset(),
 ) -> list[tuple[str, str, Decision]]:
     """Fuses every block of the module's step; gives the ops of each pair that was looked at, and how it came out.
 
-    Calls that make one of ``exclude`` stay as they are. Raises ValueError for unknown ``numerics``.
+    Calls that make one of ``exclude`` stay as they are, and so do those ``without``: entries of the ``kern.calls`` that
+    kernels had when the same module was fused before. Raises ValueError for unknown ``numerics``.
     """
     if numerics not in NUMERICS:
         raise ValueError(f"numerics is {numerics!r}; it must be one of {', '.join(NUMERICS)}")
@@ -56,9 +60,22 @@ def fuse_module(
         return []
     names: Iterator[int] = itertools.count()
     decisions: list[tuple[str, str, Decision]] = []
-    for block in list(_blocks(function.regions[0].blocks[0])):
-        decisions += _Fusion(block, numerics, exclude, names).run()
+    blocks = list(_blocks(function.regions[0].blocks[0]))
+    for number, block in enumerate(blocks):
+        calls = frozenset(int(c.partition(".")[2]) for c in without if c.startswith(f"{number}."))
+        decisions += _Fusion(block, number, numerics, exclude, calls, names).run()
+    _share_names(blocks)
     return decisions
+
+
+def _share_names(blocks: list[ir.Block]) -> None:
+    """Kernels with equal bodies get one name: they are compiled once."""
+    names: dict[str, ir.Attribute] = {}
+    for block in blocks:
+        for op in block.operations:
+            if op.operation.name == KernelOp.OPERATION_NAME:
+                attributes = op.operation.attributes
+                attributes[NAME] = names.setdefault(str(op.operation.regions[0].blocks[0]), attributes[NAME])
 
 
 def _blocks(block: ir.Block) -> Iterator[ir.Block]:
@@ -73,10 +90,16 @@ class _Fusion:
     """Fuses one block."""
 
     def __init__(
-        self, block: ir.Block, numerics: str, exclude: frozenset[ir.Value], names: Iterator[int]
+        self,
+        block: ir.Block,
+        number: int,
+        numerics: str,
+        exclude: frozenset[ir.Value],
+        without: frozenset[int],
+        names: Iterator[int],
     ) -> None:
-        self._names, self._numerics = names, numerics
-        self._read: Block = read_block(block, CallReader(), exclude)
+        self._names, self._numerics, self._number = names, numerics, number
+        self._read: Block = read_block(block, CallReader(), exclude, without)
         self._units: Units = make_units(self._read)
         self._block = block
 
@@ -144,6 +167,8 @@ class _Fusion:
         block, made, op = kernel(self._name(steps), ins, arguments, [v.type for v in results], loc=loc, ip=ip)
         body.write(block, loc)
         op.attributes["kern.ops"] = ir.ArrayAttr.get([ir.StringAttr.get(s.target, context) for s in steps], context)
+        calls = [ir.StringAttr.get(f"{self._number}.{s.number}", context) for s in steps]
+        op.attributes["kern.calls"] = ir.ArrayAttr.get(calls, context)
         if "dist.phase" in steps[0].op.attributes:
             op.attributes["dist.phase"] = steps[0].op.attributes["dist.phase"]
         unpack = made[0].owner

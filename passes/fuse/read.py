@@ -49,8 +49,13 @@ class Block:
     returned: list[Value]
 
 
-def read_block(block: ir.Block, reader: CallReader, exclude: frozenset[ir.Value] = frozenset()) -> Block:
-    """The steps of ``block``. Calls that make one of ``exclude`` are left as they are."""
+def read_block(
+    block: ir.Block,
+    reader: CallReader,
+    exclude: frozenset[ir.Value] = frozenset(),
+    without: frozenset[int] = frozenset(),
+) -> Block:
+    """The steps of ``block``. Calls that make one of ``exclude``, and those numbered ``without``, are left as they are."""
     values: dict[ir.Value, Value] = {}
     for argument in block.arguments:
         _value(values, argument)
@@ -58,12 +63,17 @@ def read_block(block: ir.Block, reader: CallReader, exclude: frozenset[ir.Value]
     ops = [o.operation for o in block.operations]
     for op in ops[:-1]:
         if not (op.name.startswith("torch.") and is_constant(op)):
-            steps.append(_step(len(steps), op, values, reader, exclude))
+            steps.append(_step(len(steps), op, values, reader, exclude, without))
     return Block(block, steps, values, [_value(values, v) for v in ops[-1].operands])
 
 
 def _step(
-    number: int, op: ir.Operation, values: dict[ir.Value, Value], reader: CallReader, exclude: frozenset[ir.Value]
+    number: int,
+    op: ir.Operation,
+    values: dict[ir.Value, Value],
+    reader: CallReader,
+    exclude: frozenset[ir.Value],
+    without: frozenset[int],
 ) -> Step:
     call = _call(op, reader)
     if call is None:
@@ -78,7 +88,7 @@ def _step(
         result.view = view_of(call.spec, operands[0])
         step.results = [result]
         return step
-    made = _lowered(step, call, operands, exclude) if static else None
+    made = _lowered(step, call, operands, exclude) if static and number not in without else None
     step.results = [
         None if type_ is None else _named(values, result, made[i] if made else None)
         for i, (result, type_) in enumerate(zip(op.results, call.spec.results, strict=True))

@@ -33,3 +33,20 @@ class GraphNotTraced(ShardcError):
 
     template: ClassVar[str] = "shardc runs a graph eagerly, because PyTorch's AOTAutograd could not trace it: {error}"
     hint: ClassVar[str] = "results are those of eager PyTorch; torch.compile(backend=\"aot_eager\") stops with this error"
+
+
+class KernelNotCompiled(ShardcError):
+    """A group of ops was fused, and its kernel could not be compiled; these ops run through ATen, one by one."""
+
+    template: ClassVar[str] = "shardc could not compile a kernel of {ops}, which run through ATen: {error}"
+    hint: ClassVar[str] = "results are right; please report this message with the model"
+
+
+class BadBackendOption(ShardcError):
+    """``torch.compile(backend="shardc", options=...)`` was given an option that there is not, or a value of another kind.
+
+    Fails: ``options={"fused": True}``. Works: ``options={"fuse": False, "numerics": "eager"}``.
+    """
+
+    template: ClassVar[str] = "the shardc backend has no option {option} = {value!r}"
+    hint: ClassVar[str] = 'options are "fuse" (True or False) and "numerics" ("fused" or "eager")'

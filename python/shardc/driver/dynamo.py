@@ -1,7 +1,7 @@
 """``torch.compile(model, backend="shardc")``: Dynamo's graphs, forward and backward, compiled for one device.
 
-AOTAutograd hands over functional graphs. Each is imported into the torch dialect, goes through the passes below, and
-runs as a Python function of ATen calls; ``TORCH_LOGS="+shardc.driver.dynamo"`` prints the functions. Sizes may be
+AOTAutograd hands over functional graphs. Each is imported into the torch dialect, goes through the passes below, on the
+CPU its groups of ops become compiled kernels (where sizes are numbers), and it runs as a Python function of calls; ``TORCH_LOGS="+shardc.driver.dynamo"`` prints the functions. Sizes may be
 symbolic: a model called with a second batch size is traced and compiled once more, for all sizes. A graph that the
 importer cannot take runs as AOTAutograd traced it, one that AOTAutograd cannot trace as Dynamo captured it, and a
 :class:`~shardc.diagnostics.dynamo.ShardcFallbackWarning` says so once per cause.
@@ -13,7 +13,8 @@ import itertools
 import linecache
 import logging
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
@@ -28,13 +29,22 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode, _pop_mode_t
 
 from shardc.backends.torch.emit_graph import emit_graph
 from shardc.diagnostics.base import ShardcError
-from shardc.diagnostics.dynamo import GraphFailed, GraphNotCompiled, GraphNotTraced, ShardcFallbackWarning
+from shardc.diagnostics.dynamo import (
+    BadBackendOption,
+    GraphFailed,
+    GraphNotCompiled,
+    GraphNotTraced,
+    ShardcFallbackWarning,
+)
+from shardc.driver.kernels import fuse_graph
 from shardc.driver.pipelines import build, run
-from shardc.frontend.aot_graph import import_graph
+from shardc.frontend.aot_graph import ImportedGraph, import_graph
 from shardc.frontend.decompositions import decomposition_table
 from shardc.frontend.graph_check import values_of
 from shardc.frontend.recorder import BACKWARD, FORWARD
 from shardc.passes.base import Pass
+from shardc.passes.fuse.kern_fuse import NUMERICS
+from shardc.runtime.kernels import Library
 
 log = logging.getLogger(__name__)
 
@@ -58,10 +68,16 @@ Runner = Callable[[list[Any]], Sequence[Any]]
 
 
 def shardc_backend(graph: GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
-    """The backend that PyTorch finds under the name ``shardc``. It has no options; AOTAutograd logs those given."""
+    """The backend that PyTorch finds under the name ``shardc``.
+
+    ``options={"fuse": False}`` leaves every op an ATen call; ``"numerics"`` says where fused chains of 16-bit floats are
+    rounded: ``"fused"`` at a kernel's results, ``"eager"`` after each op. Raises BadBackendOption.
+    """
+    settings = Settings.of(options.pop("options", None) or {})
     table = decomposition_table()
     views = {op: table[same] for op, same in _LISTS.items()}
-    compiler = aot_autograd(fw_compiler=compile_forward, bw_compiler=compile_backward, decompositions=views)
+    forward, backward = partial(_compile, settings, FORWARD), partial(_compile, settings, BACKWARD)
+    compiler = aot_autograd(fw_compiler=forward, bw_compiler=backward, decompositions=views)
     try:
         return compiler(graph, example_inputs, **options)
     except (TorchDynamoException, ShardcFallbackWarning):
@@ -73,26 +89,34 @@ def shardc_backend(graph: GraphModule, example_inputs: Sequence[Any], **options:
         return graph.forward
 
 
-def compile_forward(graph: GraphModule, example_inputs: Sequence[Any]) -> Runner:
-    """A forward or an inference graph as a function of a list of inputs, which it empties."""
-    return _compile(graph, example_inputs, FORWARD)
+@dataclass(frozen=True)
+class Settings:
+    """The options of the backend."""
+
+    fuse: bool = True
+    numerics: str = "fused"
+
+    @staticmethod
+    def of(options: Mapping[str, Any]) -> Settings:
+        """Raises BadBackendOption."""
+        allowed = {"fuse": (True, False), "numerics": NUMERICS}
+        for option, value in options.items():
+            if value not in allowed.get(option, ()):
+                raise BadBackendOption(option=option, value=value)
+        return Settings(**options)
 
 
-def compile_backward(graph: GraphModule, example_inputs: Sequence[Any]) -> Runner:
-    """A backward graph, likewise."""
-    return _compile(graph, example_inputs, BACKWARD)
-
-
-def _compile(graph: GraphModule, example_inputs: Sequence[Any], phase: str) -> Runner:
-    runner = _program_or_graph(graph, example_inputs, phase)
+def _compile(settings: Settings, phase: str, graph: GraphModule, example_inputs: Sequence[Any]) -> Runner:
+    """A graph as a function of a list of inputs, which it empties."""
+    runner = _program_or_graph(settings, graph, example_inputs, phase)
     complex_ = any(value.is_complex() for node in graph.graph.nodes for value in values_of(node))
     return _unwatched(runner) if complex_ else runner
 
 
-def _program_or_graph(graph: GraphModule, example_inputs: Sequence[Any], phase: str) -> Runner:
+def _program_or_graph(settings: Settings, graph: GraphModule, example_inputs: Sequence[Any], phase: str) -> Runner:
     """The program of a graph; where that cannot be had, the graph itself, as the backend ``aot_eager`` runs it."""
     try:
-        return _compiled(graph, phase)
+        return _compiled(settings, graph, phase)
     except GraphNotCompiled as cause:
         _say_once(cause, str(cause.fields["op"]), str(cause.fields["reason"]))
     except Exception as error:  # whatever went wrong in here, the user's model has a graph that runs
@@ -102,13 +126,26 @@ def _program_or_graph(graph: GraphModule, example_inputs: Sequence[Any], phase: 
     return boxed_nop(graph, list(example_inputs))
 
 
-def _compiled(graph: GraphModule, phase: str) -> Runner:
-    imported = import_graph(graph, phase)
-    run(imported.module, _passes(), verify_each=False)
-    text = emit_graph(imported.module, imported.outputs)
+def _compiled(settings: Settings, graph: GraphModule, phase: str) -> Runner:
+    def prepared() -> ImportedGraph:
+        imported = import_graph(graph, phase)
+        run(imported.module, _passes(), verify_each=False)
+        return imported
+
+    imported, library = prepared(), None
+    if settings.fuse and imported.device.type == "cpu" and _is_static(graph):
+        imported, library = fuse_graph(prepared, imported, settings.numerics)
+    text = emit_graph(imported.module, imported.outputs, imported.strides if library else ())
     log.debug("%s", text)
-    function = partial(_load(text), SimpleNamespace(device=imported.device))
+    function = partial(_load(text, library), SimpleNamespace(device=imported.device))
     return _with_constants(function, imported.constants) if imported.constants else _marked(function)
+
+
+def _is_static(graph: GraphModule) -> bool:
+    """Whether all sizes are numbers: kernels are compiled for theirs."""
+    given = [node.meta.get("val") for node in graph.graph.nodes if node.op == "placeholder"]
+    sizes = [n for value in given for n in (value.shape if isinstance(value, torch.Tensor) else (value,))]
+    return not any(isinstance(n, torch.SymInt) for n in sizes)
 
 
 @cache
@@ -116,11 +153,11 @@ def _passes() -> list[Pass]:
     return build(PIPELINE)
 
 
-def _load(text: str) -> Callable[..., Any]:
-    """The program's function. Tracebacks through it show its lines."""
+def _load(text: str, library: Library | None = None) -> Callable[..., Any]:
+    """The program's function, with its kernels from ``library``. Tracebacks through it show its lines."""
     file = f"<shardc graph {next(_numbers)}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    names: dict[str, Any] = {}
+    names: dict[str, Any] = {} if library is None else {"kernel": library.kernel}
     exec(compile(text, file, "exec"), names)
     for name, value in names.items():
         if isinstance(value, torch._ops.OpOverload):

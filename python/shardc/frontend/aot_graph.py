@@ -46,6 +46,8 @@ class ImportedGraph:
     constants: list[torch.Tensor]
     outputs: list[int | None]
     device: torch.device
+    strided: list[bool]
+    """For each result of the function whether the graph makes it other than contiguous."""
 
 
 def import_graph(graph_module: GraphModule, phase: str) -> ImportedGraph:
@@ -68,7 +70,8 @@ def import_graph(graph_module: GraphModule, phase: str) -> ImportedGraph:
     except ir.MLIRError as error:
         raise _refused(error, calls) from error
     check_calls(module, [spec.name for spec in step.arguments], calls, keep=_sharing_memory_with(outputs))
-    return ImportedGraph(module, constants, numbers, device)
+    strided = [node.meta["val"] is not None and not node.meta["val"].is_contiguous() for node in outputs]
+    return ImportedGraph(module, constants, numbers, device, strided)
 
 
 def _refused(error: ir.MLIRError, calls: list[ExpectedCall]) -> GraphNotCompiled:
