@@ -31,11 +31,12 @@ from math import inf, nan
 '''
 
 
-def emit_graph(module: ir.Module, outputs: Sequence[int | None]) -> str:
+def emit_graph(module: ir.Module, outputs: Sequence[int | None], strides: Sequence[Sequence[int] | None] = ()) -> str:
     """The text of ``graph(rank, inputs)``, which returns a tuple with an entry for each of ``outputs``.
 
     An entry is the number of a result of the module's ``@step``, or None for None. ``inputs`` is a list of the
-    arguments of ``@step``; the function empties it. Raises ValueError if the module has no ``@step``.
+    arguments of ``@step``; the function empties it. ``strides`` says how results must be laid out (None: anyhow): kernels
+    make contiguous tensors, and what ATen makes of those follows them. Raises ValueError if the module has no ``@step``.
     """
     function = step_function(module)
     block = function.regions[0].blocks[0]
@@ -45,6 +46,9 @@ def emit_graph(module: ir.Module, outputs: Sequence[int | None]) -> str:
     names = [_name(attributes) for attributes in function.attributes["arg_attrs"]]
     program.values.update((value, program.names.exact(name)) for value, name in zip(arguments, names, strict=True))
     _write(program, block, results)
+    for result, wanted in zip(results, strides, strict=False):
+        if wanted is not None:
+            program.lines.append(_laid_out(program.values[result], tuple(wanted)))
     returned = ["None" if number is None else program.values[results[number]] for number in outputs]
     return _assemble(program, [program.values[a] for a in arguments], returned)
 
@@ -70,6 +74,11 @@ def _write(program: Program, block: ir.Block, results: list[ir.Value]) -> None:
             body.dying.setdefault(schedule.last[value], []).append(value)
     body.free([value for value in arguments if value not in schedule.last])
     body.write()
+
+
+def _laid_out(name: str, strides: tuple[int, ...]) -> str:
+    copy = f"torch.empty_strided({name}.shape, {strides}, dtype={name}.dtype).copy_({name})"
+    return f"    {name} = {name} if {name}.stride() == {strides} else {copy}"
 
 
 def _assemble(program: Program, arguments: list[str], returned: list[str]) -> str:

@@ -14,9 +14,9 @@ from math import inf
 import torch
 from torch_mlir import ir
 
+from shardc.dialects.aten.types import TensorType
 from shardc.dialects.kern.types import ELEMENTS, builtin_type
 from shardc.dialects.kern.yield_op import yield_values
-from shardc.dialects.aten.types import TensorType
 from shardc.passes.fuse.graph import Access, Node, Value
 from shardc.passes.fuse.layout import Layout, Tensor, affine_map
 from shardc.passes.fuse.legal import depths

@@ -19,7 +19,6 @@ from shardc.passes.fuse.scalars import Scalar, wide
 from shardc.passes.fuse.space import Atoms, Dim, Mismatch, Space
 from shardc.passes.fuse.view import View
 
-
 _orders = itertools.count()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
@@ -74,7 +75,7 @@ def _candidates(units: Units) -> Iterator[tuple[float, Unit, Unit]]:
                 yield (inf if a.calls & b.calls else traffic_saved(units, a, b)), a, b
     for readers in units.readers.values():
         groups = sorted((u for u in readers if u.nodes), key=lambda u: u.time)
-        for a, b in zip(groups, groups[1:], strict=False):
+        for a, b in itertools.pairwise(groups):
             if frozenset((a, b)) not in seen:
                 seen.add(frozenset((a, b)))
                 yield (inf if a.calls & b.calls else traffic_saved(units, a, b)), a, b

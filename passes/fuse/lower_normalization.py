@@ -39,7 +39,7 @@ def layer_norm(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value 
         lambda s, v: s.math("rsqrt", s.add(s.div(v, float(count)), eps)), [square], square.type, heavy=True
     )
 
-    def compute(s, v, m, r, *rest):  # noqa: ANN001, ANN202
+    def compute(s, v, m, r, *rest):
         y = s.mul(s.sub(s.cast(v, dtype), m), r)
         terms = iter(s.cast(t, dtype) for t in rest)
         y = s.mul(y, next(terms)) if weight is not None else y
@@ -73,7 +73,7 @@ def layer_norm_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> li
         product = b.point(lambda s, v, n: s.mul(v, n), [g, h], wide_type)
         sums = b.reduce("sum", g, dims), b.reduce("sum", product, dims)
 
-        def compute(s, v, n, r, first, second):  # noqa: ANN001, ANN202
+        def compute(s, v, n, r, first, second):
             share = s.div(s.add(first, s.mul(n, second)), float(count))
             return s.mul(s.sub(v, share), to(s, r))
 

@@ -81,7 +81,7 @@ def moments(b: Builder, x: Value, dims: Sequence[int], dtype: torch.dtype) -> tu
     """The mean over ``dims`` (which stay with size 1), and the sum of squared distances to it."""
     mean = mean_over(b, x, dims, dtype)
 
-    def squared(s, v, m):  # noqa: ANN001, ANN202
+    def squared(s, v, m):
         gap = s.sub(s.cast(v, dtype), m)
         return s.mul(gap, gap)
 

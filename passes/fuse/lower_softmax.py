@@ -51,7 +51,7 @@ def log_softmax_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> l
     grad, output = _both(b, call, values)
     total = b.reduce("sum", grad, [call["dim"] % len(grad.type.shape)])
 
-    def compute(s, g, y, t):  # noqa: ANN001, ANN202
+    def compute(s, g, y, t):
         return s.sub(g, s.mul(s.math("exp", y), t))
 
     return [b.point(compute, [grad, output, total], results(call)[0], heavy=True)]

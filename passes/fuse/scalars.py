@@ -99,7 +99,7 @@ class Scalars:
     def _cast_float(self, x: Scalar, dtype: torch.dtype) -> Scalar:
         if dtype.itemsize > x.dtype.itemsize:
             return self.op("arith.extf", [x], dtype)
-        if x.dtype == torch.float64 and dtype.itemsize == 2 or dtype.itemsize == x.dtype.itemsize:
+        if (x.dtype == torch.float64 and dtype.itemsize == 2) or dtype.itemsize == x.dtype.itemsize:
             return self.cast(self.cast(x, torch.float32), dtype)  # as ATen does: by way of f32
         return self.op("arith.truncf", [x], dtype)
 

@@ -69,10 +69,10 @@ def _texts(op: ir.Operation, name: str) -> list[str]:
 
 
 def _strided_results(graph: ImportedGraph) -> frozenset[ir.Value]:
-    """The results that callers expect in other memory than a kernel makes: not contiguous."""
+    """The results that callers expect laid out otherwise than a kernel does: not contiguous."""
     block = graph.module.body.operations[0].operation.regions[0].blocks[0]
     returned = list(block.operations)[-1].operation.operands
-    return frozenset(value for value, strided in zip(returned, graph.strided, strict=True) if strided)
+    return frozenset(value for value, strides in zip(returned, graph.strides, strict=True) if strides)
 
 
 def _say_once(ops: str, error: Exception) -> None:

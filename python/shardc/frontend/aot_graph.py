@@ -46,8 +46,8 @@ class ImportedGraph:
     constants: list[torch.Tensor]
     outputs: list[int | None]
     device: torch.device
-    strided: list[bool]
-    """For each result of the function whether the graph makes it other than contiguous."""
+    strides: list[tuple[int, ...] | None]
+    """For each result of the function how the graph lays it out in memory; None for contiguous."""
 
 
 def import_graph(graph_module: GraphModule, phase: str) -> ImportedGraph:
@@ -70,8 +70,12 @@ def import_graph(graph_module: GraphModule, phase: str) -> ImportedGraph:
     except ir.MLIRError as error:
         raise _refused(error, calls) from error
     check_calls(module, [spec.name for spec in step.arguments], calls, keep=_sharing_memory_with(outputs))
-    strided = [node.meta["val"] is not None and not node.meta["val"].is_contiguous() for node in outputs]
-    return ImportedGraph(module, constants, numbers, device, strided)
+    return ImportedGraph(module, constants, numbers, device, [_strides(node) for node in outputs])
+
+
+def _strides(node: Node) -> tuple[int, ...] | None:
+    value = node.meta["val"]
+    return None if value is None or value.is_contiguous() else tuple(value.stride())
 
 
 def _refused(error: ir.MLIRError, calls: list[ExpectedCall]) -> GraphNotCompiled:

@@ -12,7 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from shardc.diagnostics.dynamo import ShardcFallbackWarning
-from shardc.driver import dynamo
+from shardc.driver import dynamo, kernels
 
 
 @pytest.fixture(autouse=True)
@@ -20,6 +20,7 @@ def fresh_compiler() -> Iterator[None]:
     """No compiled code and no warning already said is left from another test; threads stay out of rounding."""
     torch._dynamo.reset()
     dynamo._said.clear()
+    kernels._said.clear()
     torch.manual_seed(0)
     yield
     torch._dynamo.reset()
@@ -27,10 +28,11 @@ def fresh_compiler() -> Iterator[None]:
 
 @pytest.fixture
 def compiled() -> Callable[..., Any]:
-    """``compiled(f)`` is ``f`` under the backend; falling back to ATen is an error in its calls."""
+    """``compiled(f)`` is ``f`` under the backend, unfused; falling back to ATen is an error in its calls."""
 
-    def wrap(f: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-        inner = torch.compile(f, backend="shardc", **options)
+    def wrap(f: Callable[..., Any], fuse: bool = False, numerics: str = "fused", **options: Any) -> Callable[..., Any]:
+        settings = {"fuse": fuse, "numerics": numerics}
+        inner = torch.compile(f, backend="shardc", options=settings, **options)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             with warnings.catch_warnings():
@@ -48,9 +50,9 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     texts: list[str] = []
     load = dynamo._load
 
-    def record(text: str) -> Callable[..., Any]:
+    def record(text: str, library: Any = None) -> Callable[..., Any]:
         texts.append(text)
-        return load(text)
+        return load(text, library)
 
     monkeypatch.setattr(dynamo, "_load", record)
     return texts

@@ -66,7 +66,7 @@ def test_a_norm_with_its_residual(fuse: Any, shape: tuple[int, ...]) -> None:
 
 def test_gradients_of_a_norm_are_row_and_column_kernels(fuse: Any) -> None:
     def f(g: Tensor, x: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, ...]:
-        out, mean, rstd = aten.native_layer_norm(x, [16], w, b, 1e-5)
+        _out, mean, rstd = aten.native_layer_norm(x, [16], w, b, 1e-5)
         dx, dw, db = aten.native_layer_norm_backward(g * 2, x, [16], mean, rstd, w, b, [True, True, True])
         return dx + x, dw, db
 
