@@ -126,7 +126,7 @@ class _Fusion:
         for unit in _sorted([*staying, *kernels], self._sources(staying, kernels)):
             if unit.step is not None:
                 _move(unit.step.op, terminator)
-            else:
+            elif results[unit]:
                 self._write(unit, results[unit], ir.InsertionPoint(terminator))
         for op in reversed(dead):
             op.erase()
@@ -151,7 +151,8 @@ class _Fusion:
         maker: dict[Value, Unit] = {}
         for unit in staying:
             assert unit.step is not None
-            maker.update((result, unit) for result in unit.step.results if result is not None)
+            made = [result for result in unit.step.results if result is not None]
+            maker.update((value, unit) for value in (*made, *(r.node.out for r in made if r.node is not None)))
         for unit in kernels:
             maker.update((value, unit) for node in unit.nodes for value in (node.out, *node.others))
         read = {unit: unit.step.operands if unit.step is not None else list(unit.accesses) for unit in (*staying, *kernels)}
@@ -162,8 +163,9 @@ class _Fusion:
         body = Body(unit.nodes, unit.space, results, self._numerics)
         steps = [self._read.steps[number] for number in sorted(unit.calls)]
         loc = ir.Location.fused([step.op.location for step in steps], context=context)
-        arguments = [builtin_type(v.type, context) for v in body.inputs]
-        ins = [_ssa(v) for v in body.inputs]
+        inputs = [_in_program(v) for v in body.inputs]
+        arguments = [builtin_type(v.type, context) for v in inputs]
+        ins = [_ssa(v) for v in inputs]
         block, made, op = kernel(self._name(steps), ins, arguments, [v.type for v in results], loc=loc, ip=ip)
         body.write(block, loc)
         op.attributes["kern.ops"] = ir.ArrayAttr.get([ir.StringAttr.get(s.target, context) for s in steps], context)
@@ -181,6 +183,13 @@ class _Fusion:
     def _name(self, steps: list[Step]) -> str:
         bases = dict.fromkeys(step.target.split(".")[1].strip("_") for step in steps)
         return f"{'_'.join(list(bases)[:3])}_{next(self._names)}"
+
+
+def _in_program(value: Value) -> Value:
+    """``value``, or where a call that stays returns a view of it, that view."""
+    if value.ir is not None or value.node is None:
+        return value
+    return next(view for view in value.node.others if view.ir is not None)
 
 
 def _ssa(value: Value) -> ir.Value:
