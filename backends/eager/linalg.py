@@ -66,6 +66,10 @@ class _Body:
                 return torch.empty(self._shape(op.results[0]), dtype=self._dtype(op.results[0]))
             case "tensor.expand_shape" | "tensor.collapse_shape":
                 return self._values[op.operands[0]].reshape(self._shape(op.results[0]))
+            case "tensor.extract_slice":
+                parts = zip(*(ir.DenseI64ArrayAttr(op.attributes[f"static_{n}"]) for n in ("offsets", "sizes", "strides")), strict=True)
+                index = tuple(slice(first, first + size * step, step) for first, size, step in parts)
+                return self._values[op.operands[0]][index]
             case "linalg.fill":
                 value, out = (self._values[v] for v in op.operands)
                 return torch.full_like(out, value.item() if isinstance(value, Tensor) else value)

@@ -7,7 +7,7 @@ from shardc.dialects.kern.types import read_builtin
 from shardc.dialects.kern.yield_op import PACK
 
 STRUCTURED = frozenset(("linalg.generic", "linalg.fill"))
-TENSOR = frozenset(("tensor.empty", "tensor.expand_shape", "tensor.collapse_shape"))
+TENSOR = frozenset(("tensor.empty", "tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice"))
 SCALAR_DIALECTS = ("arith.", "math.")
 
 

@@ -25,7 +25,7 @@ class KernelOp(Kern.Operation, name="kernel", traits=[ir.IsIsolatedFromAboveTrai
 
     Operands and results are tuples of value tensors with static shapes (left out where there are no operands). The
     body's arguments are the builtin tensors of the operands' shapes and dtypes, one for one; what it yields are those
-    of the results. It holds ``linalg.generic`` and ``linalg.fill``, ``tensor.empty``, expand_shape and collapse_shape,
+    of the results. It holds ``linalg.generic`` and ``linalg.fill``, ``tensor.empty``, expand_shape, collapse_shape and extract_slice,
     and ``arith`` and ``math``. ``kern.name`` names the kernel, ``config`` (optional) tiles it.
 
     ``%1 = "kern.kernel"(%0) ({

@@ -198,10 +198,13 @@ def _ssa(value: Value) -> ir.Value:
 
 
 def _name_results(unpack: ir.Operation, results: list[Value]) -> None:
-    """The frontend's names of results (``grad:w#1``) go to the op that has the results now."""
-    found = []
+    """The frontend's names of results (``grad:w#1``), and how these lie on the mesh, go to the op that has them now."""
+    found, shardings = [], []
     for position, value in enumerate(results):
-        if value.ir is None or "dist.name" not in value.ir.owner.attributes:
+        attributes = {} if value.ir is None else value.ir.owner.attributes
+        if "dist.shardings" in attributes:
+            shardings.append(attributes["dist.shardings"][ir.OpResult(value.ir).result_number])
+        if "dist.name" not in attributes:
             continue
         owner, number = value.ir.owner, ir.OpResult(value.ir).result_number
         for part in ir.StringAttr(owner.attributes["dist.name"]).value.split(","):
@@ -209,6 +212,8 @@ def _name_results(unpack: ir.Operation, results: list[Value]) -> None:
             if int(index or 0) == number:
                 found.append(f"{name}#{position}")
     if found:
+        if len(shardings) == len(results):
+            unpack.attributes["dist.shardings"] = ir.ArrayAttr.get(shardings, unpack.context)
         unpack.attributes["dist.name"] = ir.StringAttr.get(",".join(found), unpack.context)
 
 

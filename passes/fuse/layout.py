@@ -12,19 +12,20 @@ from math import prod
 from torch_mlir import ir
 
 from shardc.passes.fuse.graph import Access, Node
-from shardc.passes.fuse.legal import reads
-from shardc.passes.fuse.space import Atoms, Space
+from shardc.passes.fuse.legal import flat, reads
+from shardc.passes.fuse.space import Atoms, Dim, Space
 
-Index = tuple[tuple[tuple[int, int], ...], int]
-"""An index of one dim: terms (loop, factor), and a constant."""
+Cut = tuple[tuple[int, int, int], ...]
+"""For each dim of a tensor the first element that is read, how many, and the step."""
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """How a tensor is seen by the loops: reshaped to ``shape``, and then read at ``index``."""
+    """How a tensor is seen by the loops: the ``cut`` of it (None: all) reshaped to ``shape``, a dim for each of ``loops``."""
 
     shape: tuple[int, ...]
-    index: tuple[Index, ...]
+    loops: tuple[int, ...]
+    cut: Cut | None = None
 
 
 class Layout:
@@ -91,46 +92,24 @@ class Layout:
     def made(self, node: Node) -> Tensor:
         """A node's result, a dim for each loop."""
         atoms = self._space.resolve(a for dim in node.out_dims for a in dim)
-        loops = list(dict.fromkeys(self._loop[a] for a in atoms))
-        return Tensor(tuple(self.sizes[n] for n in loops), tuple((((n, 1),), 0) for n in loops))
+        return self._tensor(atoms)
 
     def read(self, access: Access) -> Tensor:
-        """A tensor from outside: a dim for each loop, and those of which a part is read as they are."""
-        shape: list[int] = []
-        index: list[Index] = []
-        for dim in access.dims:
-            atoms = self._space.resolve(dim.atoms)
-            if dim.sliced:
-                shape.append(dim.size)
-                index.append((self._terms(atoms, dim.step), dim.offset))
-                continue
-            for atom in atoms:
-                loop = self._loop[atom]
-                if self.loops[loop][0] == atom:
-                    shape.append(self.sizes[loop])
-                    index.append((((loop, 1),), 0))
-        return Tensor(tuple(shape), tuple(index))
+        """A tensor from outside."""
+        cut = None
+        if any(dim.sliced for dim in access.dims):
+            cut = tuple((dim.offset, self._extent(dim), dim.step) for dim in access.dims)
+        return self._tensor(flat(self._space, access.dims), cut)
 
-    def _terms(self, atoms: Atoms, step: int) -> tuple[tuple[int, int], ...]:
-        """A dim's index over several loops, each times the number of elements that it steps over."""
-        loops = list(dict.fromkeys(self._loop[a] for a in atoms))
-        terms, factor = [], step
-        for loop in reversed(loops):
-            terms.append((loop, factor))
-            factor *= self.sizes[loop]
-        return tuple(reversed(terms))
+    def _extent(self, dim: Dim) -> int:
+        return prod(self._space.sizes[a] for a in self._space.resolve(dim.atoms))
+
+    def _tensor(self, atoms: Atoms, cut: Cut | None = None) -> Tensor:
+        loops = tuple(dict.fromkeys(self._loop[a] for a in atoms))
+        return Tensor(tuple(self.sizes[n] for n in loops), loops, cut)
 
 
 def affine_map(tensor: Tensor, domain: Sequence[int]) -> ir.AffineMap:
     """The index map of a tensor in a nest of the loops ``domain``."""
     position = {loop: d for d, loop in enumerate(domain)}
-    results = []
-    for terms, constant in tensor.index:
-        found: ir.AffineExpr = ir.AffineConstantExpr.get(constant)
-        for loop, factor in terms:
-            term: ir.AffineExpr = ir.AffineDimExpr.get(position[loop])
-            if factor != 1:
-                term = ir.AffineExpr.get_mul(term, ir.AffineConstantExpr.get(factor))
-            found = term if isinstance(found, ir.AffineConstantExpr) and found.value == 0 else ir.AffineExpr.get_add(term, found)
-        results.append(found)
-    return ir.AffineMap.get(len(domain), 0, results)
+    return ir.AffineMap.get(len(domain), 0, [ir.AffineDimExpr.get(position[loop]) for loop in tensor.loops])

@@ -1,5 +1,5 @@
 """A tensor of a kernel's body in another shape: ``tensor.expand_shape`` to the dims that both shapes are made of, then
-``tensor.collapse_shape``.
+``tensor.collapse_shape``. And a part of one: ``tensor.extract_slice``.
 """
 
 from __future__ import annotations
@@ -91,6 +91,22 @@ def _with_ones(shape: Shape) -> list[list[int]]:
     if found:
         found[-1] += waiting
     return found
+
+
+def cut_out(
+    tensor: ir.Value, cut: Sequence[tuple[int, int, int]], ip: ir.InsertionPoint, loc: ir.Location
+) -> ir.Value:
+    """The elements of each dim that ``cut`` names: the first, how many, and the step."""
+    offsets, sizes, strides = (list(column) for column in zip(*cut, strict=True))
+    element = ir.RankedTensorType(tensor.type).element_type
+    attributes = {
+        "static_offsets": ir.DenseI64ArrayAttr.get(offsets, loc.context),
+        "static_sizes": ir.DenseI64ArrayAttr.get(sizes, loc.context),
+        "static_strides": ir.DenseI64ArrayAttr.get(strides, loc.context),
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0, 0], loc.context),
+    }
+    type_ = ir.RankedTensorType.get(sizes, element, loc=loc)
+    return ir.Operation.create("tensor.extract_slice", [type_], [tensor], attributes, loc=loc, ip=ip).result
 
 
 def _reassociate(

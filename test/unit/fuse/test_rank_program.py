@@ -1,0 +1,50 @@
+"""Rank programs: fused between collectives and inside loops, and still the single-device program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from shardc.backends.eager.compare import prove_step
+from shardc.dialects.context import new_context
+from shardc.driver.compiler import compile_capture, make_mesh
+from shardc.driver.values import example_inputs
+from shardc.frontend.capture import capture_step
+from shardc.passes.fuse.kern_fuse import KernFuse
+
+
+class _Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(8), nn.Linear(8, 16), nn.Linear(16, 8)
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return input + self.down(nn.functional.gelu(self.up(self.norm(input))))
+
+
+@pytest.mark.parametrize(
+    ("plan", "mesh", "micro_batches"),
+    [("data", {"data": 2}, 1), ("tensor", {"tensor": 2}, 1), ("zero3*tensor", {"data": 2, "tensor": 2}, 1), ("data", {"data": 2}, 2)],
+)
+def test_a_fused_rank_program_is_the_single_device_program(plan: str, mesh: dict[str, int], micro_batches: int) -> None:
+    torch.manual_seed(0)
+    model = _Block()
+    optimizer = torch.optim.AdamW(model.parameters())
+    batch: Any = {"input": torch.randn(8, 8)}
+    capture = capture_step(model, optimizer, batch, loss=lambda out, _: out.square().mean(), context=new_context())
+    compiled = compile_capture(capture, make_mesh(mesh, micro_batches), plan)
+    module = compiled.rank_module
+    before = sum(str(module).count(f"dist.{name}") for name in ("all_reduce", "all_gather", "reduce_scatter"))
+    KernFuse().run(module)
+    module.operation.verify()
+    text = str(module)
+    assert text.count('"kern.kernel"') >= 6
+    assert before == sum(text.count(f"dist.{name}") for name in ("all_reduce", "all_gather", "reduce_scatter"))
+    if micro_batches > 1:
+        assert '"kern.kernel"' in text[text.index('"dist.loop"') : text.index('"dist.yield"')]
+    proof = prove_step(capture.module, module, example_inputs(capture, optimizer, batch), steps=2)
+    assert proof.passed, proof.render()
+    assert not proof.exact.unobserved
