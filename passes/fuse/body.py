@@ -18,7 +18,7 @@ from shardc.dialects.aten.types import TensorType
 from shardc.dialects.kern.types import ELEMENTS, builtin_type
 from shardc.dialects.kern.yield_op import yield_values
 from shardc.passes.fuse.graph import Access, Node, Value
-from shardc.passes.fuse.layout import Layout, Tensor, affine_map
+from shardc.passes.fuse.layout import Cut, Layout, Tensor, affine_map
 from shardc.passes.fuse.legal import depths
 from shardc.passes.fuse.reshape import cut_out, reshape
 from shardc.passes.fuse.scalars import Scalar, Scalars
@@ -46,7 +46,7 @@ class Body:
         self._exported = {v.node.out for v in results if v.node is not None}
         self._roots = self._choose_roots()
         self._tensors: dict[Value, ir.Value] = {}
-        self._arguments: dict[tuple[Value, Tensor], ir.Value] = {}
+        self._arguments: dict[tuple[Value, Cut | None, tuple[int, ...]], ir.Value] = {}
 
     @property
     def inputs(self) -> list[Value]:
@@ -187,7 +187,7 @@ class Body:
         return value.type.dtype if node is None or value in self._exported else self._held(node)
 
     def _argument(self, value: Value, tensor: Tensor, given: dict[Value, ir.Value]) -> ir.Value:
-        key = (value, tensor)
+        key = (value, tensor.cut, tensor.shape)
         if key not in self._arguments:
             whole = given[value]
             part = whole if tensor.cut is None else cut_out(whole, tensor.cut, self._ip, self._loc)
