@@ -32,14 +32,16 @@ class KernFuse(Pass):
     Pointwise ops with broadcasts, row reductions with what is before and after them, column reductions; views become
     index maps. Collectives, loops and all ops without a lowering stay where they are, in their order; the bodies of loops
     are fused each by itself. ``numerics``: ``fused`` computes chains of 16-bit floats in f32 and rounds at a kernel's
-    results, ``eager`` rounds after every op as eager does.
+    results, ``eager`` rounds after every op as eager does. ``lone``: ops that share no kernel with another become kernels
+    too, which saves nothing, and shows what every lowering makes.
     """
 
     name: ClassVar[str] = "kern-fuse"
     numerics: str = "fused"
+    lone: bool = False
 
     def run(self, module: ir.Module) -> None:
-        fuse_module(module, self.numerics)
+        fuse_module(module, self.numerics, lone=self.lone)
 
 
 def fuse_module(
@@ -47,6 +49,7 @@ def fuse_module(
     numerics: str = "fused",
     exclude: frozenset[ir.Value] = frozenset(),
     without: frozenset[str] = frozenset(),
+    lone: bool = False,
 ) -> list[tuple[str, str, Decision]]:
     """Fuses every block of the module's step; gives the ops of each pair that was looked at, and how it came out.
 
@@ -63,7 +66,7 @@ def fuse_module(
     blocks = list(_blocks(function.regions[0].blocks[0]))
     for number, block in enumerate(blocks):
         calls = frozenset(int(c.partition(".")[2]) for c in without if c.startswith(f"{number}."))
-        decisions += _Fusion(block, number, numerics, exclude, calls, names).run()
+        decisions += _Fusion(block, number, numerics, exclude, calls, names).run(lone)
     _share_names(blocks)
     return decisions
 
@@ -103,11 +106,11 @@ class _Fusion:
         self._units: Units = make_units(self._read)
         self._block = block
 
-    def run(self) -> list[tuple[str, str, Decision]]:
+    def run(self, lone: bool) -> list[tuple[str, str, Decision]]:
         found = group(self._units)
         target = lambda number: self._read.steps[number].target  # noqa: E731
         decisions = [(target(d.first), target(d.second), d) for d in found]
-        kernels = self._kernels()
+        kernels = list(self._units.groups) if lone else self._kernels()
         if kernels:
             self._rewrite(kernels)
         return decisions

@@ -68,8 +68,8 @@ def divide_rounded(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Va
         if mode != "floor" or not isinstance(divisor, int) or divisor <= 0:
             raise NotLowered("divides integers by what may be 0")
         return [point(b, call, values, lambda s, x, y, *_: s.floor_divide(x, y), heavy=True)]
-    if mode != "trunc":
-        raise NotLowered("takes the floor of a quotient of floats, which ATen corrects for rounding")
+    if mode != "trunc" or results(call)[0].dtype.itemsize == 2:
+        raise NotLowered("rounds a quotient that ATen rounds, or corrects, before")
     return [point(b, call, values, lambda s, x, y, *_: s.math("trunc", s.div(x, y)), heavy=True)]
 
 

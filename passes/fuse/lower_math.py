@@ -10,8 +10,10 @@ from shardc.passes.fuse.scalars import Scalar, Scalars
 from shardc.passes.fuse.table import lowers, point, pointwise, results
 
 # ATen's names that math has too.
-for _name in ("ceil", "cos", "erf", "exp", "exp2", "expm1", "floor", "log", "log1p", "log2", "rsqrt", "sin", "sqrt", "tanh", "trunc"):
-    pointwise(_name, lambda s, x, _name=_name: s.math(_name, x), heavy=_name not in ("ceil", "floor", "trunc"))
+for _name in ("cos", "erf", "exp", "exp2", "expm1", "log", "log1p", "log2", "rsqrt", "sin", "sqrt", "tanh"):
+    pointwise(_name, lambda s, x, _name=_name: s.math(_name, x), heavy=True)
+for _name in ("ceil", "floor", "trunc"):  # of integers: nothing
+    pointwise(_name, lambda s, x, _name=_name: s.math(_name, x) if x.dtype.is_floating_point else x)
 
 
 @lowers("aten.abs")

@@ -29,7 +29,7 @@ UNARY = {
     "clamp_min": lambda x: aten.clamp_min(x, -0.4), "crossed": lambda x: x.clamp(1, -1),
     "threshold_backward": lambda x: aten.threshold_backward(x, x - 1, 0.5),
     "where": lambda x: torch.where(x > 0.2, x, -0.5), "masked_fill": lambda x: x.masked_fill(x < 0, -7.0),
-    "div trunc": lambda x: torch.div(x, x.abs() + 0.3, rounding_mode="trunc"),
+    "div trunc": lambda x: torch.div(x, x.abs() + 0.3, rounding_mode="trunc").exp() + 1,
     **{f"pow {e}": lambda x, e=e: x.pow(e) for e in (0, 1, 2, 3, -1, -2)},
     **{n: lambda x, n=n: getattr(aten, n).Scalar(x, 0.0) for n in ("eq", "ne", "lt", "le", "gt", "ge")},
 }  # fmt: skip
@@ -71,6 +71,7 @@ INTEGERS = {
     "square": lambda x, y: x.pow(2), "float": lambda x, y: x * 0.5, "exp": lambda x, y: x.exp(), "clamp": lambda x, y: x.clamp(-1, 2),
     "bool sum": lambda x, y: (x > 0).to(torch.int64).sum(), "mixed": lambda x, y: x.to(torch.float32) + y,
     "maximum": torch.maximum, "neg": lambda x, y: -x, "abs": lambda x, y: x.abs(), "masked": lambda x, y: x.masked_fill(x > y, 9),
+    "floor of integers": lambda x, y: x.floor() + y.trunc() + y.ceil(),
 }  # fmt: skip
 
 
