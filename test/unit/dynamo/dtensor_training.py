@@ -31,7 +31,7 @@ def process(rank: int, kind: str, store: str) -> None:
     twin = copy.deepcopy(model)
     programs = []
     load = dynamo._load
-    dynamo._load = lambda text: programs.append(text) or load(text)  # type: ignore[func-returns-value]
+    dynamo._load = lambda text, library=None: programs.append(text) or load(text, library)  # type: ignore[func-returns-value]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found = train(torch.compile(model, backend="shardc"), model, x)
