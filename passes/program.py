@@ -156,11 +156,15 @@ def _read_call(op: ir.Operation, reader: CallReader) -> Call:
     if name.startswith("dist."):
         return _read_dist(op)
     try:
-        return reader.read(op)
+        call = reader.read(op)
     except UnknownOperator as error:
         raise UnknownOperation(op=error.args[0], where=source_line(op.location)) from None
     except TypeError as error:
         raise UnreadableOperation(op=name, problem=str(error), where=source_line(op.location)) from None
+    dynamic = next((t for t in (*call.spec.tensors, *call.spec.results) if t is not None and not t.is_static), None)
+    if dynamic is not None:
+        raise UnreadableOperation(op=name, problem=f"{dynamic} has no static shape", where=source_line(op.location))
+    return call
 
 
 def _read_dist(op: ir.Operation) -> Call:
