@@ -1,10 +1,11 @@
 """``torch.compile(model, backend="shardc")``: Dynamo's graphs, forward and backward, compiled for one device.
 
-AOTAutograd hands over functional graphs. Each is imported into the torch dialect, goes through the passes below, on the
-CPU its groups of ops become compiled kernels (where sizes are numbers), and it runs as a Python function of calls; ``TORCH_LOGS="+shardc.driver.dynamo"`` prints the functions. Sizes may be
-symbolic: a model called with a second batch size is traced and compiled once more, for all sizes. A graph that the
-importer cannot take runs as AOTAutograd traced it, one that AOTAutograd cannot trace as Dynamo captured it, and a
-:class:`~shardc.diagnostics.dynamo.ShardcFallbackWarning` says so once per cause.
+AOTAutograd hands over functional graphs. Each is imported into the torch dialect, goes through the passes below, and
+runs as a Python function of calls (``TORCH_LOGS="+shardc.driver.dynamo"`` prints it): ATen's, and on the CPU, where all
+sizes are numbers, those of compiled kernels. Sizes may be symbolic: a model called with a second batch size is traced
+and compiled once more, for all sizes. A graph that the importer cannot take runs as AOTAutograd traced it, one that
+AOTAutograd cannot trace as Dynamo captured it, and a :class:`~shardc.diagnostics.dynamo.ShardcFallbackWarning` says so
+once per cause.
 """
 
 from __future__ import annotations
