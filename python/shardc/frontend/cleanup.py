@@ -16,6 +16,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from shardc.diagnostics.frontend import UnsupportedOp, UnsupportedRandomOp
+from shardc.frontend.insertion import insert_before, tensors_for_numbers
 from shardc.frontend.normalize import normalize_arguments
 from shardc.frontend.recorder import FRAMES
 
@@ -75,17 +76,6 @@ def replace_by(node: Node, value: Node) -> None:
     node.graph.erase_node(node)
 
 
-def insert_before(node: Node, target: Callable, args: tuple, kwargs: dict | None = None) -> Node:
-    """A new node in front of ``node`` with the phase and lines of ``node``; its value's shape is computed."""
-    with node.graph.inserting_before(node):
-        new = node.graph.call_function(target, args, kwargs or {})
-    new.meta = {k: v for k, v in node.meta.items() if k not in ("val", "tensor_meta")}
-    values = torch.fx.map_arg((args, kwargs or {}), lambda n: n.meta["val"])
-    with node.meta["val"].fake_mode:
-        new.meta["val"] = target(*values[0], **values[1])
-    return new
-
-
 def where_of(node: Node) -> str | None:
     """``file:line`` of the user's code that made the node."""
     frames = node.meta.get(FRAMES)
@@ -112,6 +102,7 @@ def _simplify(node: Node) -> None:
         _SIMPLIFICATIONS[node.target](node)
     else:
         normalize_arguments(node)
+        tensors_for_numbers(node)
 
 
 def _make_full(node: Node, fill: object) -> None:

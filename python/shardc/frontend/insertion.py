@@ -1,0 +1,36 @@
+"""New nodes in a traced graph, with the meta data that the import needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch.fx import Node
+
+aten = torch.ops.aten
+
+
+def insert_before(node: Node, target: Callable, args: tuple, kwargs: dict | None = None) -> Node:
+    """A new node in front of ``node`` with the phase and lines of ``node``; its value's shape is computed."""
+    with node.graph.inserting_before(node):
+        new = node.graph.call_function(target, args, kwargs or {})
+    new.meta = {k: v for k, v in node.meta.items() if k not in ("val", "tensor_meta")}
+    values = torch.fx.map_arg((args, kwargs or {}), lambda n: n.meta["val"])
+    with node.meta["val"].fake_mode:
+        new.meta["val"] = target(*values[0], **values[1])
+    return new
+
+
+def tensors_for_numbers(node: Node) -> None:
+    """Numbers where the operator takes a tensor, ``torch.add(0.5, x)``, become 0-d tensors of the dtype they have there.
+
+    The importer would make them tensors of f64 or i64, and say otherwise in their types.
+    """
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return
+    args, others = list(node.args), [a.meta["val"] for a in node.args if isinstance(a, Node)]
+    for position, (argument, arg) in enumerate(zip(node.target._schema.arguments, args, strict=False)):
+        if str(argument.type) == "Tensor" and isinstance(arg, (bool, int, float)):
+            dtype = torch.result_type(others[0], arg) if others else torch.tensor(arg).dtype
+            args[position] = insert_before(node, aten.full.default, ([], arg), {"dtype": dtype})
+    node.args = tuple(args)
