@@ -51,7 +51,8 @@ def _function(kernel: ir.Operation, module: ir.Module) -> None:
     copy = kernel.clone(ip=ir.InsertionPoint(kernel))
     block = copy.regions[0].blocks[0]
     end = list(block.operations)[-1].operation
-    results, packed = _yielded(end)
+    packed = end.operands[0].owner.operation  # the yield takes one tuple
+    results = list(packed.operands)
     types = [a.type for a in block.arguments], [v.type for v in results]
     with ir.InsertionPoint(module.body):
         function = func.FuncOp(kernel_name(kernel), types)
@@ -61,18 +62,8 @@ def _function(kernel: ir.Operation, module: ir.Module) -> None:
     with ir.InsertionPoint(end):
         func.ReturnOp(results)
     end.erase()
-    if packed is not None:
-        packed.erase()
+    packed.erase()
     copy.erase()
-
-
-def _yielded(end: ir.Operation) -> tuple[list[ir.Value], ir.Operation | None]:
-    """The tensors that ``kern.yield`` gives, and the op that made one tuple of them, if there is one."""
-    values = list(end.operands)
-    if len(values) == 1 and isinstance(values[0].type, ir.TupleType):
-        packed = values[0].owner
-        return list(packed.operands), packed.operation
-    return values, None
 
 
 def _normalise(module: ir.Module) -> None:

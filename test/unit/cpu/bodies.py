@@ -30,6 +30,11 @@ class T:
     def type(self) -> str:
         return f"tensor<{''.join(f'{s}x' for s in self.shape)}{self.element}>"
 
+    @property
+    def vtensor(self) -> str:
+        element = {"i8": "i1", "i32": "si32", "i64": "si64"}.get(self.element, self.element)  # a bool is a byte in memory
+        return f"!torch.vtensor<[{','.join(map(str, self.shape))}],{element}>"
+
 
 @dataclass
 class Body:
@@ -98,27 +103,36 @@ class Body:
         self.lines.append(f"{made.name} = {text.replace('{type}', made.type)}")
         return made
 
-    def text(self) -> str:
-        arguments = ", ".join(f"{a.name}: {a.type}" for a in self.arguments)
-        results = ", ".join(r.name for r in self.results)
-        ins, outs = ", ".join(a.type for a in self.arguments), ", ".join(r.type for r in self.results)
-        lines = "\n".join(self.lines)
-        config = f", config = {{{self.config}}}" if self.config else ""
-        names = ", ".join(f"%o{i}" for i in range(len(self.arguments)))
-        sources = "\n".join(f'%o{i} = "test.source"() : () -> {a.type}' for i, a in enumerate(self.arguments))
+    def text(self, function: str) -> str:
+        """A function of this name around the kernel."""
+        given = [f"%o{i}" for i in range(len(self.arguments))]
+        parameters = ", ".join(f"{name}: {a.vtensor}" for name, a in zip(given, self.arguments, strict=True))
+        ins, outs = _tuple(self.arguments), _tuple(self.results)
+        packed = f"%ins = torch.prim.TupleConstruct {', '.join(given)} : {_vtensors(self.arguments)} -> {ins}\n" if given else ""
+        results, types = ", ".join(r.name for r in self.results), ", ".join(r.type for r in self.results)
+        lines, arguments = "\n".join(self.lines), ", ".join(f"{a.name}: {a.type}" for a in self.arguments)
+        head = f"^bb0({arguments}):\n" if given else ""
+        config = f", config = #kern.config<{{{self.config}}}>" if self.config else ""
         return (
-            f'{sources}\n%k:{len(self.results)} = "kern.kernel"({names}) ({{\n^bb0({arguments}):\n{lines}\n'
-            f'"kern.yield"({results}) : ({outs}) -> ()\n}}) {{kern.name = "{self.name}"{config}}} : ({ins}) -> ({outs})\n'
+            f'func.func @{function}({parameters}) {{\n{packed}%k = "kern.kernel"({"%ins" if given else ""}) ({{\n{head}{lines}\n'
+            f"%t = builtin.unrealized_conversion_cast {results} : {types} to tuple<{types}>\n"
+            f'"kern.yield"(%t) : (tuple<{types}>) -> ()\n}}) {{kern.name = "{self.name}"{config}}} : ({ins if given else ""}) -> {outs}\n'
+            "return\n}\n"
         )
+
+
+def _vtensors(tensors: list[T]) -> str:
+    return ", ".join(t.vtensor for t in tensors)
+
+
+def _tuple(tensors: list[T]) -> str:
+    return f"!torch.tuple<{_vtensors(tensors).replace('!torch.', '')}>"
 
 
 def module_of(*bodies: Body) -> ir.Module:
     """A module with one function for each body, in which its kernel stands."""
-    text = "\n".join(f"func.func @f{i}() {{\n{b.text()}\nreturn\n}}" for i, b in enumerate(bodies))
-    context = new_context()
-    context.allow_unregistered_dialects = True
-    with context, ir.Location.unknown():
-        return ir.Module.parse(text)
+    with new_context(), ir.Location.unknown():
+        return ir.Module.parse("\n".join(b.text(f"f{i}") for i, b in enumerate(bodies)))
 
 
 def compiled(body: Body):

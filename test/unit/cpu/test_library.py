@@ -224,16 +224,12 @@ def test_a_linker_that_fails(folder, monkeypatch):
         build_library(module_of(negate(42)))
 
 
-def test_an_op_without_loops_is_named(folder):
-    body = Body("gathered")
-    x = body.argument((4, 4))
-    pad = """tensor.pad %a0 low[0, 1] high[0, 0] {
-        ^bb0(%i: index, %j: index):
-        %z = arith.constant 0.0 : f32
-        tensor.yield %z : f32
-        } : tensor<4x4xf32> to {type}"""
-    body.results = [body.line(pad, (4, 5), x.element)]
-    with pytest.raises(KernelNotSupported, match=r"tensor\.pad"):
+def test_what_has_no_loops_is_named(folder):
+    body = Body("table")
+    x = body.argument((2,))
+    table = body.line("arith.constant dense<[1.0, 2.0]> : {type}", (2,), x.element)
+    body.results = [body.map([x, table], "%r = arith.addf %0, %1 : f32")]
+    with pytest.raises(KernelNotSupported, match="a constant of several elements"):
         build_library(module_of(body))
 
 
