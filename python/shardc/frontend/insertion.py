@@ -28,9 +28,10 @@ def tensors_for_numbers(node: Node) -> None:
     """
     if not isinstance(node.target, torch._ops.OpOverload):
         return
-    args, others = list(node.args), [a.meta["val"] for a in node.args if isinstance(a, Node)]
+    args = list(node.args)
     for position, (argument, arg) in enumerate(zip(node.target._schema.arguments, args, strict=False)):
         if str(argument.type) == "Tensor" and isinstance(arg, (bool, int, float)):
-            dtype = torch.result_type(others[0], arg) if others else torch.tensor(arg).dtype
+            other = next((a.meta["val"] for a in node.args if isinstance(a, Node)), None)
+            dtype = torch.result_type(other, arg) if other is not None else torch.tensor(arg).dtype
             args[position] = insert_before(node, aten.full.default, ([], arg), {"dtype": dtype})
     node.args = tuple(args)

@@ -172,7 +172,9 @@ def test_table_that_is_made_longer_stays_as_it_came() -> None:
     assert torch.equal(found.graph(*values)[-1], torch.ones(1, 3))
 
 
-def test_distribution_is_not_asked_whether_its_parameters_are_valid() -> None:
+def test_distribution_is_not_asked_whether_its_parameters_are_valid(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The default is PyTorch's own, which Dynamo turns off for the rest of a process that has used it.
+    monkeypatch.setattr(torch.distributions.Distribution, "_validate_args", True)
     capture(lambda out, _: torch.distributions.Categorical(logits=out).entropy().sum())
     with pytest.raises(ValueError, match="invalid values"):
         torch.distributions.Categorical(logits=torch.full((2,), torch.nan))
