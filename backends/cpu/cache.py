@@ -1,16 +1,22 @@
-"""Compiled libraries on disk, found by the hash of what they were made from."""
+"""What was compiled, on disk: libraries and programs, found by the hash of what they were made from.
+
+A file ends with a seal (:func:`shardc.runtime.kernels.sealed`), appears in one step, and the least recently used go when
+all together are larger than ``$SHARDC_CACHE_BYTES`` (default 2 GiB).
+"""
 
 from __future__ import annotations
 
 import os
 import tempfile
 import warnings
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 from shardc.diagnostics.kernels import KernelCacheNotWritable, KernelCacheWarning
 from shardc.runtime.kernels import is_whole, sealed
 
+DEFAULT_BYTES = 2 << 30
 _said: set[Path] = set()
 
 
@@ -22,43 +28,69 @@ def cache_folder() -> Path:
     return (Path(home) if home else Path.home() / ".cache") / "shardc"
 
 
-def find(key: str) -> Path | None:
-    """The whole library of ``key``, if there is one. One that was cut off or changed counts as none."""
+def size_limit_bytes() -> int:
+    """``$SHARDC_CACHE_BYTES``; the default where that is no number."""
+    named = os.environ.get("SHARDC_CACHE_BYTES", "")
+    return int(named) if named.isdecimal() else DEFAULT_BYTES
+
+
+def find(name: str) -> Path | None:
+    """The whole file ``name``, if there is one. One that was cut off or changed is removed and counts as none."""
     for folder in (cache_folder(), _own_folder()):
-        path = folder / _name(key)
-        if path.is_file() and is_whole(path.read_bytes()):
+        path = folder / name
+        if not path.is_file():
+            continue
+        if is_whole(path.read_bytes()):
+            with suppress(OSError):  # another user's folder: it keeps its own count of what is used
+                os.utime(path)
             return path
+        with suppress(OSError):
+            path.unlink()
     return None
 
 
-def keep(key: str, library: bytes) -> Path:
-    """Writes a library for every process to find, in one step; where that is not allowed, for this process alone."""
+def keep(name: str, content: bytes) -> Path:
+    """Writes ``content``, sealed, for every process to find; where that is not allowed, for this process alone."""
     try:
-        return _write(cache_folder(), key, library)
+        path = _write(cache_folder(), name, content)
+        _prune(cache_folder(), path)
+        return path
     except OSError as error:
         folder = cache_folder()
         if folder not in _said:
             _said.add(folder)
             message = KernelCacheNotWritable(folder=folder, reason=error.strerror or error)
             warnings.warn(str(message), KernelCacheWarning, stacklevel=3)
-        return _write(_own_folder(), key, library)
+        return _write(_own_folder(), name, content)
 
 
-def _name(key: str) -> str:
-    return f"kernels-{key}.so"
-
-
-def _write(folder: Path, key: str, library: bytes) -> Path:
+def _write(folder: Path, name: str, content: bytes) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=folder, suffix=".part")
+    handle, part = tempfile.mkstemp(dir=folder, suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(sealed(library))
-        os.replace(name, folder / _name(key))
+            file.write(sealed(content))
+        os.replace(part, folder / name)
     except OSError:
-        os.unlink(name)
+        os.unlink(part)
         raise
-    return folder / _name(key)
+    return folder / name
+
+
+def _prune(folder: Path, newest: Path) -> None:
+    """Removes what was not used for longest until the folder is within its limit. A library that is open stays usable."""
+    found = []
+    for path in (p for p in folder.iterdir() if p.suffix != ".part"):
+        with suppress(FileNotFoundError):  # another process prunes too
+            status = path.stat()
+            found.append((status.st_mtime_ns, status.st_size, path))
+    total = sum(size for _, size, _ in found)
+    for _, size, path in sorted(found):
+        if total <= size_limit_bytes():
+            return
+        if path != newest:
+            path.unlink(missing_ok=True)
+            total -= size
 
 
 @cache

@@ -29,8 +29,8 @@ def build_library(module: ir.Module) -> Path:
         KernelNotLowered, NoLinker, LinkFailed: the machine code could not be made.
     """
     functions = extract(module)
-    key = library_key(functions)
-    return library_cache.find(key) or library_cache.keep(key, compile_functions(functions))
+    name = f"kernels-{library_key(functions)}.so"
+    return library_cache.find(name) or library_cache.keep(name, compile_functions(functions))
 
 
 def compile_functions(functions: ir.Module) -> bytes:

@@ -37,11 +37,12 @@ from shardc.diagnostics.dynamo import (
     GraphNotTraced,
     ShardcFallbackWarning,
 )
+from shardc.driver import program_cache
 from shardc.driver.kernels import fuse_graph
 from shardc.driver.pipelines import build, run
-from shardc.frontend.aot_graph import ImportedGraph, import_graph
+from shardc.frontend.aot_graph import ImportedGraph, constants_of, import_graph
 from shardc.frontend.decompositions import decomposition_table
-from shardc.frontend.graph_check import values_of
+from shardc.frontend.graph_check import check_graph, values_of
 from shardc.frontend.recorder import BACKWARD, FORWARD
 from shardc.passes.base import Pass
 from shardc.passes.fuse.kern_fuse import NUMERICS
@@ -133,13 +134,21 @@ def _compiled(settings: Settings, graph: GraphModule, phase: str) -> Runner:
         run(imported.module, _passes(), verify_each=False)
         return imported
 
-    imported, library = prepared(), None
-    if settings.fuse and imported.device.type == "cpu" and _is_static(graph):
-        imported, library = fuse_graph(prepared, imported, settings.numerics)
-    text = emit_graph(imported.module, imported.outputs, imported.strides if library else ())
+    device, constants = check_graph(graph), constants_of(graph)
+    key = program_cache.program_key(graph, phase, repr(settings))
+    found = program_cache.load(key)
+    if found is None:
+        imported, library, whole = prepared(), None, True
+        if settings.fuse and device.type == "cpu" and _is_static(graph):
+            imported, library, whole = fuse_graph(prepared, imported, settings.numerics)
+        text = emit_graph(imported.module, imported.outputs, imported.strides if library else ())
+        if whole:  # else the next process is to be told, too, what is not compiled
+            program_cache.store(key, text, library)
+    else:
+        text, library = found
     log.debug("%s", text)
-    function = partial(_load(text, library), SimpleNamespace(device=imported.device))
-    return _with_constants(function, imported.constants) if imported.constants else _marked(function)
+    function = partial(_load(text, library), SimpleNamespace(device=device))
+    return _with_constants(function, constants) if constants else _marked(function)
 
 
 def _is_static(graph: GraphModule) -> bool:

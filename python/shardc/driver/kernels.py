@@ -22,25 +22,25 @@ _said: set[str] = set()
 
 def fuse_graph(
     make: Callable[[], ImportedGraph], graph: ImportedGraph, numerics: str
-) -> tuple[ImportedGraph, Library | None]:
-    """``graph`` fused, with the library of its kernels, if it has any.
+) -> tuple[ImportedGraph, Library | None, bool]:
+    """``graph`` fused, with the library of its kernels, if it has any, and whether all of them compiled.
 
     Groups whose kernels do not compile stay calls of ATen, and a warning says so; for that ``make`` imports it anew.
     """
     fuse_module(graph.module, numerics, _strided_results(graph))
     try:
-        return graph, _library(graph)
+        return graph, _library(graph), True
     except Exception:  # whatever went wrong in there, ATen has every op of the group
         log.debug("kernels could not be compiled", exc_info=True)
     failed = _failing(graph.module)
     graph = make()
     try:
         fuse_module(graph.module, numerics, _strided_results(graph), failed)
-        return graph, _library(graph)
+        return graph, _library(graph), False
     except Exception as error:
         log.debug("kernels could not be compiled", exc_info=True)
         _say_once("all groups of a graph", error)
-        return make(), None
+        return make(), None, False
 
 
 def _library(graph: ImportedGraph) -> Library | None:

@@ -38,14 +38,12 @@ _ALIASES = (aten.detach.default, aten.alias.default)
 class ImportedGraph:
     """A graph as a module with one function ``@step``.
 
-    The function takes the graph's inputs and then ``constants``. ``outputs`` has an entry for each output of the
+    The function takes the graph's inputs and then its constants (:func:`constants_of`). ``outputs`` has an entry for each output of the
     graph: the number of a result of the function, or None where the graph returns None.
     """
 
     module: ir.Module
-    constants: list[torch.Tensor]
     outputs: list[int | None]
-    device: torch.device
     strides: list[tuple[int, ...] | None]
     """For each result of the function how the graph lays it out in memory; None for contiguous."""
 
@@ -55,8 +53,8 @@ def import_graph(graph_module: GraphModule, phase: str) -> ImportedGraph:
 
     The graph is left as it is. Raises GraphNotCompiled.
     """
-    device = check_graph(graph_module)
-    graph, constants = _copy(graph_module)
+    check_graph(graph_module)
+    graph = _copy(graph_module)
     _mark(graph, phase)
     _drop_aliases(graph)
     outputs, numbers = _number_outputs(graph)
@@ -70,7 +68,12 @@ def import_graph(graph_module: GraphModule, phase: str) -> ImportedGraph:
     except ir.MLIRError as error:
         raise _refused(error, calls) from error
     check_calls(module, [spec.name for spec in step.arguments], calls, keep=_sharing_memory_with(outputs))
-    return ImportedGraph(module, constants, numbers, device, [_strides(node) for node in outputs])
+    return ImportedGraph(module, numbers, [_strides(node) for node in outputs])
+
+
+def constants_of(module: GraphModule) -> list[torch.Tensor]:
+    """The tensors that the graph's module holds, in the order in which the graph names them."""
+    return [getattr(module, str(node.target)) for node in module.graph.nodes if node.op == "get_attr"]
 
 
 def _strides(node: Node) -> tuple[int, ...] | None:
@@ -88,9 +91,9 @@ def _refused(error: ir.MLIRError, calls: list[ExpectedCall]) -> GraphNotCompiled
     return GraphNotCompiled(op=op or "the graph", reason=f"MLIR refuses it: {message}", where=where)
 
 
-def _copy(module: GraphModule) -> tuple[Graph, list[torch.Tensor]]:
+def _copy(module: GraphModule) -> Graph:
     """A copy of the graph in which the tensors that the module holds are inputs, after all others."""
-    graph, constants = Graph(), []
+    graph = Graph()
     last: Node | None = None
     copies: dict[Node, Node] = {}
     for node in module.graph.nodes:
@@ -103,12 +106,11 @@ def _copy(module: GraphModule) -> tuple[Graph, list[torch.Tensor]]:
             with graph.inserting_after(last) if last is not None else graph.inserting_before():
                 last = copies[node] = graph.placeholder(node.name)
             last.meta["val"] = node.meta["val"]
-            constants.append(getattr(module, str(node.target)))
         elif node.op == "output":
             graph.output(torch.fx.map_arg(node.args[0], copies.__getitem__))
         elif node.op != "placeholder":
             copies[node] = graph.node_copy(node, copies.__getitem__)
-    return graph, constants
+    return graph
 
 
 def _mark(graph: Graph, phase: str) -> None:

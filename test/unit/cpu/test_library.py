@@ -1,5 +1,6 @@
 """Libraries: the cache on disk, several processes and threads, and what is said when something is wrong."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -51,6 +52,20 @@ def test_a_library_is_compiled_once(folder, counted):
     assert first == second and counted == [1]
     assert [p.name for p in folder.iterdir()] == [first.name]
     assert build_library(module_of(negate(11))) != first and len(counted) == 2
+
+
+def test_what_was_not_used_for_longest_goes_first(folder, monkeypatch):
+    content = bytes(1000)
+    first, second = cache.keep("first.so", content), cache.keep("second.so", content)
+    os.utime(first, (1, 1))
+    os.utime(second, (2, 2))
+    assert cache.find("first.so") == first  # and is now the last used
+    monkeypatch.setenv("SHARDC_CACHE_BYTES", "2500")
+    third = cache.keep("third.so", content)
+    assert sorted(folder.iterdir()) == [first, third]
+    monkeypatch.setenv("SHARDC_CACHE_BYTES", "10")
+    assert cache.keep("fourth.so", content).is_file()  # larger than the limit alone: what was just made stays
+    assert [p.name for p in folder.iterdir()] == ["fourth.so"]
 
 
 def test_several_kernels_in_one_library(folder):
