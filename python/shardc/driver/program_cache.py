@@ -22,7 +22,7 @@ import shardc
 from shardc.backends.cpu import cache as disk
 from shardc.backends.cpu.target import host_model, host_target
 from shardc.frontend.graph_check import values_of
-from shardc.runtime.kernels import SEAL, Library, sealed
+from shardc.runtime.kernels import SEAL, Library
 
 
 def program_key(graph: GraphModule, phase: str, settings: str) -> str:
