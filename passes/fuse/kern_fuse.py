@@ -78,7 +78,13 @@ def _share_names(blocks: list[ir.Block]) -> None:
         for op in block.operations:
             if op.operation.name == KernelOp.OPERATION_NAME:
                 attributes = op.operation.attributes
-                attributes[NAME] = names.setdefault(str(op.operation.regions[0].blocks[0]), attributes[NAME])
+                attributes[NAME] = names.setdefault(_body_text(op.operation), attributes[NAME])
+
+
+def _body_text(op: ir.Operation) -> str:
+    """The body of a kernel, printed alone: its values are then numbered from 0, and nothing else is verified."""
+    text = op.get_asm(assume_verified=True, use_local_scope=True)
+    return text[text.index("\n") : text.rindex("\n")]
 
 
 def _blocks(block: ir.Block) -> Iterator[ir.Block]:
