@@ -1,12 +1,13 @@
-"""Fused CPU kernels against TorchInductor and eager PyTorch, in one process, interleaved.
+"""Single kernels on the CPU: ``torch.compile(backend="shardc")`` against TorchInductor and eager, interleaved.
 
     python test/bench/cpu_kernels.py                     # every kernel, three sizes, one thread and all of them
-    python test/bench/cpu_kernels.py --kernels softmax adamw --sizes 2048x2048 --threads 1
+    python test/bench/cpu_kernels.py --kernels softmax adamw --sizes large --threads 1
 
-Medians of ``--repeats`` rounds; a round calls each contender once. One thread is timed in CPU time of that thread, so that
-other load on the machine counts little; several threads in wall time. Outputs are new tensors in every contender.
-``of copy`` is the rate at which the kernel moves the bytes that it must move, over that of ``tensor.copy_`` of the same
-size, timed in the same rounds.
+A row is a plain PyTorch function, forward alone (no gradients asked for) or forward and backward. Medians of ``--repeats``
+rounds; a round calls each contender once. One thread is timed in its own CPU time, so that other load on the machine
+counts little; several threads in wall time. ``of copy`` (forward, memory-bound rows): the rate at which the kernel moves the bytes
+that it must read and write, over that of ``tensor.copy_`` of the same bytes in the same rounds. ``of oneDNN`` (matmuls):
+oneDNN's time, with its own bias and gelu, over ours.
 """
 
 from __future__ import annotations
@@ -15,93 +16,117 @@ import argparse
 import statistics
 import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import exp, log
 
 import torch
 import torch.nn.functional as F
 from machine import heading, table
+from torch import Tensor
 
-sys.path.append(str(Path(__file__).parents[1] / "unit" / "cpu"))
-import programs
-from bodies import Body, compiled
-
-Tensors = list[torch.Tensor]
-ADAMW_SHAPES = [shape for _ in range(10) for shape in [(512, 512), (512,), (512,), (1376, 512), (512, 512)]]
-"""50 parameters, 12.4 million elements, as in ten layers of a small Llama."""
+SIZES = {"small": (256, 1024), "medium": (2048, 2048), "large": (8192, 2048)}
+"""Rows and columns; what each kernel makes of them is in :func:`_inputs`."""
 
 
-def gelu_chain(x, w, b, r):
+@dataclass(frozen=True)
+class Kernel:
+    """``call`` on tensors from ``inputs``, of which those of floating point get gradients if it ``trains``."""
+
+    call: Callable[..., object]
+    inputs: Callable[[int, int], list[Tensor]]
+    trains: bool = True
+    bound_by_memory: bool = True
+
+
+def gelu_chain(x: Tensor, w: Tensor, b: Tensor, r: Tensor) -> Tensor:
     return F.gelu(x * w + b) + r
 
 
-def tanh_gelu_chain(x, w, b, r):
+def tanh_gelu_chain(x: Tensor, w: Tensor, b: Tensor, r: Tensor) -> Tensor:
     return F.gelu(x * w + b, approximate="tanh") + r
 
 
-def softmax(x):
-    return torch.softmax(x, -1)
+def layer_norm(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    return F.layer_norm(x, w.shape, w, b)
 
 
-def softmax_backward(dy, y):
-    return torch.ops.aten._softmax_backward_data(dy, y, -1, torch.float32)
+def rms_norm(x: Tensor, w: Tensor) -> Tensor:
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * w
 
 
-def layer_norm(x, w, b):
-    return torch.native_layer_norm(x, [x.shape[1]], w, b, 1e-5)
+def rope(q: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    half = q.shape[-1] // 2
+    rotated = torch.cat((-q[..., half:], q[..., :half]), -1)
+    return q * cos + rotated * sin
 
 
-def layer_norm_backward(dy, x, mean, rstd, w):
-    sizes = [x.shape[1]]
-    return torch.ops.aten.native_layer_norm_backward(dy, x, sizes, mean[:, None], rstd[:, None], w, w, [True] * 3)
+def swiglu(gate: Tensor, up: Tensor) -> Tensor:
+    return F.silu(gate) * up
 
 
-def rms_norm(x, w):
-    rstd = torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6)
-    return x * rstd * w, rstd
+def linear_gelu(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    return F.gelu(F.linear(x, w, b))
 
 
-def rms_norm_backward(dy, x, rstd, w):
-    normal, g = x * rstd[:, None], dy * w
-    return (g - normal * (g * normal).mean(-1, keepdim=True)) * rstd[:, None], (dy * normal).sum(0)
+def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
-def adamw(step, *tensors):
+def adamw(step: Tensor, *tensors: Tensor) -> None:
+    """In place, as ``torch.optim.AdamW``: parameters, gradients, both moments."""
     c1, c2 = 1 - 0.9**step, 1 - 0.999**step
-    results = []
     for p, g, m, v in zip(*(tensors[i::4] for i in range(4)), strict=True):
-        m = m + (g - m) * 0.1
-        v = v * 0.999 + 0.001 * (g * g)
-        results += [p * (1 - 1e-5) - m * (1e-3 / c1) / (v.sqrt() / c2.sqrt() + 1e-8), m, v]
-    return results
+        m.lerp_(g, 0.1)
+        v.mul_(0.999).addcmul_(g, g, value=0.001)
+        p.mul_(1 - 1e-5).sub_(m * (1e-3 / c1) / (v.sqrt() / c2.sqrt() + 1e-8))
 
 
-def _wide(count: int, rows: int, columns: int) -> Tensors:
-    return [torch.randn(rows, columns) for _ in range(count)]
+def _state(rows: int, columns: int) -> list[Tensor]:
+    """Of 50 parameters, as in ten layers of a small Llama: 12.4 million elements at 2048 columns."""
+    hidden = columns // 4
+    shapes = [(hidden, hidden), (hidden,), (hidden,), (hidden * 11 // 4, hidden), (hidden, hidden)] * 10
+    return [torch.tensor(3.0)] + [t for s in shapes for t in (torch.randn(s), torch.randn(s), torch.randn(s), torch.rand(s))]
 
 
-def _case(name: str, rows: int, columns: int) -> tuple[Body, Callable, Tensors]:
-    """The body, the same in PyTorch, and arguments."""
-    if name == "adamw":
-        state = [t for s in ADAMW_SHAPES for t in (torch.randn(s), torch.randn(s), torch.randn(s), torch.rand(s))]
-        return programs.adamw(ADAMW_SHAPES), adamw, [torch.tensor(3.0), *state]
-    w, b, mean, rstd = torch.randn(columns), torch.randn(columns), torch.randn(rows), torch.rand(rows) + 0.5
-    x, y = _wide(2, rows, columns)
-    arguments = {
-        "gelu_chain": [x, w, b, y], "tanh_gelu_chain": [x, w, b, y], "softmax": [x], "softmax_backward": [x, y.softmax(-1)],
-        "layer_norm": [x, w, b], "layer_norm_backward": [x, y, mean, rstd, w], "rms_norm": [x, w],
-        "rms_norm_backward": [x, y, rstd, w],
-    }  # fmt: skip
-    return getattr(programs, name)(rows, columns), globals()[name], arguments[name]
+def _linear(dtype: torch.dtype) -> Callable[[int, int], list[Tensor]]:
+    return lambda r, c: [t.to(dtype) for t in (torch.randn(r, c // 2), torch.randn(c, c // 2) / 32, torch.randn(c))]
 
 
-KERNELS = [
-    "gelu_chain", "tanh_gelu_chain", "softmax", "softmax_backward", "layer_norm", "layer_norm_backward", "rms_norm",
-    "rms_norm_backward", "adamw",
-]  # fmt: skip
+def _heads(r: int, c: int) -> list[Tensor]:
+    """Queries, keys and values of heads of 64: sequences of 128, 512 or 1,024."""
+    length = {1024: 128, 2048: 512}[c] if r < 8192 else 1024
+    return [torch.randn(2, c // 128, length, 64) for _ in range(3)]
 
 
-def measure(contenders: dict[str, Callable], repeats: int, clock: Callable[[], float]) -> dict[str, float]:
+def _rotary(r: int, c: int) -> list[Tensor]:
+    return [torch.randn(4, c // 64, r // 4, 64), torch.randn(r // 4, 64), torch.randn(r // 4, 64)]
+
+
+def _wide(count: int, *narrow: int) -> Callable[[int, int], list[Tensor]]:
+    """``count`` tensors of all rows and columns, then vectors of columns."""
+    return lambda r, c: [torch.randn(r, c) for _ in range(count)] + [torch.randn(c) for _ in narrow]
+
+
+KERNELS = {
+    "gelu_chain": Kernel(gelu_chain, lambda r, c: [torch.randn(r, c), torch.randn(c), torch.randn(c), torch.randn(r, c)]),
+    "tanh_gelu_chain": Kernel(
+        tanh_gelu_chain, lambda r, c: [torch.randn(r, c), torch.randn(c), torch.randn(c), torch.randn(r, c)]
+    ),
+    "softmax": Kernel(lambda x: torch.softmax(x, -1), _wide(1)),
+    "layer_norm": Kernel(layer_norm, _wide(1, 0, 1)),
+    "rms_norm": Kernel(rms_norm, _wide(1, 0)),
+    "cross_entropy": Kernel(F.cross_entropy, lambda r, c: [torch.randn(r, c), torch.randint(c, (r,))]),
+    "rope": Kernel(rope, _rotary),
+    "swiglu": Kernel(swiglu, _wide(2)),
+    "adamw": Kernel(adamw, _state, trains=False),
+    "linear_gelu_f32": Kernel(linear_gelu, _linear(torch.float32), bound_by_memory=False),
+    "linear_gelu_bf16": Kernel(linear_gelu, _linear(torch.bfloat16), bound_by_memory=False),
+    "attention": Kernel(attention, _heads, bound_by_memory=False),
+}
+
+
+def measure(contenders: dict[str, Callable[[], object]], repeats: int, clock: Callable[[], float]) -> dict[str, float]:
     """Median seconds of each, interleaved; the first calls are not counted."""
     for call in contenders.values():
         call()
@@ -115,59 +140,105 @@ def measure(contenders: dict[str, Callable], repeats: int, clock: Callable[[], f
     return {name: statistics.median(found) for name, found in times.items()}
 
 
-def compare(name: str, rows: int, columns: int, threads: int, repeats: int) -> list[object]:
+def _runner(call: Callable[..., object], inputs: list[Tensor], backward: bool) -> Callable[[], list[Tensor]]:
+    """What one round calls: all results, gradients included (of a function that writes in place, what it wrote to)."""
+    if not backward:
+        with torch.no_grad():
+            results = call(*inputs)
+        written = list(inputs) if results is None else []
+
+        def forward() -> list[Tensor]:
+            with torch.no_grad():
+                made = call(*inputs)
+            return written or ([made] if isinstance(made, Tensor) else list(made))  # type: ignore[call-overload]
+
+        return forward
+    leaves = [t.detach().requires_grad_() if t.is_floating_point() else t for t in inputs]
+    asked = [t for t in leaves if t.requires_grad]
+    seed: list[Tensor] = []
+
+    def train() -> list[Tensor]:
+        made = call(*leaves)
+        if not seed:
+            seed.append(torch.randn_like(made))
+        return [made.detach(), *torch.autograd.grad(made, asked, seed[0])]
+
+    return train
+
+
+def _oracle(found: list[Tensor], wanted: list[Tensor], name: str) -> None:
+    for got, exact in zip(found, wanted, strict=True):
+        bound = 2e-2 if exact.dtype == torch.bfloat16 else 1e-4
+        scale = max(exact.abs().max().item(), 1e-6)
+        torch.testing.assert_close(got, exact, rtol=bound, atol=bound * scale, msg=lambda m: f"{name}: {m}")
+
+
+def _peers(name: str, inputs: list[Tensor], moved: int) -> dict[str, Callable[[], object]]:
+    """What else is timed in the rounds of a forward row."""
+    if name.startswith("linear"):
+        x, w, b = inputs
+        onednn = torch.ops.mkldnn._linear_pointwise
+        return {"oneDNN": lambda: onednn(x, w, b, "gelu", [], "none")}
+    if KERNELS[name].bound_by_memory:
+        source = torch.randn(moved // 8)
+        target = torch.empty_like(source)
+        return {"copy": lambda: target.copy_(source)}
+    return {}
+
+
+def compare(name: str, size: str, backward: bool, threads: int, repeats: int) -> list[object]:
     """One line of the table; raises if ours is not what eager gives."""
     torch.manual_seed(0)
-    body, eager, arguments = _case(name, rows, columns)
-    clock_start = time.perf_counter()
-    ours = compiled(body)
-    compile_ms = 1e3 * (time.perf_counter() - clock_start)
+    kernel = KERNELS[name]
+    inputs = kernel.inputs(*SIZES[size])
     torch._dynamo.reset()
-    inductor = torch.compile(eager, dynamic=False)
-    clock_start = time.perf_counter()
-    inductor(*arguments)
-    inductor_ms = 1e3 * (time.perf_counter() - clock_start)
-    results = ours(*arguments)
-    wanted = eager(*arguments)
-    for got, exact in zip(results, wanted if isinstance(wanted, tuple | list) else [wanted], strict=False):
-        scale = exact.abs().max().item()
-        torch.testing.assert_close(got, exact.view(got.shape), rtol=1e-4, atol=1e-5 * max(1.0, scale))
-    moved = sum(t.nbytes for t in [*arguments, *results])
-    source = torch.randn(moved // 8)
-    target = torch.empty_like(source)
-    found = measure(
-        {
-            "ours": lambda: ours(*arguments), "inductor": lambda: inductor(*arguments),
-            "eager": lambda: eager(*arguments), "copy": lambda: target.copy_(source),
-        },
-        repeats, time.thread_time if threads == 1 else time.perf_counter,
-    )  # fmt: skip
-    size = "50 tensors" if name == "adamw" else f"{rows}x{columns}"
-    milliseconds = [1e3 * found[c] for c in ("ours", "inductor", "eager")]
-    ratios = [found["ours"] / found["inductor"], found["ours"] / found["eager"], found["copy"] / found["ours"]]
-    return [name, size, threads, *milliseconds, *ratios, moved / found["copy"] / 1e9, f"{compile_ms:.0f}", f"{inductor_ms:.0f}"]
+    calls = {
+        "shardc": torch.compile(kernel.call, backend="shardc", dynamic=False),
+        "inductor": torch.compile(kernel.call, dynamic=False),
+        "eager": kernel.call,
+    }
+    runners, results = {}, {}
+    for contender, call in calls.items():
+        torch.manual_seed(1)
+        runners[contender] = _runner(call, [t.clone() for t in inputs], backward)
+        results[contender] = [t.clone() for t in runners[contender]()]
+    _oracle(results["shardc"], results["eager"], name)
+    moved = sum(t.nbytes for t in [*inputs, *results["eager"]])
+    peers = {} if backward else _peers(name, inputs, moved)
+    clock = time.thread_time if threads == 1 else time.perf_counter
+    found = measure(runners | peers, repeats, clock)
+    ours = found["shardc"]
+    of_copy, of_onednn = (f"{found[p] / ours:.2f}" if p in found else "" for p in ("copy", "oneDNN"))
+    what = "forward + backward" if backward else "forward"
+    ms = [1e3 * found[c] for c in calls]
+    return [name, what, size, threads, *ms, ours / found["inductor"], ours / found["eager"], of_copy, of_onednn]
+
+
+def _rows(chosen: argparse.Namespace) -> Iterator[list[object]]:
+    for name in chosen.kernels:
+        for size in chosen.sizes:
+            for backward in (False, True) if KERNELS[name].trains else (False,):
+                for threads in dict.fromkeys(chosen.threads):
+                    torch.set_num_threads(threads)
+                    row = compare(name, size, backward, threads, chosen.repeats)
+                    print(" ".join(f"{c:.3f}" if isinstance(c, float) else str(c) for c in row), file=sys.stderr, flush=True)
+                    yield row
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--kernels", nargs="*", default=KERNELS, choices=KERNELS)
-    options.add_argument("--sizes", nargs="*", default=["256x1024", "2048x2048", "8192x2048"])
+    options.add_argument("--kernels", nargs="*", default=list(KERNELS), choices=list(KERNELS))
+    options.add_argument("--sizes", nargs="*", default=list(SIZES), choices=list(SIZES))
     options.add_argument("--threads", nargs="*", type=int, default=[1, torch.get_num_threads()])
     options.add_argument("--repeats", type=int, default=15)
-    chosen = options.parse_args()
-    rows = []
-    for name in chosen.kernels:
-        for size in chosen.sizes if name != "adamw" else chosen.sizes[:1]:
-            for threads in dict.fromkeys(chosen.threads):
-                torch.set_num_threads(threads)
-                with torch.no_grad():
-                    row = compare(name, *map(int, size.split("x")), threads, chosen.repeats)
-                print(" ".join(f"{c:.2f}" if isinstance(c, float) else str(c) for c in row), file=sys.stderr, flush=True)
-                rows.append(row)
-    columns = ["kernel", "size", "threads", "ours ms", "Inductor ms", "eager ms", "/ Inductor", "/ eager", "of copy",
-               "copy GB/s", "compile ms", "Inductor compile ms"]  # fmt: skip
-    print(heading("CPU kernels, f32"))
+    rows = list(_rows(options.parse_args()))
+    columns = ["kernel", "what", "size", "threads", "shardc ms", "Inductor ms", "eager ms", "/ Inductor", "/ eager",
+               "of copy", "of oneDNN"]  # fmt: skip
+    print(heading("CPU kernels"))
     print(table(columns, rows))
+    ratios = [float(row[7]) for row in rows]  # type: ignore[arg-type]
+    mean = exp(sum(map(log, ratios)) / len(ratios))
+    print(f"To Inductor: geometric mean {mean:.2f}, {sum(r > 1.1 for r in ratios)} of {len(ratios)} rows above 1.1.")
 
 
 if __name__ == "__main__":
