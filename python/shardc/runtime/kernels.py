@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import threading
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -16,16 +15,12 @@ from pathlib import Path
 import torch
 
 from .errors import RuntimeFailure
+from .kernel_call import Output, caller
 
 SEAL = b"shardc-kernels-1"
 """Ends every library, before the SHA-256 of all that stands before the seal."""
 
 _INSTRUCTION_SETS = ("avx", "sse", "ssse", "fma", "f16c", "bmi", "amx", "popcnt", "lzcnt", "abm", "vaes", "gfni", "sve", "asimd")
-
-KEPT_WORKSPACE_BYTES = 1 << 24
-_of_thread = threading.local()
-
-Shape = tuple[int, ...]
 
 
 class BadLibrary(RuntimeFailure):
@@ -54,7 +49,7 @@ class Library:
         if missing:
             raise BadLibrary(f"{path} was compiled for a CPU with {' '.join(missing)}; compile it on this machine")
 
-    def kernel(self, name: str, outputs: Sequence[tuple[Shape, torch.dtype]]) -> Callable[..., tuple[torch.Tensor, ...]]:
+    def kernel(self, name: str, outputs: Sequence[Output]) -> Callable[..., tuple[torch.Tensor, ...]]:
         """The kernel ``name`` as a function of CPU tensors that gives one new tensor for each of ``outputs``.
 
         Shapes and dtypes of the inputs are those that the kernel was compiled for; they are not looked at.
@@ -69,55 +64,9 @@ class Library:
             raise BadLibrary(f"{self.path} has no kernel {name!r}") from None
         if figures[1] != len(outputs):
             raise BadLibrary(f"kernel {name!r} has {figures[1]} outputs, not {len(outputs)}")
-        return _caller(entry, list(figures), list(outputs))
-
-
-def _caller(
-    entry: Callable[..., None], figures: list[int], outputs: list[tuple[Shape, torch.dtype]]
-) -> Callable[..., tuple[torch.Tensor, ...]]:
-    inputs, _, max_threads, shared_bytes, thread_bytes = figures
-    entry.argtypes, entry.restype = [ctypes.c_void_p], None  # type: ignore[attr-defined]
-    parallel = _parallel()
-    address = ctypes.cast(entry, ctypes.c_void_p)
-    pointers_of = ctypes.c_void_p * (inputs + len(outputs) + 1)
-    forms = [(shape, _strides(shape), dtype) for shape, dtype in outputs]
-    needs_workspace = shared_bytes + thread_bytes > 0
-    empty, threads_now = torch.empty_strided, torch.get_num_threads
-
-    def call(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        if len(tensors) != inputs:
-            raise TypeError(f"a kernel of {inputs} inputs was given {len(tensors)}")
-        read = [t if t.is_contiguous() else t.contiguous() for t in tensors]
-        made = tuple([empty(shape, strides, dtype=dtype) for shape, strides, dtype in forms])
-        threads = min(max_threads, threads_now()) if max_threads > 1 else 1
-        scratch = _workspace(shared_bytes + threads * thread_bytes) if needs_workspace else None
-        start = scratch.data_ptr() if scratch is not None else 0
-        pointers = pointers_of(*[t.data_ptr() for t in read], *[t.data_ptr() for t in made], start)
-        if threads == 1:
-            entry(pointers)
-        else:
-            parallel(address, pointers, threads, 0)
-        return made
-
-    return call
-
-
-def _strides(shape: Shape) -> Shape:
-    """Of a contiguous tensor."""
-    strides = [1]
-    for size in reversed(shape[1:]):
-        strides.append(strides[-1] * max(size, 1))
-    return tuple(reversed(strides)) if shape else ()
-
-
-def _workspace(size_bytes: int) -> torch.Tensor:
-    """Memory for one call. A thread keeps a small one between its calls, which do not overlap."""
-    if size_bytes > KEPT_WORKSPACE_BYTES:
-        return torch.empty(size_bytes, dtype=torch.uint8)
-    kept: torch.Tensor | None = getattr(_of_thread, "workspace", None)
-    if kept is None or kept.nbytes < size_bytes:
-        kept = _of_thread.workspace = torch.empty(size_bytes, dtype=torch.uint8)
-    return kept
+        inputs, _, max_threads, shared_bytes, thread_bytes = figures
+        entry.argtypes, entry.restype = [ctypes.c_void_p], None
+        return caller(entry, inputs, outputs, max_threads, (shared_bytes, thread_bytes), _parallel())
 
 
 @cache

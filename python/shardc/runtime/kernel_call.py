@@ -1,0 +1,122 @@
+"""One call of a compiled kernel, as a Python function written for the number of its tensors: about 1.5 us beside the kernel.
+
+The machine code takes one pointer, to the addresses of inputs, outputs and workspace. The arrays of addresses are kept
+between calls; each call has one to itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+
+Shape = tuple[int, ...]
+Output = tuple[Shape, torch.dtype] | int
+"""Shape and dtype of a new tensor, or the number of the input whose memory the result takes."""
+
+KEPT_WORKSPACE_BYTES = 1 << 24
+_of_thread = threading.local()
+
+
+def caller(
+    entry: Any, inputs: int, outputs: Sequence[Output], max_threads: int, workspace_bytes: tuple[int, int], parallel: Any
+) -> Callable[..., tuple[torch.Tensor, ...]]:
+    """The function of ``inputs`` CPU tensors that calls ``entry`` and gives a tensor for each of ``outputs``.
+
+    ``workspace_bytes`` is what all threads share, and what each has; ``parallel`` runs an address on several threads. A
+    result in an input's memory is that input, or, if that was not contiguous, a new tensor.
+    """
+    arrays = _Arrays(inputs + sum(isinstance(o, tuple) for o in outputs) + 1)
+    shared_bytes, thread_bytes = workspace_bytes
+    names: dict[str, Any] = {
+        "entry": entry,
+        "function": ctypes.cast(entry, ctypes.c_void_p),
+        "parallel": parallel,
+        "pop": arrays.free.pop,
+        "new": arrays.new,
+        "give_back": arrays.free.append,
+        "empty": _empty,
+        "threads_now": torch.get_num_threads,
+        "workspace": _workspace,
+        "max_threads": max_threads,
+        "shared_bytes": shared_bytes,
+        "thread_bytes": thread_bytes,
+    }
+    for number, output in enumerate(outputs):
+        if isinstance(output, tuple):
+            shape, dtype = output
+            names |= {f"shape{number}": shape, f"strides{number}": _strides(shape), f"dtype{number}": dtype}
+    places = tuple(o if isinstance(o, int) else None for o in outputs)
+    return _writer(inputs, places, max_threads > 1, sum(workspace_bytes) > 0, tuple(names))(**names)
+
+
+@cache
+def _writer(inputs: int, places: tuple[int | None, ...], threaded: bool, scratch: bool, names: tuple[str, ...]) -> Any:
+    """Compiles the text of a call once for all kernels of one form."""
+    read = [f"a{i}" for i in range(inputs)]
+    made = {number: f"r{number}" for number, place in enumerate(places) if place is None}
+    lines = [f"if not {a}.is_contiguous(): {a} = {a}.contiguous()" for a in read]
+    lines += [f"{r} = empty(shape{i}, strides{i}, dtype{i})" for i, r in made.items()]
+    if threaded:
+        lines.append("threads = min(max_threads, threads_now())")
+    if scratch:
+        lines.append(f"scratch = workspace(shared_bytes + {'threads * ' if threaded else ''}thread_bytes)")
+    addresses = [f"{t}.data_ptr()" for t in (*read, *made.values(), *(["scratch"] if scratch else []))]
+    lines += ["try: slots, address = held = pop()", "except IndexError: slots, address = held = new()"]
+    lines += [f"slots[0:{len(addresses)}] = {_tuple(addresses)}"] if addresses else []
+    lines += ["parallel(function, address, threads, 0) if threads > 1 else entry(address)" if threaded else "entry(address)"]
+    lines += ["give_back(held)", f"return {_tuple([made[n] if p is None else read[p] for n, p in enumerate(places)])}"]
+    body = "\n".join(f"        {line}" for line in lines)
+    found: dict[str, Any] = {}
+    text = f"def write({', '.join(names)}):\n    def call({', '.join(read)}):\n{body}\n    return call\n"
+    exec(compile(text, "<call of a kernel>", "exec"), found)
+    return found["write"]
+
+
+def _tuple(texts: list[str]) -> str:
+    return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+
+
+class _Arrays:
+    """Arrays of ``size`` addresses, each with its own address; ``free`` are those that no call uses.
+
+    Popping from a list and appending to one are atomic: each call of each thread has an array to itself.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.free: list[tuple[Any, int]] = []
+        self._type = ctypes.c_void_p * size
+
+    def new(self) -> tuple[Any, int]:
+        made = self._type()
+        return made, ctypes.addressof(made)
+
+
+def _strides(shape: Shape) -> Shape:
+    """Of a contiguous tensor."""
+    strides = [1]
+    for size in reversed(shape[1:]):
+        strides.append(strides[-1] * max(size, 1))
+    return tuple(reversed(strides)) if shape else ()
+
+
+def _plain_empty(shape: Shape, strides: Shape, dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty_strided(shape, strides, dtype=dtype)
+
+
+_empty = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", _plain_empty)
+"""Torch's own short way to a CPU tensor, with half the cost of ``torch.empty_strided``."""
+
+
+def _workspace(size_bytes: int) -> torch.Tensor:
+    """Memory for one call. A thread keeps a small one between its calls, which do not overlap."""
+    if size_bytes > KEPT_WORKSPACE_BYTES:
+        return torch.empty(size_bytes, dtype=torch.uint8)
+    kept: torch.Tensor | None = getattr(_of_thread, "workspace", None)
+    if kept is None or kept.nbytes < size_bytes:
+        kept = _of_thread.workspace = torch.empty(size_bytes, dtype=torch.uint8)
+    return kept
