@@ -31,18 +31,21 @@ from math import inf, nan
 '''
 
 
-def emit_graph(module: ir.Module, outputs: Sequence[int | None], strides: Sequence[Sequence[int] | None] = ()) -> str:
+def emit_graph(
+    module: ir.Module, outputs: Sequence[int | None], strides: Sequence[Sequence[int] | None] = (), pooled: bool = False
+) -> str:
     """The text of ``graph(rank, inputs)``, which returns a tuple with an entry for each of ``outputs``.
 
     An entry is the number of a result of the module's ``@step``, or None for None. ``inputs`` is a list of the
     arguments of ``@step``; the function empties it. ``strides`` says how results must be laid out (None: anyhow): kernels
-    make contiguous tensors, and what ATen makes of those follows them. Raises ValueError if the module has no ``@step``.
+    make contiguous tensors, and what ATen makes of those follows them. ``pooled``: large results of matrix products are in
+    the runtime's pool. Raises ValueError if the module has no ``@step``.
     """
     function = step_function(module)
     block = function.regions[0].blocks[0]
     arguments = list(block.arguments)
     results = list(list(block.operations)[-1].operation.operands)
-    program = _new_program(module)
+    program = _new_program(module, pooled)
     names = [_name(attributes) for attributes in function.attributes["arg_attrs"]]
     program.values.update((value, program.names.exact(name)) for value, name in zip(arguments, names, strict=True))
     _write(program, block, results)
@@ -53,10 +56,10 @@ def emit_graph(module: ir.Module, outputs: Sequence[int | None], strides: Sequen
     return _assemble(program, [program.values[a] for a in arguments], returned)
 
 
-def _new_program(module: ir.Module) -> Program:
+def _new_program(module: ir.Module, pooled: bool) -> Program:
     names = Names(("graph", "inputs"))
     codec = ShardingCodec(module.context, _ONE_DEVICE)
-    return Program(names, Functions(names), DistText(AxesTable(_ONE_DEVICE, names), codec), codec, Kernels(names))
+    return Program(names, Functions(names, pooled), DistText(AxesTable(_ONE_DEVICE, names), codec), codec, Kernels(names))
 
 
 def _name(attributes: ir.Attribute) -> str:

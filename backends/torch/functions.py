@@ -13,6 +13,7 @@ from shardc.dialects.aten.call import Device, IntValue, OpCall
 from shardc.dialects.aten.integers import is_integer, text_of
 from shardc.dialects.aten.schema import overload
 from shardc.dialects.aten.types import TensorType
+from shardc.runtime.pool import POOLED_BYTES
 
 # Strides are not part of the IR, so a view may meet memory that is laid out otherwise than when it was traced.
 # `reshape` is a view where it can be one and a copy where it must.
@@ -23,11 +24,19 @@ _MEMORY_FORMATS = {
 }  # fmt: skip
 
 
-class Functions:
-    """The operators of a program and the names that they are bound to."""
+_WITH_OUT = {"aten.mm": "aten.mm.out", "aten.addmm": "aten.addmm.out", "aten.bmm": "aten.bmm.out"}
+"""Calls whose result is contiguous, and their forms that write it to memory that they are given."""
 
-    def __init__(self, names: Names) -> None:
-        self._names = names
+
+class Functions:
+    """The operators of a program and the names that they are bound to.
+
+    ``pooled``: large results of matrix products are given memory of the runtime's pool by ``empty``, which the program's
+    globals must have (:func:`shardc.runtime.pool.contiguous`).
+    """
+
+    def __init__(self, names: Names, pooled: bool = False) -> None:
+        self._names, self._pooled = names, pooled
         self._bound: dict[str, str] = {}
 
     def name(self, target: str) -> str:
@@ -67,7 +76,17 @@ class Functions:
                 texts.append(None)
                 continue
             texts.append(text(arg, rest))
-        return f"{self.name(spec.target)}({_join(texts, plan)})"
+        arguments = _join(texts, plan)
+        if self._pooled and spec.target in _WITH_OUT and (out := _pooled_result(spec)) is not None:
+            return f"{self.name(_WITH_OUT[spec.target])}({arguments}, out=empty({out.shape}, {out.dtype}))"
+        return f"{self.name(spec.target)}({arguments})"
+
+
+def _pooled_result(spec: OpCall) -> TensorType | None:
+    """The result of a call, if it is large enough for the pool; not one of symbolic size."""
+    (result,) = spec.results
+    static = result is not None and None not in result.shape
+    return result if static and result.size_bytes >= POOLED_BYTES else None
 
 
 def _join(texts: list[str | None], plan: tuple[tuple[str, str, bool, Any], ...]) -> str:

@@ -46,6 +46,7 @@ from shardc.frontend.graph_check import check_graph, values_of
 from shardc.frontend.recorder import BACKWARD, FORWARD
 from shardc.passes.base import Pass
 from shardc.passes.fuse.kern_fuse import NUMERICS
+from shardc.runtime import pool
 from shardc.runtime.kernels import Library
 
 log = logging.getLogger(__name__)
@@ -141,7 +142,8 @@ def _compiled(settings: Settings, graph: GraphModule, phase: str) -> Runner:
         imported, library, whole = prepared(), None, True
         if settings.fuse and device.type == "cpu" and _is_static(graph):
             imported, library, whole = fuse_graph(prepared, imported, settings.numerics)
-        text = emit_graph(imported.module, imported.outputs, imported.strides if library else ())
+        pooled = settings.fuse and device.type == "cpu"
+        text = emit_graph(imported.module, imported.outputs, imported.strides if library else (), pooled)
         if whole:  # else the next process is to be told, too, what is not compiled
             program_cache.store(key, text, library)
     else:
@@ -167,7 +169,9 @@ def _load(text: str, library: Library | None = None) -> Callable[..., Any]:
     """The program's function, with its kernels from ``library``. Tracebacks through it show its lines."""
     file = f"<shardc graph {next(_numbers)}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    names: dict[str, Any] = {} if library is None else {"kernel": library.kernel}
+    names: dict[str, Any] = {"empty": pool.contiguous}
+    if library is not None:
+        names["kernel"] = library.kernel
     exec(compile(text, file, "exec"), names)
     for name, value in names.items():
         if isinstance(value, torch._ops.OpOverload):

@@ -9,10 +9,13 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
+from math import prod
 from typing import Any
 
 import torch
+
+from . import pool
 
 Shape = tuple[int, ...]
 Output = tuple[Shape, torch.dtype] | int
@@ -39,7 +42,6 @@ def caller(
         "pop": arrays.free.pop,
         "new": arrays.new,
         "give_back": arrays.free.append,
-        "empty": _empty,
         "threads_now": torch.get_num_threads,
         "workspace": _workspace,
         "max_threads": max_threads,
@@ -50,6 +52,7 @@ def caller(
         if isinstance(output, tuple):
             shape, dtype = output
             names |= {f"shape{number}": shape, f"strides{number}": _strides(shape), f"dtype{number}": dtype}
+            names[f"empty{number}"] = _maker(prod(shape) * dtype.itemsize)
     places = tuple(o if isinstance(o, int) else None for o in outputs)
     return _writer(inputs, places, max_threads > 1, sum(workspace_bytes) > 0, tuple(names))(**names)
 
@@ -60,7 +63,7 @@ def _writer(inputs: int, places: tuple[int | None, ...], threaded: bool, scratch
     read = [f"a{i}" for i in range(inputs)]
     made = {number: f"r{number}" for number, place in enumerate(places) if place is None}
     lines = [f"if not {a}.is_contiguous(): {a} = {a}.contiguous()" for a in read]
-    lines += [f"{r} = empty(shape{i}, strides{i}, dtype{i})" for i, r in made.items()]
+    lines += [f"{r} = empty{i}(shape{i}, strides{i}, dtype{i})" for i, r in made.items()]
     if threaded:
         lines.append("threads = min(max_threads, threads_now())")
     if scratch:
@@ -112,10 +115,15 @@ _empty = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", _plain_empty)
 """Torch's own short way to a CPU tensor, with half the cost of ``torch.empty_strided``."""
 
 
+def _maker(size_bytes: int) -> Callable[[Shape, Shape, torch.dtype], torch.Tensor]:
+    """What makes a result of so many bytes."""
+    return partial(pool.empty, size_bytes=size_bytes) if size_bytes >= pool.POOLED_BYTES else _empty
+
+
 def _workspace(size_bytes: int) -> torch.Tensor:
     """Memory for one call. A thread keeps a small one between its calls, which do not overlap."""
     if size_bytes > KEPT_WORKSPACE_BYTES:
-        return torch.empty(size_bytes, dtype=torch.uint8)
+        return pool.contiguous((size_bytes,), torch.uint8)
     kept: torch.Tensor | None = getattr(_of_thread, "workspace", None)
     if kept is None or kept.nbytes < size_bytes:
         kept = _of_thread.workspace = torch.empty(size_bytes, dtype=torch.uint8)
