@@ -15,6 +15,7 @@ import linecache
 import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from types import SimpleNamespace
@@ -43,6 +44,7 @@ from shardc.driver.pipelines import build, run
 from shardc.frontend.aot_graph import ImportedGraph, constants_of, import_graph
 from shardc.frontend.decompositions import decomposition_table
 from shardc.frontend.graph_check import check_graph, values_of
+from shardc.frontend.graph_random import GraphStream, drop_unread_seed, seeded
 from shardc.frontend.recorder import BACKWARD, FORWARD
 from shardc.passes.base import Pass
 from shardc.passes.fuse.kern_fuse import NUMERICS
@@ -74,15 +76,21 @@ def shardc_backend(graph: GraphModule, example_inputs: Sequence[Any], **options:
     """The backend that PyTorch finds under the name ``shardc``.
 
     ``options={"fuse": False}`` leaves every op an ATen call; ``"numerics"`` says where fused chains of 16-bit floats are
-    rounded: ``"fused"`` at a kernel's results, ``"eager"`` after each op. Raises BadBackendOption.
+    rounded: ``"fused"`` at a kernel's results, ``"eager"`` after each op; ``"random"`` whose numbers random ops draw:
+    ``"counter"``, those of ``compile_step`` from a seed of each call, or ``"torch"``, PyTorch's own. Raises
+    BadBackendOption.
     """
     settings = Settings.of(options.pop("options", None) or {})
     table = decomposition_table()
     views = {op: table[same] for op, same in _LISTS.items()}
     forward, backward = partial(_compile, settings, FORWARD), partial(_compile, settings, BACKWARD)
-    compiler = aot_autograd(fw_compiler=forward, bw_compiler=backward, decompositions=views)
+    draws = GraphStream() if settings.random == "counter" else None
+    compiler = aot_autograd(
+        fw_compiler=forward, bw_compiler=backward, decompositions={**views, **(draws.table() if draws else {})}
+    )
     try:
-        return compiler(graph, example_inputs, **options)
+        with seeded(graph) if draws else nullcontext():
+            return compiler(graph, example_inputs, **options)
     except (TorchDynamoException, ShardcFallbackWarning):
         raise  # Dynamo asks itself to begin again, or the user asked for warnings to be errors
     except Exception as error:
@@ -98,11 +106,12 @@ class Settings:
 
     fuse: bool = True
     numerics: str = "fused"
+    random: str = "counter"
 
     @staticmethod
     def of(options: Mapping[str, Any]) -> Settings:
         """Raises BadBackendOption."""
-        allowed = {"fuse": (True, False), "numerics": NUMERICS}
+        allowed = {"fuse": (True, False), "numerics": NUMERICS, "random": ("counter", "torch")}
         for option, value in options.items():
             if value not in allowed.get(option, ()):
                 raise BadBackendOption(option=option, value=value)
@@ -111,6 +120,7 @@ class Settings:
 
 def _compile(settings: Settings, phase: str, graph: GraphModule, example_inputs: Sequence[Any]) -> Runner:
     """A graph as a function of a list of inputs, which it empties."""
+    drop_unread_seed(graph)
     runner = _program_or_graph(settings, graph, example_inputs, phase)
     complex_ = any(value.is_complex() for node in graph.graph.nodes for value in values_of(node))
     return _unwatched(runner) if complex_ else runner

@@ -53,8 +53,8 @@ class RandomStream:
         if dtype.is_complex:
             real = dtype.to_real()
             return torch.complex(self.uniform(size, real), self.uniform(size, real))
-        number, size = self.next(), [int(n) for n in size]
-        return torch.ops.shardc.uniform(self.seed, number, size, [0] * len(size), size, dtype=dtype)
+        size = list(size)
+        return torch.ops.shardc.uniform(self.seed, self.next(), size, [0] * len(size), size, dtype=dtype)
 
     def open_uniform(self, size: Sequence[int], dtype: torch.dtype = torch.float32) -> torch.Tensor:
         """Numbers in (0, 1), whose logarithms are finite and not 0: half a step stands for 0."""
