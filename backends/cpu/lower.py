@@ -10,7 +10,7 @@ from shardc.backends.cpu.polynomials import expand_math
 from shardc.diagnostics.kernels import KernelNotLowered
 
 LOWER = (
-    "canonicalize,cse,loop-invariant-code-motion,arith-expand{include-bf16=true},convert-scf-to-cf,"
+    "canonicalize,cse,lower-affine,loop-invariant-code-motion,arith-expand{include-bf16=true},convert-scf-to-cf,"
     "convert-math-to-llvm,convert-math-to-libm,expand-strided-metadata,finalize-memref-to-llvm,"
     "convert-func-to-llvm{use-bare-ptr-memref-call-conv=1},convert-index-to-llvm,convert-arith-to-llvm,"
     "convert-cf-to-llvm,reconcile-unrealized-casts,canonicalize,cse"

@@ -75,6 +75,11 @@ def _trunc_div(x: Tensor, y: Tensor) -> Tensor:
     return torch.div(x, y, rounding_mode="trunc")
 
 
+def _shift_right(x: Tensor, y: Tensor) -> Tensor:
+    """With zeros for the bits that come in; of i64, by 1 bit at least."""
+    return (x >> y) & ((1 << (64 - y)) - 1)
+
+
 EVALUATE: dict[str, Evaluate] = {
     "arith.addf": _plain(torch.add),
     "arith.addi": _plain(lambda x, y: x ^ y if x.dtype == torch.bool else x + y),
@@ -100,6 +105,8 @@ EVALUATE: dict[str, Evaluate] = {
     "arith.remf": _plain(torch.fmod),
     "arith.remsi": _plain(torch.fmod),
     "arith.select": _plain(torch.where),
+    "arith.shli": _plain(torch.bitwise_left_shift),
+    "arith.shrui": _plain(_shift_right),
     "arith.sitofp": _cast,
     "arith.subf": _plain(torch.sub),
     "arith.subi": _plain(torch.sub),

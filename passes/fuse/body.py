@@ -18,7 +18,7 @@ from shardc.dialects.aten.types import TensorType
 from shardc.dialects.kern.types import ELEMENTS, builtin_type
 from shardc.dialects.kern.yield_op import yield_values
 from shardc.passes.fuse.graph import Access, Node, Value
-from shardc.passes.fuse.layout import Cut, Layout, Tensor, affine_map
+from shardc.passes.fuse.layout import Cut, Layout, Step, Tensor, affine_map
 from shardc.passes.fuse.legal import depths
 from shardc.passes.fuse.reshape import cut_out, reshape
 from shardc.passes.fuse.scalars import Scalar, Scalars
@@ -165,6 +165,8 @@ class Body:
             terms = [
                 values[a.base] if a.base in values else read[a.base, self._view(a)] for a in node.accesses
             ]
+            if node.placed:
+                terms += [self._index(s, steps, nest.domain) for steps in self._layout.place(node)]
             s.compute = node.dtype
             if node.reduce:
                 accumulator = Scalar(arguments[len(loads) + nest.nodes.index(node)], node.dtype)
@@ -174,6 +176,18 @@ class Body:
                 values[node.out] = s.cast(node.compute(s, *terms), self._held(node))
         stored = [s.store(values[node.out], self._memory(node.out)) for node in nest.nodes]
         ir.Operation.create("linalg.yield", [], stored, loc=self._loc, ip=ir.InsertionPoint(region))
+
+    def _index(self, s: Scalars, steps: Sequence[Step], domain: Sequence[int]) -> Scalar:
+        """The sum of ``steps``, i64."""
+        total = s.constant(0, torch.int64)
+        for step in steps:
+            at = s.index(domain.index(step.loop))
+            if step.inner > 1:
+                at = s.op("arith.divsi", [at, s.constant(step.inner, torch.int64)], torch.int64)
+            if step.inner * step.size < self._layout.sizes[step.loop]:
+                at = s.op("arith.remsi", [at, s.constant(step.size, torch.int64)], torch.int64)
+            total = s.add(total, s.mul(at, step.factor))
+        return total
 
     def _held(self, node: Node) -> torch.dtype:
         """The dtype in which a node's value goes from op to op inside the kernel."""

@@ -52,7 +52,8 @@ class Node:
     """One pointwise op (``compute(scalars, *operands)``), or the reduction of its one operand (``reduce``).
 
     ``out_dims`` are the atoms of its result; ``reduced`` those that a reduction takes away. ``dtype`` is what it computes
-    in. ``heavy``: not worth computing twice. ``call`` numbers the ATen call that it belongs to, ``order`` says where the
+    in. ``heavy``: not worth computing twice. ``placed``: ``compute`` takes two more operands, i64, the row-major index
+    over all dims but the last, and the index in that. ``call`` numbers the ATen call that it belongs to, ``order`` says where the
     node stands among all nodes.
     """
 
@@ -66,6 +67,7 @@ class Node:
     reduce: str = ""
     reduced: Atoms = ()
     heavy: bool = False
+    placed: bool = False
     order: int = 0
     others: list[Value] = field(default_factory=list)
     """Views of its result that its call returns in its place."""
@@ -86,6 +88,7 @@ class Builder:
         *,
         dtype: torch.dtype | None = None,
         heavy: bool = False,
+        placed: bool = False,
     ) -> Value:
         """A pointwise op on ``inputs``, which broadcast to ``type_``. It computes in ``dtype`` (default: as ATen would)."""
         if type_.dtype not in ELEMENTS:
@@ -97,7 +100,10 @@ class Builder:
             start = len(dims) - len(value.type.shape)
             read = [() if n == 1 else dims[start + d] for d, n in enumerate(value.type.shape)]
             accesses.append(access(space, value, read))
-        return self._add(Node(self.call, accesses, Value(type_), dims, dtype or wide(type_.dtype), space, compute, heavy=heavy))
+        computes = dtype or wide(type_.dtype)
+        return self._add(
+            Node(self.call, accesses, Value(type_), dims, computes, space, compute, heavy=heavy, placed=placed)
+        )
 
     def reduce(self, kind: str, x: Value, dims: Sequence[int], dtype: torch.dtype | None = None) -> Value:
         """The ``sum``, ``max`` or ``min`` of ``x`` over ``dims``, which stay with size 1; in f32 for the 16-bit floats."""

@@ -28,6 +28,16 @@ class Tensor:
     cut: Cut | None = None
 
 
+@dataclass(frozen=True)
+class Step:
+    """``(index of loop // inner % size) * factor``: what a loop adds to an index."""
+
+    loop: int
+    inner: int
+    size: int
+    factor: int
+
+
 class Layout:
     """The loops of a group of nodes, the most major first; ``sizes`` and whether each is ``reduced``."""
 
@@ -35,7 +45,7 @@ class Layout:
         self._space = space
         self._reduced = {a for node in nodes for a in space.resolve(node.reduced)}
         runs = [run for a in reads(list(nodes)) for run in self._runs_of(a)]
-        runs += [space.resolve(a for dim in node.out_dims for a in dim) for node in nodes]
+        runs += [space.resolve(a for dim in dims for a in dim) for node in nodes for dims in _parts(node)]
         follows = self._joints(runs)
         order = self._order(nodes)
         self._loop: dict[int, int] = {}
@@ -84,6 +94,26 @@ class Layout:
             orders.append(self._space.resolve(a for dim in dims for a in dim))
         return max(orders, key=len)
 
+    def place(self, node: Node) -> list[list[Step]]:
+        """Where a ``placed`` node's element stands: as sums of steps, the row-major index of the row, and that in it."""
+        return [self._steps(self._space.resolve(a for dim in dims for a in dim)) for dims in _parts(node)]
+
+    def _steps(self, atoms: Atoms) -> list[Step]:
+        """Minor atoms first; those that stand side by side in one loop are one step."""
+        found: list[Step] = []
+        factor = 1
+        for atom in reversed(atoms):
+            number, size = self._loop[atom], self._space.sizes[atom]
+            loop = self.loops[number]
+            inner = prod(self._space.sizes[a] for a in loop[loop.index(atom) + 1 :])
+            last = found[-1] if found else None
+            if last and last.loop == number and last.inner * last.size == inner:
+                found[-1] = Step(number, last.inner, last.size * size, last.factor)
+            else:
+                found.append(Step(number, inner, size, factor))
+            factor *= size
+        return found
+
     def domain(self, node: Node) -> tuple[int, ...]:
         """The loops that a node runs over."""
         atoms = [a for dim in node.out_dims for a in dim] + list(node.reduced)
@@ -107,6 +137,11 @@ class Layout:
     def _tensor(self, atoms: Atoms, cut: Cut | None = None) -> Tensor:
         loops = tuple(dict.fromkeys(self._loop[a] for a in atoms))
         return Tensor(tuple(self.sizes[n] for n in loops), loops, cut)
+
+
+def _parts(node: Node) -> list[tuple[Atoms, ...]]:
+    """The dims of a node's result, in parts that no loop joins."""
+    return [node.out_dims[:-1], node.out_dims[-1:]] if node.placed else [node.out_dims]
 
 
 def affine_map(tensor: Tensor, domain: Sequence[int]) -> ir.AffineMap:

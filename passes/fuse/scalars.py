@@ -173,6 +173,14 @@ class Scalars:
         a, b = self.pair(x, y)
         return self.op("arith.select", [condition, a, b], a.dtype)
 
+    def index(self, dim: int) -> Scalar:
+        """Where the loop over dim ``dim`` of the op stands, i64."""
+        index, i64 = ir.IndexType.get(self._context), ir.IntegerType.get_signless(64, self._context)
+        attributes = {"dim": ir.IntegerAttr.get(i64, dim)}
+        at = ir.Operation.create("linalg.index", [index], [], attributes, loc=self._loc, ip=self._ip).result
+        made = ir.Operation.create("arith.index_cast", [self.type(torch.int64)], [at], loc=self._loc, ip=self._ip)
+        return Scalar(made.result, torch.int64)
+
     def load(self, x: ir.Value, dtype: torch.dtype) -> Scalar:
         """A block argument as a scalar: a byte in memory becomes a truth value."""
         if dtype != torch.bool:

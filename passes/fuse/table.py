@@ -104,7 +104,7 @@ def results(call: OpCall) -> list[TensorType]:
     return [r for r in call.results if r is not None]
 
 
-_FAMILIES = ("activation", "arithmetic", "comparison", "copy", "math", "normalization", "reduction", "softmax")
+_FAMILIES = ("activation", "arithmetic", "comparison", "copy", "math", "normalization", "random", "reduction", "softmax")
 
 
 @cache

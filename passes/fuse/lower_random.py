@@ -1,0 +1,68 @@
+"""Random numbers: Philox-4x32-10 as in :mod:`shardc.runtime.random`, made for each element where it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil, prod
+
+import torch
+
+from shardc.dialects.aten.call import OpCall
+from shardc.passes.fuse.graph import Builder, NotLowered, Value
+from shardc.passes.fuse.scalars import Scalar, Scalars, wide
+from shardc.passes.fuse.table import lowers, results
+from shardc.runtime.random import BITS, KEY_STEPS, MASK, MULTIPLIERS, ROUNDS, WORDS
+
+Words = list[Scalar]
+
+
+@lowers("shardc.uniform")
+def _uniform(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    (type_,) = results(call)
+    op, size = call["op"], tuple(call["size"])
+    if any(call["offsets"]) or tuple(call["global_size"]) != size:
+        raise NotLowered("makes a part of a tensor")
+    blocks = ceil((size or (1,))[-1] / WORDS)
+    if prod(size[:-1]) * blocks > MASK:
+        raise NotLowered("makes more than 2**34 numbers")
+    dtype = wide(type_.dtype)
+
+    def compute(s: Scalars, seed: Scalar, row: Scalar, column: Scalar) -> Scalar:
+        keys = [s.bit("and", seed, MASK), s.op("arith.shrui", [seed, s.constant(32, torch.int64)], torch.int64)]
+        block = s.add(s.mul(row, blocks), _shifted(s, column, 2))
+        high = _word(s, _philox(s, block, op, 0, keys), column)
+        bits = BITS[type_.dtype]
+        if bits <= 32:
+            number = s.cast(_shifted(s, high, 32 - bits), torch.int32)  # a vector of i64 is slow to become one of f32
+        else:
+            low = _word(s, _philox(s, block, op, 1, keys), column)
+            more = s.op("arith.shli", [high, s.constant(bits - 32, torch.int64)], torch.int64)
+            number = s.bit("or", more, _shifted(s, low, 64 - bits))
+        return s.mul(s.cast(number, dtype), 2.0**-bits)
+
+    return [b.point(compute, values, type_, dtype=dtype, heavy=True, placed=True)]
+
+
+def _philox(s: Scalars, block: Scalar, op: int, stream: int, keys: Words) -> Words:
+    """The four words of ``block``, i64 below 2**32."""
+    one, three = s.constant(0, torch.int64), s.constant(stream, torch.int64)
+    zero, two = block, s.constant(op, torch.int64)
+    for turn in range(ROUNDS):
+        first, second = s.mul(zero, MULTIPLIERS[0]), s.mul(two, MULTIPLIERS[1])
+        turned = [s.bit("and", s.add(key, turn * step), MASK) for key, step in zip(keys, KEY_STEPS, strict=True)]
+        zero = s.bit("xor", s.bit("xor", _shifted(s, second, 32), one), turned[0])
+        two = s.bit("xor", s.bit("xor", _shifted(s, first, 32), three), turned[1])
+        one, three = s.bit("and", second, MASK), s.bit("and", first, MASK)
+    return [zero, one, two, three]
+
+
+def _word(s: Scalars, words: Words, column: Scalar) -> Scalar:
+    """The word of the block that belongs to a column."""
+    odd = s.compare("ne", s.bit("and", column, 1), 0)
+    low, high = s.select(odd, words[1], words[0]), s.select(odd, words[3], words[2])
+    return s.select(s.compare("ne", s.bit("and", column, 2), 0), high, low)
+
+
+def _shifted(s: Scalars, x: Scalar, bits: int) -> Scalar:
+    """``x`` without its lowest ``bits``, zeros above."""
+    return s.op("arith.shrui", [x, s.constant(bits, torch.int64)], torch.int64)
