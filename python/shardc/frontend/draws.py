@@ -99,7 +99,7 @@ def native_dropout(stream: RandomStream, input: Tensor, p: float, train: bool | 
     if train is False or p == 0:
         return input.clone(), torch.ones_like(input, dtype=torch.bool)
     torch._check(0 <= p <= 1, lambda: f"dropout: p is {p}, not between 0 and 1")
-    kept = stream.uniform(input.shape) >= p
+    kept = stream.uniform(input.shape) < 1 - p  # as where PyTorch writes dropout with bernoulli_
     return input * kept * (0.0 if p == 1 else 1.0 / (1.0 - p)), kept
 
 

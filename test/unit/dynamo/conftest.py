@@ -30,8 +30,10 @@ def fresh_compiler() -> Iterator[None]:
 def compiled() -> Callable[..., Any]:
     """``compiled(f)`` is ``f`` under the backend, unfused; falling back to ATen is an error in its calls."""
 
-    def wrap(f: Callable[..., Any], fuse: bool = False, numerics: str = "fused", **options: Any) -> Callable[..., Any]:
-        settings = {"fuse": fuse, "numerics": numerics}
+    def wrap(
+        f: Callable[..., Any], fuse: bool = False, numerics: str = "fused", random: str = "counter", **options: Any
+    ) -> Callable[..., Any]:
+        settings = {"fuse": fuse, "numerics": numerics, "random": random}
         inner = torch.compile(f, backend="shardc", options=settings, **options)
 
         def call(*args: Any, **kwargs: Any) -> Any:
