@@ -136,7 +136,7 @@ def f32_bound(wanted: Mapping[torch.dtype, list[Values]]) -> float:
 
     Both are roundings of the same numbers, so neither can be asked to be nearer to the other than they are to those. The
     largest distance of any tensor counts: which tensor rounding hits is chance. Measured on classes of all kinds: without
-    batch norm eager lies within 2e-6 of f64 (Swin: 1.3e-5), and programs within 4e-6 of eager, so that the floor decides.
+    batch norm eager lies within 4e-6 of f64 (Swin: 1.3e-5), and programs within 4e-6 of eager, so that the floor decides.
     Batch norm divides by the deviation of as few as four values and magnifies rounding without limit: eager itself is
     off by 4e-5 (EfficientNet), 8e-4 (ResNet, LeViT), 0.9 (MobileNetV2, for which f32 proves nothing and f64 alone does).
     """
