@@ -9,6 +9,7 @@ from typing import Any
 
 _HEADS_OF_MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 8}  # together expand * hidden_size
 _SHORT_AUDIO = {"conv_dim": (32, 32), "conv_stride": (5, 4), "conv_kernel": (10, 4), "num_feat_extract_layers": 2}
+_TWO_FILTERS = {"num_filters": 2}  # doubled by each of six stages
 
 OVERRIDES: dict[str, dict[str, Any]] = {
     "audio-spectrogram-transformer": {"max_length": 64, "num_mel_bins": 64},
@@ -69,6 +70,8 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "textnet": {"hidden_sizes": (16, 16, 16, 32, 32), "stem_out_channels": 16, "image_size": (64, 64)},
     "xlstm": {"chunk_size": 16, "mode": "train", "autocast_kernel_dtype": "float32", "return_last_states": False},
     "xmod": {"default_language": "en_XX"},
+    "vibevoice_acoustic_tokenizer": _TWO_FILTERS,
+    "vibevoice_acoustic_tokenizer_encoder": _TWO_FILTERS,
     "vibevoice_asr": {"acoustic_tokenizer_chunk_size": 3200},
     "zamba": {"layers_block_type": ["linear_attention", "hybrid"] * 2, "num_hidden_layers": 4},
 }

@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 from torch._decomp import get_decompositions
+from torch._prims_common import infer_size
+from torch._subclasses.fake_impls import _compute_stride
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
@@ -234,6 +236,17 @@ def _squeeze(x: Tensor, *dims: Any) -> Tensor:
     return x.view([n for d, n in enumerate(x.shape) if d not in chosen or n != 1])
 
 
+def _view(x: Tensor, size: Sequence[int]) -> Tensor:
+    """A copy first where strides allow no view: functionalization replays views on what an in-place op has made of a
+    tensor, and that may have other strides than the tensor had.
+    """
+    if isinstance(x.numel(), torch.SymInt) or x.is_contiguous():
+        return NotImplemented
+    if _compute_stride(x.shape, x.stride(), infer_size(size, x.numel())) is not None:
+        return NotImplemented
+    return x.contiguous().view(size)
+
+
 def _dims(x: Tensor, dim: Dims) -> list[int]:
     if dim is None or (not isinstance(dim, int) and len(dim) == 0):
         return list(range(x.dim()))
@@ -272,4 +285,5 @@ _OURS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.unsafe_split_with_sizes.default: _split_with_sizes,
     aten.var.correction: _var,
     aten.var_mean.correction: _var_mean,
+    aten.view.default: _view,
 }
