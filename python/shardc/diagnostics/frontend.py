@@ -19,15 +19,26 @@ class TraceFailed(ShardcError):
 
 
 class DataDependent(ShardcError):
-    """Python code reads the value of a traced tensor, or an op's output shape depends on values.
+    """Which ops run, or how often, depends on the value of a traced tensor.
 
-    Fails: ``if x.sum() > 0: x = -x``. Works: ``x = torch.where(x.sum() > 0, -x, x)``.
+    Fails: ``if x.sum() > 0: x = -x``. Works: ``x = torch.where(x.sum() > 0, -x, x)``. Numbers (``x / x.max().item()``) and
+    rows (``x[mask]``) that depend on values are no error.
     """
 
     template = "{op} needs the values of a tensor while the step is being traced, when there are only shapes"
     hint = (
-        "choose with torch.where or a mask instead of Python's `if`, `.item()`, `nonzero` or boolean indexing"
+        "choose with torch.where or a mask instead of Python's `if`, and loop over as many turns in every step"
     )
+
+
+class SizeDependsOnValues(ShardcError):
+    """An op works on a dim whose size depends on values, and has no form with a fixed size.
+
+    Fails: ``scores[scores > 0].sort()``. Works: what goes element by element, sums, products and writes of such rows.
+    """
+
+    template = "{op} gives {shape}, whose size depends on values; it has no form with a fixed size"
+    hint = "keep all rows, and leave those out that are not meant with a mask where they are combined"
 
 
 class UnsupportedRandomOp(ShardcError):

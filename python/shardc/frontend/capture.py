@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch_mlir import ir
 
+from shardc.diagnostics.frontend import DataDependent, TraceFailed
 from shardc.dialects.collection import collection_paused
 from shardc.frontend.batch import LossFunction, flatten_batch
 from shardc.frontend.cleanup import clean
@@ -17,8 +19,9 @@ from shardc.frontend.huggingface import prepared
 from shardc.frontend.mlir_import import import_step
 from shardc.frontend.model_state import ModelState, has_storage, model_state
 from shardc.frontend.optimizer import TracedOptimizer
+from shardc.frontend.selected.fix_sizes import fix_sizes
 from shardc.frontend.spec import Capture
-from shardc.frontend.trace import StepTracer
+from shardc.frontend.trace import StepTracer, Trace
 
 
 def capture_step(
@@ -51,7 +54,7 @@ def capture_step(
     )
     # Without collections, and without code for a graph that still changes, a trace takes a fifth less time.
     with collection_paused(), _use_lazy_graph_module(True):
-        trace = prepared(model, tracer.trace)
+        trace = _traced(model, tracer)
         clean(trace.graph)
         step = finish(trace)
         traced = time.perf_counter()
@@ -74,6 +77,19 @@ def capture_step(
         _values=_values(state, traced_optimizer),
         _fills={slot.name: slot.fill for slot in traced_optimizer.slots if slot.fill is not None},
     )
+
+
+def _traced(model: torch.nn.Module, tracer: StepTracer) -> Trace:
+    """The trace; if sizes or numbers in it depend on values, one in which they are symbols, with fixed sizes again."""
+    try:
+        return prepared(model, tracer.trace)
+    except DataDependent as error:
+        try:
+            trace = prepared(model, functools.partial(tracer.trace, symbols=True))
+        except TraceFailed:  # PyTorch itself has no symbolic sizes there
+            raise error from None
+    fix_sizes(trace.graph)
+    return trace
 
 
 def _values(state: ModelState, optimizer: TracedOptimizer) -> dict[tuple[str, str], torch.Tensor]:

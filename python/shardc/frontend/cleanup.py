@@ -47,10 +47,7 @@ def clean(module: GraphModule) -> None:
     Raises UnsupportedOp or UnsupportedRandomOp on what must not stay.
     """
     graph = module.graph
-    for node in list(graph.nodes):
-        if node.op == "call_function" and _is_effect_only(node):
-            node.replace_all_uses_with(None)  # type: ignore[arg-type]
-            graph.erase_node(node)
+    drop_effects(graph)
     for node in list(graph.nodes):
         if node.op == "call_function":
             _simplify(node)
@@ -58,6 +55,14 @@ def clean(module: GraphModule) -> None:
     for node in graph.nodes:
         if node.op == "call_function":
             _check(node)
+
+
+def drop_effects(graph: Graph) -> None:
+    """Erases checks and profiling."""
+    for node in list(graph.nodes):
+        if node.op == "call_function" and _is_effect_only(node):
+            node.replace_all_uses_with(None)  # type: ignore[arg-type]
+            graph.erase_node(node)
 
 
 def remove_dead_nodes(graph: Graph) -> None:

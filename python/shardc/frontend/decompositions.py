@@ -18,6 +18,7 @@ import torch
 from torch._decomp import get_decompositions
 from torch._prims_common import infer_size
 from torch._subclasses.fake_impls import _compute_stride
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
@@ -143,6 +144,10 @@ def _split(x: Tensor, split_size: int, dim: int = 0) -> list[Tensor]:
 
 def _split_with_sizes(x: Tensor, split_sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
     ends = [sum(split_sizes[: i + 1]) for i in range(len(split_sizes))]
+    for size, end in zip(split_sizes, ends, strict=True):  # what is checked of symbolic sizes is known of them
+        torch._check(size >= 0)
+        torch._check(end <= x.shape[dim])
+    torch._check(sum(split_sizes) == x.shape[dim], lambda: f"split sizes {split_sizes} do not add up to {x.shape[dim]}")
     return [aten.slice(x, dim, end - size, end) for end, size in zip(ends, split_sizes, strict=True)]
 
 
@@ -158,7 +163,7 @@ def _stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 def _slice_backward(
     grad: Tensor, input_sizes: Sequence[int], dim: int, start: int, end: int, step: int
 ) -> Tensor:
-    if step != 1:
+    if step != 1 or any(isinstance(n, torch.SymInt) for n in (start, end, input_sizes[dim])):
         return NotImplemented
     start, end, _ = slice(start, end).indices(input_sizes[dim])
     return _padded(grad, dim % len(input_sizes), start, input_sizes[dim] - max(start, end))
@@ -202,13 +207,17 @@ def _histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor
 
 
 def _index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
-    """``x[mask] = number`` as a choice for each element, which needs no count of them."""
+    """``x[mask] = row``, the same row everywhere, as a choice for each element, which needs no count of them."""
     mask = indices[0]
-    if len(indices) != 1 or mask is None or mask.dtype != torch.bool or values.numel() != 1:
+    if len(indices) != 1 or mask is None or mask.dtype != torch.bool:
+        return NotImplemented
+    while values.dim() > x.dim() - mask.dim() and statically_known_true(values.shape[0] == 1):
+        values = values.squeeze(0)
+    if values.dim() > x.dim() - mask.dim():
         return NotImplemented
     mask = mask.reshape(*mask.shape, *(1 for _ in range(x.dim() - mask.dim())))
-    value = values.reshape(()).to(x.dtype)
-    return torch.where(mask, x + value if accumulate else value, x)
+    values = values.to(x.dtype)
+    return torch.where(mask, x + values if accumulate else values, x)
 
 
 def _fill(x: Tensor, value: Tensor) -> Tensor:
@@ -216,6 +225,9 @@ def _fill(x: Tensor, value: Tensor) -> Tensor:
 
 
 def _padded(x: Tensor, dim: int, before: int, after: int) -> Tensor:
+    if any(isinstance(n, torch.SymInt) for n in (x.numel(), before, after)):  # pads have no symbolic sizes
+        zeros = (x.new_zeros([*x.shape[:dim], size, *x.shape[dim + 1 :]]) for size in (before, after))
+        return torch.cat([next(zeros), x, next(zeros)], dim)
     if before == after == 0:
         return x.clone()
     return aten.constant_pad_nd(x, [0, 0] * (x.dim() - 1 - dim) + [before, after])

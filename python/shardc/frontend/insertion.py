@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Node
 
 aten = torch.ops.aten
 
 
-def insert_before(node: Node, target: Callable, args: tuple, kwargs: dict | None = None) -> Node:
-    """A new node in front of ``node`` with the phase and lines of ``node``; its value's shape is computed."""
+def insert_before(
+    node: Node, target: Callable, args: tuple, kwargs: dict | None = None, mode: FakeTensorMode | None = None
+) -> Node:
+    """A new node in front of ``node`` with the phase and lines of ``node``; its value's shape is computed.
+
+    ``mode`` is that of the graph's tensors; it is needed where ``node`` is no tensor.
+    """
     with node.graph.inserting_before(node):
         new = node.graph.call_function(target, args, kwargs or {})
     new.meta = {k: v for k, v in node.meta.items() if k not in ("val", "tensor_meta")}
     values = torch.fx.map_arg((args, kwargs or {}), lambda n: n.meta["val"])
-    with node.meta["val"].fake_mode:
+    with mode or node.meta["val"].fake_mode:
         new.meta["val"] = target(*values[0], **values[1])
     return new
 

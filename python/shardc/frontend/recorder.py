@@ -70,6 +70,11 @@ class NodeRecorder:
 
         tracer.create_node = create_node  # type: ignore[method-assign]
 
+    @property
+    def line(self) -> str:
+        """``file:line`` of the op that has made the newest node."""
+        return f"{self._last[0][0]}:{self._last[0][1]}"
+
     def _frames(self) -> Frames:
         found = user_frames(sys._getframe(2), self._stop_file)
         if self.phase == OPTIMIZER:

@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch._subclasses.functional_tensor import FunctionalTensorMode, dispatch_functionalize
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import set_checkpoint_early_stop
 
@@ -80,13 +81,16 @@ class StepTracer:
         self._loss, self._clip, self._autocast = loss, clip_grad_norm, autocast
         self._trained = [name for name in optimizer.names if state.params[name].requires_grad]
         self._where = caller_line()
-        self._recorder = NodeRecorder(__file__, self._where)
         self._output_tree: pytree.TreeSpec | None = None
         self._stream = RandomStream()
 
-    def trace(self) -> Trace:
-        """Runs the step on fake CPU tensors. Raises TraceFailed, DataDependent or another ShardcError."""
-        fake = FakeTensorMode(allow_non_fake_inputs=True)
+    def trace(self, symbols: bool = False) -> Trace:
+        """Runs the step on fake CPU tensors. Raises TraceFailed, DataDependent or another ShardcError.
+
+        ``symbols``: sizes and numbers that depend on values become symbols, where they are refused else.
+        """
+        self._recorder = NodeRecorder(__file__, self._where)
+        fake = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv() if symbols else None)
         with self._stream.opened(), set_checkpoint_early_stop(False), fake, compiling(), autocast_for_all(), unchanged(self._model):
             arguments, tensors = self._arguments()
             table = {**decomposition_table(), **random_table(self._stream)}
@@ -95,7 +99,7 @@ class StepTracer:
                 # A lambda: make_fx counts a bound method's self among the arguments.
                 graph = traced(tensors)
             except Exception as error:
-                raise _explained(error, self._where) from error
+                raise _explained(error, self._recorder.line) from error
         assert self._output_tree is not None
         return Trace(graph, arguments, self._trained, self._output_tree, self._where, self._storages())
 
@@ -203,13 +207,18 @@ def _take(tensors: Any, names: Any) -> Tensors:
     return {name: next(tensors) for name in names}
 
 
-def _explained(error: Exception, caller: Frames) -> ShardcError:
-    """The error as one that a user can read, at the innermost line of the user's code."""
-    where = raising_line(error.__traceback__) or f"{caller[0][0]}:{caller[0][1]}"
+def _explained(error: Exception, last_line: str) -> ShardcError:
+    """The error as one that a user can read, at the innermost line of the user's code.
+
+    In the backward no such line is active: it is that of the op whose gradient came last.
+    """
+    where = raising_line(error.__traceback__) or last_line
     if isinstance(error, ShardcError):
         return error if error.where else type(error)(where=where, **error.fields)
     if isinstance(error, (DataDependentOutputException, DynamicOutputShapeException)):
         return DataDependent(op=str(error.func), where=where)
+    if isinstance(error, GuardOnDataDependentSymNode):
+        return DataDependent(op="Python code", where=where)
     if isinstance(error, UnsupportedFakeTensorException):
         return TraceFailed(reason=str(error), where=where)
     first_line = next(iter(str(error).splitlines()), "")

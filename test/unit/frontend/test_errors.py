@@ -20,6 +20,7 @@ from shardc.diagnostics.frontend import (
     OptimizerParameterUnknown,
     OptimizerStateUnknown,
     OptimizerUnsupported,
+    SizeDependsOnValues,
     TraceFailed,
 )
 from shardc.frontend.capture import capture_step
@@ -44,8 +45,10 @@ def data_dependent(out: torch.Tensor, batch: Any) -> torch.Tensor:
 
 CASES: dict[str, tuple[type[ShardcError], Loss]] = {
     "if": (DataDependent, data_dependent),
-    "item": (DataDependent, lambda out, _: out.sum() * out.max().item()),
-    "nonzero": (DataDependent, lambda out, _: out[out > 0].sum()),
+    "item": (DataDependent, lambda out, _: sum(out[i].sum() for i in range(out.argmax().item()))),
+    "nonzero": (DataDependent, lambda out, _: sum(out[i].sum() for i in (out[:, 0] > 0).nonzero())),
+    "sort": (SizeDependsOnValues, lambda out, _: out[out > 0].sort().values.sum()),
+    "no bound": (SizeDependsOnValues, lambda out, _: out.new_zeros(out.argmax().item()).sum() + out.sum()),
     "numpy": (TraceFailed, lambda out, _: out.sum() * float(np.asarray(out.detach()).sum())),
     "shapes": (TraceFailed, lambda out, _: (out @ out).sum()),
 }

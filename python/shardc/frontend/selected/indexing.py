@@ -1,0 +1,223 @@
+"""Reading and writing at places that depend on values."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from shardc.frontend.selected.rewriter import Rewriter, handles, with_dim
+from shardc.frontend.selected.selection import Selection, Value
+
+aten = torch.ops.aten
+
+
+def _chosen(r: Rewriter, mask: Node) -> tuple[Selection, int]:
+    """The selection that a mask of any rank makes of its elements in a row, and its rank."""
+    mask, rank = r.representative(mask), mask.meta["val"].dim()
+
+    def make() -> Selection:
+        flat = mask if mask.meta["val"].dtype == torch.bool else r.call(aten.ne.Scalar, mask, 0)
+        return r.selected(flat if rank == 1 else r.view(flat, [flat.meta["val"].numel()]))
+
+    return r.once(("mask", mask), make), rank
+
+
+def _mask_of(r: Rewriter, indices: Any) -> tuple[int, Node] | None:
+    """Position and mask if the indices are one mask; None if all are numbers. Raises SizeDependsOnValues for others."""
+    masks = [(i, n) for i, n in enumerate(indices) if n is not None and n.meta["val"].dtype == torch.bool]
+    if not masks:
+        return None
+    if len(masks) > 1 or sum(n is not None for n in indices) > 1 or masks[0][1] in r.values:
+        raise r.refused(r.node)
+    return masks[0]
+
+
+@handles(aten.nonzero.default)
+def _nonzero(r: Rewriter, node: Node) -> Value:
+    """For each place its own coordinates."""
+    mask = node.args[0]
+    assert isinstance(mask, Node)
+    if mask in r.values:
+        raise r.refused(node)
+    selection, _ = _chosen(r, mask)
+    shape = list(mask.meta["val"].shape)
+    columns = []
+    for dim, size in enumerate(shape):
+        place = r.call(aten.div.Tensor_mode, r.places(selection.size), math.prod(shape[dim + 1 :]), rounding_mode="floor")
+        columns.append(r.view(r.call(aten.remainder.Scalar, place, size), [selection.size, 1]))
+    return Value(r.call(aten.cat.default, columns, 1), (selection, None))
+
+
+@handles(aten.masked_select.default)
+def _masked_select(r: Rewriter, node: Node) -> Value:
+    value, mask = r.value(node.args[0]), r.value(node.args[1])
+    if value.shape != mask.shape or any((*value.dims, *mask.dims)):
+        raise r.refused(node)
+    return _masked(r, value, 0, mask.node)
+
+
+@handles(aten.masked_scatter.default)
+def _masked_scatter(r: Rewriter, node: Node) -> Value:
+    """Element by element from the source, in order."""
+    target, mask, source = (r.value(argument) for argument in node.args)
+    if target.shape != mask.shape or any((*target.dims, *mask.dims)) or len(source.dims) != 1:
+        raise r.refused(node)
+    return _masked_put(r, target, 0, mask.node, source, False)
+
+
+@handles(aten.gather.default)
+def _gather(r: Rewriter, node: Node) -> Value:
+    value, dim, index = _rows(r, node)
+    return Value(r.call(node.target, value.node, dim, index.node), index.dims)
+
+
+@handles(aten.scatter.value, aten.scatter.src, aten.scatter_add.default)
+def _scatter(r: Rewriter, node: Node) -> Value:
+    value, dim, index = _rows(r, node)
+    source = node.args[3]
+    if isinstance(source, Node):
+        written = r.value(source)
+        if written.dims != index.dims:
+            raise r.refused(node)
+        source = written.node
+    return Value(r.call(node.target, value.node, dim, index.node, source), value.dims)
+
+
+def _rows(r: Rewriter, node: Node) -> tuple[Value, int, Value]:
+    """A tensor and indices along one of its dims, all others of which mean the same elements."""
+    value, dim, index = r.value(node.args[0]), node.args[1], r.value(node.args[2])
+    dim %= len(value.dims)  # type: ignore[operator]
+    for other in range(len(value.dims)):
+        if other != dim:
+            (value, index), selection = r.agreed([value, index], [other, other])
+            value, index = with_dim(value, other, selection), with_dim(index, other, selection)
+    if value.dims[dim] or index.dims[dim]:
+        raise r.refused(node)
+    return value, dim, Value(r.filled(index, range(len(index.dims)), 0), index.dims)
+
+
+@handles(aten.index.Tensor)
+def _index(r: Rewriter, node: Node) -> Value:
+    value, indices = r.value(node.args[0]), node.args[1]
+    found = _mask_of(r, indices)
+    if found is not None:
+        return _masked(r, value, *found)
+    numbers, selections = _numbers(r, value, indices)
+    made = r.call(node.target, value.node, [n and n.node for n in numbers])
+    used = [i for i, number in enumerate(numbers) if number is not None]
+    rest = [dim for i, dim in enumerate(value.dims) if i not in used]
+    at = used[0] if used == list(range(used[0], used[-1] + 1)) else 0
+    return Value(made, (*rest[:at], *selections, *rest[at:]))
+
+
+def _masked(r: Rewriter, value: Value, at: int, mask: Node) -> Value:
+    """``value[mask]``: all of it, with the mask's dims in one."""
+    selection, rank = _chosen(r, mask)
+    if any(value.dims[at : at + rank]):
+        raise r.refused(r.node)
+    dims = (*value.dims[:at], selection, *value.dims[at + rank :])
+    shape = [*value.shape[:at], selection.size, *value.shape[at + rank :]]
+    return Value(value.node if rank == 1 else r.view(value.node, shape), dims)
+
+
+def _numbers(r: Rewriter, value: Value, indices: Any) -> tuple[list[Value | None], tuple[Selection | None, ...]]:
+    """Indices that mean the same places, 0 where there are none, and the selections of the dims that they make."""
+    given = {i: r.value(index) for i, index in enumerate(indices) if index is not None}
+    if any(value.dims[i] for i in given):
+        raise r.refused(r.node)
+    rank = max(len(index.dims) for index in given.values())
+    selections: list[Selection | None] = [None] * rank
+    for dim in range(rank):
+        own = [dim - rank + len(index.dims) for index in given.values()]
+        made, selections[dim] = r.agreed(list(given.values()), [d if d >= 0 else None for d in own])
+        given = dict(zip(given, made, strict=True))
+    numbers = {i: Value(r.filled(index, range(len(index.dims)), 0), index.dims) for i, index in given.items()}
+    return [numbers.get(i) for i in range(len(indices))], tuple(selections)
+
+
+@handles(aten.index_put.default, aten._unsafe_index_put.default)
+def _index_put(r: Rewriter, node: Node) -> Value:
+    target, values = r.value(node.args[0]), r.value(node.args[2])
+    indices, accumulate = node.args[1], len(node.args) > 3 and bool(node.args[3])
+    found = _mask_of(r, indices)
+    if found is not None:
+        return _masked_put(r, target, *found, values, accumulate)
+    numbers, selections = _numbers(r, target, indices)
+    used = [i for i, number in enumerate(numbers) if number is not None]
+    if any(target.dims) or used != list(range(len(used))) or len(selections) != 1:
+        raise r.refused(node)
+    at = len(values.dims) - (len(target.dims) - len(used)) - 1
+    selection = selections[0]
+    if selection is not None and at >= 0 and values.shape[at] != 1:
+        values = r.aligned(values, at, selection)
+    elif any(values.dims):
+        raise r.refused(node)
+    if selection is None:
+        return r.whole(r.call(node.target, target.node, [n and n.node for n in numbers], values.node, accumulate))
+    # What no element writes goes to a row of its own, which is then dropped.
+    size = target.shape[0]
+    longer = r.call(aten.constant_pad_nd.default, target.node, [0, 0] * (len(target.dims) - 1) + [0, 1])
+    first = r.call(aten.where.self, selection.mask, numbers[0].node, r.call(aten.full.default, [], size, dtype=torch.int64))  # type: ignore[union-attr]
+    rest = [n and n.node for n in numbers[1:]]
+    made = r.call(node.target, longer, [first, *rest], values.node, accumulate)
+    return r.whole(r.call(aten.slice.Tensor, made, 0, 0, size))
+
+
+def _masked_put(r: Rewriter, target: Value, at: int, mask: Node, values: Value, accumulate: bool) -> Value:
+    """``target[..., mask] = values``, or ``+=``, as a choice for each element."""
+    selection, rank = _chosen(r, mask)
+    before, chosen, after = target.shape[:at], target.shape[at : at + rank], target.shape[at + rank :]
+    dim = len(values.dims) - len(after) - 1
+    if dim >= 0 and values.shape[dim] != 1:
+        values = r.aligned(values, dim, selection)
+    if any(target.dims) or any(s for d, s in enumerate(values.dims) if d != dim):
+        raise r.refused(r.node)
+    placed = values.node
+    if dim >= 0:
+        places = chosen if values.dims[dim] else [1] * rank
+        placed = r.view(placed, [*values.shape[:dim], *places, *values.shape[dim + 1 :]])
+    if accumulate:
+        placed = r.call(aten.add.Tensor, target.node, placed)
+    here = r.view(selection.mask, [*(1 for _ in before), *chosen, *(1 for _ in after)])
+    return r.whole(r.call(aten.where.self, here, placed, target.node))
+
+
+@handles(aten.index_select.default)
+def _index_select(r: Rewriter, node: Node) -> Value:
+    value, dim, index = r.value(node.args[0]), node.args[1], r.value(node.args[2])
+    dim %= len(value.dims)  # type: ignore[operator]
+    if value.dims[dim] is not None:
+        raise r.refused(node)
+    return with_dim(value, dim, index.dims[0], r.call(node.target, value.node, dim, r.filled(index, [0], 0)))
+
+
+@handles(aten.index_add.default)
+def _index_add(r: Rewriter, node: Node) -> Value:
+    target, dim, index, source = r.value(node.args[0]), node.args[1], r.value(node.args[2]), r.value(node.args[3])
+    dim %= len(target.dims)  # type: ignore[operator]
+    (index, source), selection = r.agreed([index, source], [0, dim])
+    index, source = with_dim(index, 0, selection), with_dim(source, dim, selection)
+    if any(target.dims) or any(s for d, s in enumerate(source.dims) if d != dim):
+        raise r.refused(node)
+    numbers = r.filled(index, [0], 0)
+    return r.whole(r.call(node.target, target.node, dim, numbers, r.filled(source, [dim], 0), **node.kwargs))
+
+
+@handles(aten.embedding.default)
+def _embedding(r: Rewriter, node: Node) -> Value:
+    table, index = r.value(node.args[0]), r.value(node.args[1])
+    numbers = r.filled(index, range(len(index.dims)), 0)
+    return Value(r.call(node.target, table.node, numbers, *node.args[2:]), (*index.dims, None))
+
+
+@handles(aten.embedding_dense_backward.default)
+def _embedding_backward(r: Rewriter, node: Node) -> Value:
+    grad, index = r.value(node.args[0]), r.value(node.args[1])
+    for dim in range(len(index.dims)):
+        (grad, index), selection = r.agreed([grad, index], [dim, dim])
+        grad, index = with_dim(grad, dim, selection), with_dim(index, dim, selection)
+    every = range(len(index.dims))
+    return r.whole(r.call(node.target, r.filled(grad, every, 0), r.filled(index, every, 0), *node.args[2:]))

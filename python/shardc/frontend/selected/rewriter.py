@@ -1,0 +1,298 @@
+"""The pass: every node whose size or value is symbolic is written anew on tensors of fixed shape."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import sympy
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx import Graph, Node
+from torch.utils import _pytree as pytree
+
+from shardc.diagnostics.frontend import SizeDependsOnValues
+from shardc.frontend.cleanup import where_of
+from shardc.frontend.insertion import insert_before
+from shardc.frontend.selected.selection import (
+    Number,
+    Selection,
+    Span,
+    Value,
+    equal_symbols,
+    expr_of,
+    fixed,
+    is_symbolic,
+    surely,
+)
+
+aten = torch.ops.aten
+Handler = Callable[["Rewriter", Node], Any]
+HANDLERS: dict[object, Handler] = {}
+"""By operator. A handler gives a Value, a Number, a tuple of Values, or a node of fixed shape."""
+
+
+def handles(*targets: object) -> Callable[[Handler], Handler]:
+    """Registers a handler."""
+
+    def register(handler: Handler) -> Handler:
+        HANDLERS.update(dict.fromkeys(targets, handler))
+        return handler
+
+    return register
+
+
+class Rewriter:
+    """Walks a graph in order; ``call`` adds a node in front of the one that is being rewritten."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.values: dict[Node, Any] = {}
+        self.node = next(iter(graph.nodes))
+        self._known: dict[object, Any] = {}
+        self._by_size: dict[object, Selection] = {}
+        self._amounts: dict[object, Node] = {}
+        self._representative: dict[Node, Node] = {}
+        self._by_call: dict[object, Node] = {}
+        self._mode = next(v.fake_mode for n in graph.nodes if isinstance(v := n.meta.get("val"), FakeTensor))
+        self._equal = equal_symbols(self._mode.shape_env)
+
+    def run(self) -> None:
+        """Raises SizeDependsOnValues."""
+        for node in list(self.graph.nodes):
+            if node.op == "output":
+                for source in node.all_input_nodes:
+                    if source in self.values:
+                        raise self.refused(source)
+            elif node.op == "call_function" and self._is_touched(node):
+                self.node = node
+                self._rewrite(node)
+            else:
+                self._number(node)
+        for node in reversed(list(self.graph.nodes)):
+            if node in self.values:
+                self.graph.erase_node(node)
+
+    def _is_touched(self, node: Node) -> bool:
+        return is_symbolic(node.meta.get("val")) or any(source in self.values for source in node.all_input_nodes)
+
+    def _number(self, node: Node) -> None:
+        """Nodes that make the same call have one representative: a mask that is computed twice is one mask."""
+        leaves, tree = pytree.tree_flatten((node.args, node.kwargs))
+        key = node.target, str(tree), *((type(x), self.representative(x) if isinstance(x, Node) else x) for x in leaves)
+        self._representative[node] = self._by_call.setdefault(key, node) if node.op == "call_function" else node
+
+    def _rewrite(self, node: Node) -> None:
+        handler = HANDLERS.get(node.target) or (HANDLERS[torch.Tag.pointwise] if is_pointwise(node.target) else None)
+        if handler is None:
+            raise self.refused(node)
+        made = handler(self, node)
+        if isinstance(made, (Value, Node)):
+            made = self._settled(made if isinstance(made, Value) else self.whole(made), node.meta["val"])
+        elif isinstance(made, (tuple, list)):
+            made = tuple(self._settled(*pair) for pair in zip(made, node.meta["val"], strict=True))
+        elif isinstance(made, Number) and isinstance(node.meta["val"], torch.SymInt):
+            self._amounts.setdefault(self.expr(node.meta["val"]), made.node)
+        self.values[node] = made
+        if isinstance(made, Value) and not any(made.dims) and not is_symbolic(node.meta["val"]):
+            del self.values[node]
+            node.replace_all_uses_with(made.node)
+            self.graph.erase_node(node)
+
+    def _settled(self, value: Value, meant: torch.Tensor) -> Value:
+        """In the meant dtype, and without a selection wherever its size is known."""
+        if value.node.meta["val"].dtype != meant.dtype:
+            value = Value(self.call(aten._to_copy.default, value.node, dtype=meant.dtype), value.dims)
+        for dim, (selection, size) in enumerate(zip(value.dims, meant.shape, strict=True)):
+            if selection is None:
+                continue
+            if surely(size == selection.size):
+                value = with_dim(value, dim, None)
+            elif (count := fixed(size)) is not None:
+                value = self.compacted(value, dim, count)
+            else:
+                self._by_size.setdefault(self.expr(size), selection)
+        return value
+
+    # What handlers use.
+
+    def representative(self, node: Node) -> Node:
+        """The first node of the same value, as far as is known."""
+        return self._representative.get(node, node)
+
+    def expr(self, size: Any) -> sympy.Expr:
+        """A size in symbols of which no two are known to be equal."""
+        return expr_of(size).xreplace(self._equal)
+
+    def refused(self, node: Node) -> SizeDependsOnValues:
+        value = node.meta.get("val")
+        shape = list(value.shape) if isinstance(value, torch.Tensor) else value
+        return SizeDependsOnValues(op=str(node.target), shape=shape, where=where_of(node))
+
+    def call(self, target: Callable, *args: Any, **kwargs: Any) -> Node:
+        return insert_before(self.node, target, args, kwargs, self._mode)
+
+    def view(self, node: Node, shape: Sequence[int]) -> Node:
+        if not node.meta["val"].is_contiguous():
+            node = self.call(aten.clone.default, node, memory_format=torch.contiguous_format)
+        return self.call(aten.view.default, node, list(shape))
+
+    def once(self, key: object, make: Callable[[], Any]) -> Any:
+        """What ``make`` gave when this key was first asked for."""
+        if key not in self._known:
+            self._known[key] = make()
+        return self._known[key]
+
+    def whole(self, node: Node) -> Value:
+        return Value(node, (None,) * node.meta["val"].dim())
+
+    def value(self, node: Any) -> Value:
+        """A tensor argument. Raises SizeDependsOnValues for anything else."""
+        if not isinstance(node, Node):
+            raise self.refused(self.node)
+        found = self.values.get(node)
+        if found is None and isinstance(node.meta["val"], torch.Tensor):
+            return self.whole(node)
+        if not isinstance(found, Value):
+            raise self.refused(self.node)
+        return found
+
+    def number(self, argument: Any) -> Any:
+        """A number that depends on values as a 0-d tensor, any other as it is."""
+        found = self.values.get(argument) if isinstance(argument, Node) else None
+        return found.node if isinstance(found, Number) else argument
+
+    def count(self, selection: Selection) -> Node:
+        """How many elements there are; i64 []."""
+        return self.once(("count", selection), lambda: self.call(aten.sum.default, selection.mask))
+
+    def amount(self, expr: Any) -> Node:
+        """A number in the trace's symbols; i64 []."""
+        if expr.is_Integer:
+            return self.once(expr, lambda: self.call(aten.full.default, [], int(expr), dtype=torch.int64))
+        if expr in self._amounts:
+            return self._amounts[expr]
+        if expr in self._by_size:
+            return self.count(self._by_size[expr])
+        if not (expr.is_Add or expr.is_Mul):
+            raise self.refused(self.node)
+        op = aten.add.Tensor if expr.is_Add else aten.mul.Tensor
+        return self.once(expr, lambda: functools.reduce(lambda a, b: self.call(op, a, b), map(self.amount, expr.args)))
+
+    def places(self, size: int) -> Node:
+        """0, 1, ... size - 1."""
+        return self.once(("places", size), lambda: self.call(aten.arange.start_step, 0, size, 1, dtype=torch.int64))
+
+    def selected(self, mask: Node, span: Span | None = None) -> Selection:
+        """The one selection of a mask, bool [n]."""
+        size = mask.meta["val"].shape[0]
+        return self.once(("selection", mask), lambda: Selection(size, mask, span))
+
+    def of_size(self, size: Any) -> Selection:
+        """The selection that has made this size, ``k`` times as long if that is what the size is."""
+        expr = self.expr(size)
+        if expr in self._by_size:
+            return self._by_size[expr]
+        factor, symbol = expr.as_coeff_Mul()
+        if symbol in self._by_size and factor.is_Integer:
+            return self.repeated(self._by_size[symbol], 1, int(factor))
+        raise self.refused(self.node)
+
+    def repeated(self, selection: Selection, before: int, after: int) -> Selection:
+        """As a dim has it that merges ``before`` elements in front of this selection's dim and ``after`` behind it."""
+        root = selection.origin or selection
+        before, after = before * selection.before, after * selection.after
+        if before == after == 1:
+            return root
+
+        def make() -> Selection:
+            mask = self.view(root.mask, [1, root.size, 1])
+            mask = self.call(aten.expand.default, mask, [before, root.size, after])
+            size = before * root.size * after
+            return Selection(size, self.view(mask, [size]), None, root, before, after)
+
+        return self.once(("repeated", root, before, after), make)
+
+    def rank(self, selection: Selection) -> Node:
+        """For each place how many elements come before it; i64 [size], -1 possible where there is none."""
+
+        def make() -> Node:
+            count = self.call(aten._to_copy.default, selection.mask, dtype=torch.int64)
+            return self.call(aten.sub.Tensor, self.call(aten.cumsum.default, count, 0), 1)
+
+        return self.once(("rank", selection), make)
+
+    def order(self, selection: Selection) -> Node:
+        """The places of the elements, then the other places; i64 [size]."""
+
+        def make() -> Node:
+            free = self.call(aten._to_copy.default, self.call(aten.logical_not.default, selection.mask), dtype=torch.int64)
+            both = self.call(aten.sort.stable, free, stable=True, dim=0, descending=False)
+            return self.call(operator.getitem, both, 1)
+
+        return self.once(("order", selection), make)
+
+    def along(self, vector: Node, dim: int, rank: int) -> Node:
+        """A vector as a tensor of that rank, along ``dim``."""
+        size = vector.meta["val"].shape[0]
+        return self.view(vector, [size if d == dim else 1 for d in range(rank)])
+
+    def filled(self, value: Value, dims: Sequence[int], fill: float | bool) -> Node:
+        """The tensor with ``fill`` wherever one of ``dims`` has no element."""
+        node = value.node
+        for dim in dims:
+            selection = value.dims[dim]
+            if selection is not None:
+                number = self.call(aten.full.default, [], fill, dtype=node.meta["val"].dtype)
+                node = self.call(aten.where.self, self.along(selection.mask, dim, len(value.dims)), node, number)
+        return node
+
+    def compacted(self, value: Value, dim: int, count: int) -> Value:
+        """The first ``count`` elements of a dim, which are all it has."""
+        selection = value.dims[dim]
+        assert selection is not None
+        first = self.call(aten.slice.Tensor, self.order(selection), 0, 0, count)
+        return with_dim(value, dim, None, self.call(aten.index_select.default, value.node, dim, first))
+
+    def aligned(self, value: Value, dim: int, target: Selection) -> Value:
+        """The elements of a dim at the places of another selection of as many."""
+        own, size = value.dims[dim], value.shape[dim]
+        if own is target:
+            return value
+        rank = self.call(aten.clamp.default, self.rank(target), 0, size - 1)
+        if own is not None:
+            rank = self.call(aten.index_select.default, self.order(own), 0, rank)
+        return with_dim(value, dim, target, self.call(aten.index_select.default, value.node, dim, rank))
+
+    def agreed(self, values: Sequence[Value], dims: Sequence[int | None]) -> tuple[list[Value], Selection | None]:
+        """Values whose given dims (None where a value has no such dim) mean the same elements, at the same places."""
+        present = [(v, d) for v, d in zip(values, dims, strict=True) if d is not None and (v.dims[d] or v.shape[d] != 1)]
+        selections = [v.dims[d] for v, d in present if v.dims[d] is not None]
+        sizes = {v.shape[d] for v, d in present if v.dims[d] is None}
+        if not selections:
+            return list(values), None
+        count = next(iter(sizes)) if sizes else None
+        made = list(values)
+        for index, (value, dim) in enumerate(zip(values, dims, strict=True)):
+            if dim is None or (value.dims[dim] is None and (count is not None or value.shape[dim] == 1)):
+                continue
+            if count is None:
+                made[index] = self.aligned(value, dim, selections[0])
+            elif value.shape[dim] == count:
+                made[index] = with_dim(value, dim, None)  # as many elements as places
+            else:
+                made[index] = self.compacted(value, dim, count)
+        return made, selections[0] if count is None else None
+
+
+def with_dim(value: Value, dim: int, selection: Selection | None, node: Node | None = None) -> Value:
+    dims = list(value.dims)
+    dims[dim] = selection
+    return Value(node or value.node, tuple(dims))
+
+
+@functools.cache
+def is_pointwise(target: object) -> bool:
+    return torch.Tag.pointwise in getattr(target, "tags", ())

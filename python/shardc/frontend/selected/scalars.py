@@ -1,0 +1,98 @@
+"""Numbers that Python code has read of tensors: sizes, ``item``, and arithmetic on them."""
+
+from __future__ import annotations
+
+import math
+import operator
+
+import torch
+from torch.fx import Node
+
+from shardc.frontend.selected.rewriter import Rewriter, handles
+from shardc.frontend.selected.selection import Number, Selection
+
+aten = torch.ops.aten
+_WIDE = {int: torch.int64, float: torch.float64, bool: torch.bool}
+
+_ARITHMETIC = {
+    operator.add: aten.add.Tensor,
+    operator.sub: aten.sub.Tensor,
+    operator.mul: aten.mul.Tensor,
+    operator.truediv: aten.div.Tensor,
+    operator.mod: aten.remainder.Tensor,
+    operator.neg: aten.neg.default,
+    operator.eq: aten.eq.Tensor,
+    operator.ne: aten.ne.Tensor,
+    operator.lt: aten.lt.Tensor,
+    operator.le: aten.le.Tensor,
+    operator.gt: aten.gt.Tensor,
+    operator.ge: aten.ge.Tensor,
+    torch.sym_max: aten.maximum.default,
+    torch.sym_min: aten.minimum.default,
+    torch.sym_not: aten.logical_not.default,
+}
+
+
+@handles(aten._local_scalar_dense.default)
+def _item(r: Rewriter, node: Node) -> Number:
+    source = r.value(node.args[0])
+    return Number(_as(r, source.node, _WIDE[node.meta["val"].node.pytype]))
+
+
+@handles(aten.sym_size.int)
+def _size(r: Rewriter, node: Node) -> Number:
+    value, dim = r.value(node.args[0]), node.args[1]
+    return Number(_count(r, value.shape[dim], value.dims[dim]))
+
+
+@handles(aten.sym_numel.default)
+def _numel(r: Rewriter, node: Node) -> Number:
+    value = r.value(node.args[0])
+    counts = [_count(r, *pair) for pair in zip(value.shape, value.dims, strict=True) if pair[1] is not None]
+    number = r.call(aten.full.default, [], math.prod(n for n, s in zip(value.shape, value.dims, strict=True) if s is None), dtype=torch.int64)
+    for count in counts:
+        number = r.call(aten.mul.Tensor, number, count)
+    return Number(number)
+
+
+@handles(*_ARITHMETIC)
+def _arithmetic(r: Rewriter, node: Node) -> Number:
+    return Number(r.call(_ARITHMETIC[node.target], *(_tensor(r, argument) for argument in node.args)))
+
+
+@handles(operator.getitem)
+def _part(r: Rewriter, node: Node) -> object:
+    return r.values[node.args[0]][node.args[1]]
+
+
+@handles(operator.floordiv)
+def _floordiv(r: Rewriter, node: Node) -> Number:
+    return Number(r.call(aten.div.Tensor_mode, *(_tensor(r, argument) for argument in node.args), rounding_mode="floor"))
+
+
+@handles(torch.sym_float, torch.sym_int)
+def _cast(r: Rewriter, node: Node) -> Number:
+    return Number(_as(r, _tensor(r, node.args[0]), torch.float64 if node.target is torch.sym_float else torch.int64))
+
+
+@handles(aten.scalar_tensor.default)
+def _scalar_tensor(r: Rewriter, node: Node) -> Node:
+    return _as(r, r.number(node.args[0]), node.meta["val"].dtype)
+
+
+def _tensor(r: Rewriter, argument: object) -> Node:
+    if isinstance(argument, Node):
+        number = r.number(argument)
+        assert isinstance(number, Node)
+        return number
+    return r.call(aten.full.default, [], argument, dtype=_WIDE[type(argument)])
+
+
+def _as(r: Rewriter, node: Node, dtype: torch.dtype) -> Node:
+    return node if node.meta["val"].dtype == dtype else r.call(aten._to_copy.default, node, dtype=dtype)
+
+
+def _count(r: Rewriter, size: int, selection: Selection | None) -> Node:
+    if selection is None:
+        return r.call(aten.full.default, [], size, dtype=torch.int64)
+    return r.count(selection)
