@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -10,7 +12,7 @@ import torch
 from models import Training, sgd
 from torch import Tensor, nn
 from torch.nn import functional as F
-from training import capture, check_equal, train_eagerly
+from training import Ranks, capture, check_equal, train_eagerly
 
 ROWS, LENGTH, WIDTH, EXPERTS = 6, 5, 4, 3
 
@@ -51,6 +53,14 @@ def _indexed_experts(net: Net, x: Tensor, kinds: Tensor) -> Tensor:
         (place,) = torch.where(kinds.flatten() == kind)
         out.index_add_(0, place, expert(rows[place]) * net.table[kind])
     return out.square().sum()
+
+
+def _places_of_another(net: Net, x: Tensor, kinds: Tensor) -> Tensor:
+    """Places of a mask in tensors that are longer than it."""
+    rows = torch.cat([x.flatten(0, 1), net.table])
+    (place,) = torch.where(kinds.flatten() == 1)
+    a, b = torch.where(kinds[:3, :2] != 1)
+    return rows[place].square().sum() + x[a, b].exp().sum() + rows.index_add(0, place, 2 * rows[place]).square().sum()
 
 
 def _sorted_experts(net: Net, x: Tensor, kinds: Tensor) -> Tensor:
@@ -120,6 +130,7 @@ LOSSES = {
     "written at": _written_at,
     "two masks": _rows_of_two_masks,
     "pieces": _pieces,
+    "places of another": _places_of_another,
     "statistics": _statistics,
     "numbers": _numbers,
 }
@@ -148,3 +159,28 @@ _captured = cache(lambda name: capture(_training(name)))
 def test_equals_eager_training(name: str, mesh: tuple[dict[str, int], str]) -> None:
     training, step = _training(name), _captured(name)
     check_equal(step, step.compile(*mesh), training, train_eagerly(training, 2))
+
+
+@pytest.mark.parametrize("name", ["masked experts", "indexed experts", "loss of some places"])
+def test_rows_stay_where_they_are(name: str) -> None:
+    compiled = _captured(name).compile({"data": 2}, "data")
+    sent = re.findall(r'"dist\.(all_gather|all_reduce|reduce_scatter|all_to_all|permute|broadcast)"', str(compiled.rank_module))
+    assert set(sent) == {"all_reduce"}
+
+
+def _dropped(net: Net, x: Tensor, kinds: Tensor) -> Tensor:
+    """1 for a number that dropout leaves out, 0 for one that it doubles; the parameters get gradients of 0."""
+    chosen = torch.ones_like(x)[kinds == 0] + 0 * x[kinds == 0]
+    kept = F.dropout(chosen, 0.5)
+    return ((2 - kept) / 2).square().mean()
+
+
+def test_dropout_of_some_places_is_the_same_on_every_mesh() -> None:
+    training = replace(_training("numbers"), model=lambda: Net(_dropped))
+    step = capture(training)
+    losses = []
+    for mesh, plan in MESHES:
+        found, _ = Ranks(step, step.compile(mesh, plan).rank_module).train(training.batches(2))
+        losses.append([values["loss", "loss"].item() for values in found])
+    assert losses[0][0] != losses[0][1] and all(0.2 < loss < 0.8 for loss in losses[0])
+    assert losses[1:] == [pytest.approx(losses[0])] * 3

@@ -1,5 +1,7 @@
 """The zoo's table: ``python test/zoo/table.py results.jsonl`` writes ``table.md``, ``passing.json`` and ``failing.json``.
 
+``--merge`` takes a walk of some models only: what is known of the others stays, and so do the seconds.
+
 ``passing.json`` is what was seen to pass, ``{model: [mesh, ...]}``: what samples are drawn from.
 
 ``failing.json`` is what does not pass yet, ``{cause: {model: [mesh, ...]}}``, and may only shrink: a model and mesh that
@@ -20,8 +22,9 @@ from typing import Any
 
 HERE = Path(__file__).parent
 PASSING, FAILING, TABLE = HERE / "passing.json", HERE / "failing.json", HERE / "table.md"
-OUTSIDE = ("build", "train")
-"""Stages before shardc: the model has no tiny configuration here, or does not train eagerly in f64 and f32."""
+_GONE = ({"build"}, {"build", "train"}, {"build", "train", "trace"})
+"""Stages at which a model ends that is not built, not trained eagerly, not traced."""
+FAILURES = "## What does not pass yet"
 
 EQUAL = (
     "Equal is: after each of two steps all losses, parameters, buffers and momenta are those of eager training, in f64 to 1e-9 on every mesh, "
@@ -94,8 +97,33 @@ def failing_of(rows: list[Row]) -> Failing:
     for row in rows:
         if row["stage"] != "equal":
             causes[cause_of(row)][row["model"]].append(row["mesh"])
+    return _ordered(causes)
+
+
+def _ordered(causes: Failing) -> Failing:
+    """Ours before those outside, the frequent ones first."""
     ordered = sorted(causes.items(), key=lambda item: (item[0].startswith("outside"), -len(item[1]), item[0]))
-    return {cause: {model: sorted(models[model]) for model in sorted(models)} for cause, models in ordered}
+    return {cause: {model: sorted(models[model]) for model in sorted(models)} for cause, models in ordered if models}
+
+
+def reasons_of(rows: list[Row]) -> dict[str, str]:
+    """One line for each model that does not pass everywhere."""
+    found: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        if row["stage"] != "equal":
+            found[row["model"]].append(row)
+    return {model: _reason(failed) for model, failed in found.items()}
+
+
+def merge(passing: dict[str, list[str]], failing: Failing, walked: set[str]) -> tuple[dict[str, list[str]], Failing]:
+    """What a walk has found, and what was known of the models that were not walked."""
+    old = read_passing()
+    passing = {model: meshes for model, meshes in old.items() if model not in walked} | passing
+    causes: Failing = {cause: dict(models) for cause, models in failing.items()}
+    for cause, models in json.loads(FAILING.read_text()).items():
+        kept = {model: meshes for model, meshes in models.items() if model not in walked}
+        causes[cause] = {**kept, **causes.get(cause, {})}
+    return dict(sorted(passing.items())), _ordered(causes)
 
 
 def grown(rows: list[Row], known: dict[str, list[str]]) -> list[str]:
@@ -104,25 +132,21 @@ def grown(rows: list[Row], known: dict[str, list[str]]) -> list[str]:
     return [f"{r['model']} on {r['mesh']}: {r['reason']}" for r in wrong if not {r["mesh"], "*"} & set(known.get(r["model"], ()))]
 
 
-def render(rows: list[Row], failing: Failing, zoo: int) -> str:
-    """The page; ``zoo`` is how many models there are, walked or not."""
-    by_model: dict[str, list[Row]] = defaultdict(list)
-    for row in rows:
-        by_model[row["model"]].append(row)
-    last = {model: [row["stage"] for row in found] for model, found in by_model.items()}
-    built = sum(stages != ["build"] for stages in last.values())
-    trained = sum(not set(stages) & set(OUTSIDE) for stages in last.values())
-    traced = sum(not set(stages) & {*OUTSIDE, "trace", "process"} for stages in last.values())
+def render(passing: dict[str, list[str]], failing: Failing, reasons: dict[str, str], costs: str, zoo: int) -> str:
+    """The page; ``costs`` is what ``costs_of`` gives, ``zoo`` how many models there are, walked or not."""
+    stages = {model: _stage(cause) for cause, models in failing.items() for model in models}
+    walked = {*passing, *stages}
+    built, trained, traced = (sum(stages.get(model, "run") not in gone for model in walked) for gone in _GONE)
     lines = ["# The zoo", "", "Written by `test/zoo/table.py` from a walk (`test/zoo/walk.py`); not edited by hand.", ""]
-    lines += [f"{len(by_model)} of {zoo} models walked: {built} build from a tiny configuration, {trained} train eagerly, {traced} are traced.", ""]
+    lines += [f"{len(walked)} of {zoo} models walked: {built} build from a tiny configuration, {trained} train eagerly, {traced} are traced.", ""]
     lines += ["| mesh | compared | equal to eager |", "|---|---|---|"]
-    for mesh in sorted({row["mesh"] for row in rows} - {"*"}):
-        stages = [row["stage"] for row in rows if row["mesh"] == mesh]
-        lines.append(f"| {mesh} | {len(stages)} | {stages.count('equal')} |")
-    lines += ["", EQUAL, *_loose(rows), "", *_seconds(rows), "", *_replicated(rows), "", "## What does not pass yet", ""]
+    failed = Counter(mesh for models in failing.values() for meshes in models.values() for mesh in meshes if mesh != "*")
+    equal = Counter(mesh for meshes in passing.values() for mesh in meshes)
+    lines += [f"| {mesh} | {equal[mesh] + failed[mesh]} | {equal[mesh]} |" for mesh in sorted({*equal, *failed})]
+    lines += ["", costs, "", FAILURES, ""]
     for cause, models in failing.items():
         lines += [f"### {cause}: {len(models)}", ""]
-        lines += [f"- {model} ({', '.join(meshes)}): {_reason(by_model[model])}" for model, meshes in models.items()]
+        lines += [f"- {model} ({', '.join(meshes)}): {reasons[model]}" for model, meshes in models.items()]
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 
@@ -131,6 +155,25 @@ def _loose(rows: list[Row]) -> list[str]:
     """The models of which f32 proves little, with what their errors were held to."""
     loose = sorted((row["f32_bound"], row["model"]) for row in rows if row.get("f32_bound", 0.0) > LOOSE)
     return [f"Held in f32 to more than {LOOSE:g}: " + ", ".join(f"{m} ({b:.1g})" for b, m in loose) + "."] if loose else []
+
+
+def _stage(cause: str) -> str:
+    """Where models that fail for this cause have ended."""
+    if cause.startswith("outside"):
+        return "train" if "train" in cause else "build"
+    return "trace" if cause.startswith(("trace", "PyTorch", "time-out")) else "run"
+
+
+def costs_of(rows: list[Row]) -> str:
+    """What the walk has held models to, and what it took."""
+    return "\n".join([EQUAL, *_loose(rows), "", *_seconds(rows), "", *_replicated(rows)])
+
+
+def read_table() -> tuple[dict[str, str], str]:
+    """Reasons by model, and costs, as they stand on the page: those of the last whole walk."""
+    page = TABLE.read_text()
+    costs = re.split(r"(?:^\|.*\n)+\n", page, maxsplit=1, flags=re.MULTILINE)[1].partition(f"\n\n{FAILURES}")[0]
+    return dict(re.findall(r"^- (\w+) \([^)]*\): (.*)$", page, re.MULTILINE)), costs
 
 
 def _seconds(rows: list[Row]) -> list[str]:
@@ -151,7 +194,7 @@ def _replicated(rows: list[Row]) -> list[str]:
 
 
 def _reason(rows: list[Row]) -> str:
-    row = next(row for row in rows if row["stage"] != "equal")
+    row = rows[0]
     where = re.sub(r".*/(site-packages|test)/", "", row.get("where") or "")
     text = re.sub(r"\s+", " ", row["reason"])[:200].replace("|", "\\|")
     return f"{text} [{where}]" if where else text
@@ -161,6 +204,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path)
     parser.add_argument("--accept", action="store_true", help="take what fails newly into the list")
+    parser.add_argument("--merge", action="store_true", help="the walk was of some models only")
     options = parser.parse_args()
     from subjects import SUBJECTS
 
@@ -168,11 +212,15 @@ def main() -> int:
     if FAILING.exists() and not options.accept and (new := grown(rows, read_failing())):
         print("the list of what does not pass may only shrink; new in it:", *new, sep="\n  ")
         return 1
-    failing = failing_of(rows)
+    passing, failing, reasons, costs = passing_of(rows), failing_of(rows), reasons_of(rows), costs_of(rows)
+    if options.merge:
+        passing, failing = merge(passing, failing, {row["model"] for row in rows})
+        known, costs = read_table()
+        reasons = {**known, **reasons}
     FAILING.write_text(json.dumps(failing, indent=1) + "\n")
-    lines = [f"{json.dumps(model)}: {json.dumps(meshes)}" for model, meshes in passing_of(rows).items()]
+    lines = [f"{json.dumps(model)}: {json.dumps(meshes)}" for model, meshes in passing.items()]
     PASSING.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-    TABLE.write_text(render(rows, failing, len(SUBJECTS)))
+    TABLE.write_text(render(passing, failing, reasons, costs, len(SUBJECTS)))
     return 0
 
 

@@ -8,7 +8,7 @@ from datetime import date
 
 import pytest
 from subjects import SUBJECTS
-from table import FAILING, cause_of, grown, read_failing, read_passing
+from table import FAILING, TABLE, cause_of, grown, merge, read_failing, read_passing, read_table, render
 from trial import MESHES, try_model
 from walk import sample
 
@@ -39,3 +39,15 @@ def test_the_list_of_failures_may_only_shrink(known: dict[str, list[str]], count
     row = {"model": "M", "mesh": "zero3-4", "stage": "run", "reason": "torch.float64: step 0: 1 of 2 tensors differ"}
     assert len(grown([row, {**row, "mesh": "tensor2", "stage": "equal"}], known)) == count
     assert cause_of(row) == "differs from eager training (f64)"
+
+
+def test_the_table_says_what_the_lists_say() -> None:
+    reasons, costs = read_table()
+    assert render(*merge({}, {}, set()), reasons, costs, len(SUBJECTS)) == TABLE.read_text()
+
+
+def test_a_walk_of_one_model_changes_that_model_only() -> None:
+    known, gone = read_passing(), next(iter(read_failing()))
+    passing, failing = merge({gone: ["data2"]}, {}, {gone})
+    assert passing == {**known, gone: ["data2"]}
+    assert {model for models in failing.values() for model in models} == set(read_failing()) - {gone}

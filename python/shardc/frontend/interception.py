@@ -51,6 +51,8 @@ class Interception(TorchFunctionMode):
         if func in _POOLS and _is_one(args[1]):
             # For channels-last inputs torch's own ends in as_strided, which has no meaning without memory.
             return args[0].mean(_POOLS[func], keepdim=True)
+        if func is torch.dropout:
+            return _dropout(*args, **kwargs)
         if func in _READS:
             answer = ask(args[0], func)
             return func(*args, **kwargs) if answer is None else answer
@@ -73,6 +75,13 @@ def _without_override_check(func: types.FunctionType) -> types.FunctionType:
     )
     copy.__kwdefaults__ = func.__kwdefaults__
     return copy
+
+
+def _dropout(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
+    """Where the number of elements is symbolic without asking, as torch does, whether there are any."""
+    if p and train and isinstance(input.numel(), torch.SymInt):
+        return torch.native_dropout(input, p, train)[0]
+    return torch.dropout(input, p, train)
 
 
 def _is_one(size: Any) -> bool:

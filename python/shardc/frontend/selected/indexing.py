@@ -25,8 +25,19 @@ def _chosen(r: Rewriter, mask: Node) -> tuple[Selection, int]:
     return r.once(("mask", mask), make), rank
 
 
-def _mask_of(r: Rewriter, indices: Any) -> tuple[int, Node] | None:
-    """Position and mask if the indices are one mask; None if all are numbers. Raises SizeDependsOnValues for others."""
+def _mask_of(r: Rewriter, value: Value, indices: Any) -> tuple[int, Node] | None:
+    """Position and mask if the indices are one mask, or the places of its elements in a tensor of its shape; None if all are
+    other numbers.
+
+    Raises SizeDependsOnValues for a mask among other indices.
+    """
+    values = [r.values.get(n) for n in indices if n is not None]
+    places = [r.own_places.get(v.node) if isinstance(v, Value) else None for v in values]
+    if indices[0] is not None and len(values) == len(indices) and all(places):
+        mask = places[0][0]  # type: ignore[index]
+        shape = tuple(mask.meta["val"].shape)
+        if places == [(mask, dim) for dim in range(len(shape))] and value.shape[: len(shape)] == shape:
+            return 0, mask
     masks = [(i, n) for i, n in enumerate(indices) if n is not None and n.meta["val"].dtype == torch.bool]
     if not masks:
         return None
@@ -47,8 +58,11 @@ def _nonzero(r: Rewriter, node: Node) -> Value:
     columns = []
     for dim, size in enumerate(shape):
         place = r.call(aten.div.Tensor_mode, r.places(selection.size), math.prod(shape[dim + 1 :]), rounding_mode="floor")
-        columns.append(r.view(r.call(aten.remainder.Scalar, place, size), [selection.size, 1]))
-    return Value(r.call(aten.cat.default, columns, 1), (selection, None))
+        columns.append(r.call(aten.remainder.Scalar, place, size))
+        r.own_places[columns[-1]] = r.representative(mask), dim
+    made = r.call(aten.cat.default, [r.view(column, [selection.size, 1]) for column in columns], 1)
+    r.columns[made] = columns
+    return Value(made, (selection, None))
 
 
 @handles(aten.masked_select.default)
@@ -102,7 +116,7 @@ def _rows(r: Rewriter, node: Node) -> tuple[Value, int, Value]:
 @handles(aten.index.Tensor)
 def _index(r: Rewriter, node: Node) -> Value:
     value, indices = r.value(node.args[0]), node.args[1]
-    found = _mask_of(r, indices)
+    found = _mask_of(r, value, indices)
     if found is not None:
         return _masked(r, value, *found)
     numbers, selections = _numbers(r, value, indices)
@@ -142,7 +156,7 @@ def _numbers(r: Rewriter, value: Value, indices: Any) -> tuple[list[Value | None
 def _index_put(r: Rewriter, node: Node) -> Value:
     target, values = r.value(node.args[0]), r.value(node.args[2])
     indices, accumulate = node.args[1], len(node.args) > 3 and bool(node.args[3])
-    found = _mask_of(r, indices)
+    found = _mask_of(r, target, indices)
     if found is not None:
         return _masked_put(r, target, *found, values, accumulate)
     numbers, selections = _numbers(r, target, indices)
@@ -191,6 +205,8 @@ def _index_select(r: Rewriter, node: Node) -> Value:
     dim %= len(value.dims)  # type: ignore[operator]
     if value.dims[dim] is not None:
         raise r.refused(node)
+    if (mask := _own_row(r, value, dim, index)) is not None:
+        return _masked(r, value, dim, mask)
     return with_dim(value, dim, index.dims[0], r.call(node.target, value.node, dim, r.filled(index, [0], 0)))
 
 
@@ -198,12 +214,22 @@ def _index_select(r: Rewriter, node: Node) -> Value:
 def _index_add(r: Rewriter, node: Node) -> Value:
     target, dim, index, source = r.value(node.args[0]), node.args[1], r.value(node.args[2]), r.value(node.args[3])
     dim %= len(target.dims)  # type: ignore[operator]
+    if (mask := _own_row(r, target, dim, index)) is not None and not node.kwargs:
+        return _masked_put(r, target, dim, mask, source, True)
     (index, source), selection = r.agreed([index, source], [0, dim])
     index, source = with_dim(index, 0, selection), with_dim(source, dim, selection)
     if any(target.dims) or any(s for d, s in enumerate(source.dims) if d != dim):
         raise r.refused(node)
     numbers = r.filled(index, [0], 0)
     return r.whole(r.call(node.target, target.node, dim, numbers, r.filled(source, [dim], 0), **node.kwargs))
+
+
+def _own_row(r: Rewriter, value: Value, dim: int, index: Value) -> Node | None:
+    """The mask of one dim whose elements' places an index is, along a dim as long."""
+    mask, column = r.own_places.get(index.node, (None, 0))
+    if mask is None or column != 0 or mask.meta["val"].shape != (value.shape[dim],):
+        return None
+    return mask
 
 
 @handles(aten.embedding.default)

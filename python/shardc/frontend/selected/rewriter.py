@@ -55,6 +55,10 @@ class Rewriter:
         self._by_size: dict[object, Selection] = {}
         self._amounts: dict[object, Node] = {}
         self._representative: dict[Node, Node] = {}
+        self.columns: dict[Node, list[Node]] = {}
+        """The coordinates of each element of a mask, [n, dims], by their columns [n]."""
+        self.own_places: dict[Node, tuple[Node, int]] = {}
+        """A column of coordinates: of which mask and which of its dims."""
         self._by_call: dict[object, Node] = {}
         self._mode = next(v.fake_mode for n in graph.nodes if isinstance(v := n.meta.get("val"), FakeTensor))
         self._equal = equal_symbols(self._mode.shape_env)

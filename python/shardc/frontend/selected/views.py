@@ -46,6 +46,8 @@ def _select(r: Rewriter, node: Node) -> Value:
     dim %= len(value.dims)
     if value.dims[dim] is not None or not isinstance(index, int):
         raise r.refused(node)
+    if value.node in r.columns and dim == 1:
+        return Value(r.columns[value.node][index], value.dims[:1])
     return Value(r.call(node.target, value.node, dim, index), (*value.dims[:dim], *value.dims[dim + 1 :]))
 
 
@@ -68,6 +70,8 @@ def _view(r: Rewriter, node: Node) -> Value:
     before, after = node.args[0].meta["val"].shape, node.meta["val"].shape  # type: ignore[union-attr]
     shape: list[int] = []
     dims: list[Selection | None] = []
+    if len(after) == 1 and len(r.columns.get(value.node, ())) == 1:
+        return Value(r.columns[value.node][0], value.dims[:1])
     for old, new in _groups([r.expr(n) for n in before], [r.expr(n) for n in after]):
         made = _regrouped(r, value, old, [after[d] for d in new])
         shape += made[0]
