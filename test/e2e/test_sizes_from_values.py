@@ -111,7 +111,7 @@ def _statistics(net: Net, x: Tensor, kinds: Tensor) -> Tensor:
 
 def _numbers(net: Net, x: Tensor, kinds: Tensor) -> Tensor:
     scale, count = x.abs().max().item(), kinds.sum().item()
-    return (x / scale + count // 2 - 3 * count).square().sum() * (count + 1)
+    return (x / scale + count // 2 - 3 * count + torch.full((WIDTH,), scale)).square().sum() * (count + 1)
 
 
 LOSSES = {

@@ -27,6 +27,8 @@ aten = torch.ops.aten
     aten.masked_fill.Tensor,
 )
 def _elementwise(r: Rewriter, node: Node) -> Value:
+    if not isinstance(node.meta["val"], torch.Tensor):
+        raise r.refused(node)
     target, args = _on_tensors(r, node)
     values = {i: r.value(arg) for i, arg in enumerate(args) if isinstance(arg, Node)}
     rank = max(len(value.dims) for value in values.values())
@@ -62,26 +64,36 @@ def _on_tensors(r: Rewriter, node: Node) -> tuple[Any, list[Any]]:
 )
 def _like(r: Rewriter, node: Node) -> Value:
     value = r.value(node.args[0])
-    return Value(r.call(node.target, value.node, *map(r.number, node.args[1:]), **node.kwargs), value.dims)
+    return Value(r.call(node.target, value.node, *_numbers(r, node, 1), **node.kwargs), value.dims)
 
 
-@handles(
-    aten.empty.memory_format,
-    aten.full.default,
-    aten.ones.default,
-    aten.zeros.default,
-)
+@handles(aten.empty.memory_format, aten.ones.default, aten.zeros.default)
 def _made(r: Rewriter, node: Node) -> Value:
     shape, dims = shape_of(r, node.meta["val"].shape)
-    kwargs = {"dtype": node.meta["val"].dtype}
-    return Value(r.call(node.target, shape, *map(r.number, node.args[1:]), **kwargs), dims)
+    return Value(r.call(node.target, shape, dtype=node.meta["val"].dtype), dims)
+
+
+@handles(aten.full.default)
+def _full(r: Rewriter, node: Node) -> Value:
+    shape, dims = shape_of(r, node.meta["val"].shape)
+    fill, dtype = r.number(node.args[1]), node.meta["val"].dtype
+    if not isinstance(fill, Node):
+        return Value(r.call(node.target, shape, fill, dtype=dtype), dims)
+    return Value(r.call(aten.expand.default, r.call(aten._to_copy.default, fill, dtype=dtype), shape), dims)
 
 
 @handles(aten.new_empty.default, aten.new_full.default, aten.new_ones.default, aten.new_zeros.default)
 def _made_like(r: Rewriter, node: Node) -> Value:
     shape, dims = shape_of(r, node.meta["val"].shape)
     source = r.value(node.args[0]).node
-    return Value(r.call(node.target, source, shape, *map(r.number, node.args[2:]), **node.kwargs), dims)
+    return Value(r.call(node.target, source, shape, *_numbers(r, node, 2), **node.kwargs), dims)
+
+
+def _numbers(r: Rewriter, node: Node, first: int) -> tuple[Any, ...]:
+    """Arguments from the first on, of which none may depend on values."""
+    if any(isinstance(argument, Node) for argument in node.args[first:]):
+        raise r.refused(node)
+    return node.args[first:]
 
 
 @handles(torch.ops.shardc.uniform.default)

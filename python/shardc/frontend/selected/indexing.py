@@ -165,7 +165,7 @@ def _index_put(r: Rewriter, node: Node) -> Value:
         raise r.refused(node)
     at = len(values.dims) - (len(target.dims) - len(used)) - 1
     selection = selections[0]
-    if selection is not None and at >= 0 and values.shape[at] != 1:
+    if selection is not None and at >= 0 and (values.dims[at] or values.shape[at] != 1):
         values = r.aligned(values, at, selection)
     elif any(values.dims):
         raise r.refused(node)
@@ -185,7 +185,7 @@ def _masked_put(r: Rewriter, target: Value, at: int, mask: Node, values: Value, 
     selection, rank = _chosen(r, mask)
     before, chosen, after = target.shape[:at], target.shape[at : at + rank], target.shape[at + rank :]
     dim = len(values.dims) - len(after) - 1
-    if dim >= 0 and values.shape[dim] != 1:
+    if dim >= 0 and (values.dims[dim] or values.shape[dim] != 1):
         values = r.aligned(values, dim, selection)
     if any(target.dims) or any(s for d, s in enumerate(values.dims) if d != dim):
         raise r.refused(r.node)

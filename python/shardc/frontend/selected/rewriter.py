@@ -31,7 +31,7 @@ from shardc.frontend.selected.selection import (
 aten = torch.ops.aten
 Handler = Callable[["Rewriter", Node], Any]
 HANDLERS: dict[object, Handler] = {}
-"""By operator. A handler gives a Value, a Number, a tuple of Values, or a node of fixed shape."""
+"""By operator, or the tag of many. A handler gives a Value, a Number, a tuple of Values, or a node of fixed shape."""
 
 
 def handles(*targets: object) -> Callable[[Handler], Handler]:
@@ -90,7 +90,7 @@ class Rewriter:
 
     def _rewrite(self, node: Node) -> None:
         handler = HANDLERS.get(node.target) or (HANDLERS[torch.Tag.pointwise] if is_pointwise(node.target) else None)
-        if handler is None:
+        if handler is None or any(source in self.values for source in _keyword_sources(node)):
             raise self.refused(node)
         made = handler(self, node)
         if isinstance(made, (Value, Node)):
@@ -289,6 +289,10 @@ class Rewriter:
             else:
                 made[index] = self.compacted(value, dim, count)
         return made, selections[0] if count is None else None
+
+
+def _keyword_sources(node: Node) -> list[Node]:
+    return [leaf for leaf in pytree.tree_leaves(dict(node.kwargs)) if isinstance(leaf, Node)]
 
 
 def with_dim(value: Value, dim: int, selection: Selection | None, node: Node | None = None) -> Value:
