@@ -46,7 +46,8 @@ def _on_tensors(r: Rewriter, node: Node) -> tuple[Any, list[Any]]:
     target: Any = node.target
     args = [r.number(argument) for argument in node.args]
     for schema, before in zip(target._schema.arguments, node.args, strict=False):
-        if isinstance(r.values.get(before) if isinstance(before, Node) else None, Number) and str(schema.type) != "Tensor":
+        is_number = isinstance(before, Node) and isinstance(r.values.get(before), Number)
+        if is_number and str(schema.type) != "Tensor":
             names = (target._overloadname.replace("Scalar", "Tensor"), "Tensor")
             packet = target._overloadpacket
             target = next((getattr(packet, name) for name in names if name in packet.overloads()), None)

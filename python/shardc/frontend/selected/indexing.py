@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import sympy
 import torch
 from torch.fx import Node
 
@@ -26,8 +27,7 @@ def _chosen(r: Rewriter, mask: Node) -> tuple[Selection, int]:
 
 
 def _mask_of(r: Rewriter, value: Value, indices: Any) -> tuple[int, Node] | None:
-    """Position and mask if the indices are one mask, or the places of its elements in a tensor of its shape; None if all are
-    other numbers.
+    """Position and mask if the indices are one mask, or its elements' places in a tensor of its shape; else None.
 
     Raises SizeDependsOnValues for a mask among other indices.
     """
@@ -57,7 +57,8 @@ def _nonzero(r: Rewriter, node: Node) -> Value:
     shape = list(mask.meta["val"].shape)
     columns = []
     for dim, size in enumerate(shape):
-        place = r.call(aten.div.Tensor_mode, r.places(selection.size), math.prod(shape[dim + 1 :]), rounding_mode="floor")
+        behind = math.prod(shape[dim + 1 :])
+        place = r.call(aten.div.Tensor_mode, r.places(selection.size), behind, rounding_mode="floor")
         columns.append(r.call(aten.remainder.Scalar, place, size))
         r.own_places[columns[-1]] = r.representative(mask), dim
     made = r.call(aten.cat.default, [r.view(column, [selection.size, 1]) for column in columns], 1)
@@ -174,7 +175,8 @@ def _index_put(r: Rewriter, node: Node) -> Value:
     # What no element writes goes to a row of its own, which is then dropped.
     size = target.shape[0]
     longer = r.call(aten.constant_pad_nd.default, target.node, [0, 0] * (len(target.dims) - 1) + [0, 1])
-    first = r.call(aten.where.self, selection.mask, numbers[0].node, r.call(aten.full.default, [], size, dtype=torch.int64))  # type: ignore[union-attr]
+    dropped = r.amount(sympy.Integer(size))
+    first = r.call(aten.where.self, selection.mask, numbers[0].node, dropped)  # type: ignore[union-attr]
     rest = [n and n.node for n in numbers[1:]]
     made = r.call(node.target, longer, [first, *rest], values.node, accumulate)
     return r.whole(r.call(aten.slice.Tensor, made, 0, 0, size))

@@ -97,8 +97,12 @@ def _cat(r: Rewriter, node: Node) -> Value:
     made = r.call(node.target, [value.node for value in values], dim)
     if not any(value.dims[dim] for value in values):
         return with_dim(values[0], dim, None, made)
-    masks = [value.dims[dim].mask if value.dims[dim] else r.call(aten.full.default, [value.shape[dim]], True, dtype=torch.bool) for value in values]  # type: ignore[union-attr]
+    masks = [_mask(r, value.dims[dim], value.shape[dim]) for value in values]
     return with_dim(values[0], dim, r.selected(r.call(aten.cat.default, masks, 0)), made)
+
+
+def _mask(r: Rewriter, selection: Selection | None, size: int) -> Node:
+    return selection.mask if selection else r.call(aten.full.default, [size], True, dtype=torch.bool)
 
 
 def _is_one_row(values: Sequence[Value], dim: int) -> bool:
@@ -122,7 +126,8 @@ def _put_together(r: Rewriter, values: Sequence[Value], dim: int) -> Value:
 @handles(aten.constant_pad_nd.default)
 def _pad(r: Rewriter, node: Node) -> Value:
     """A piece put back among the places it was cut from, or so many elements more on a side."""
-    value, pads, fill = r.value(node.args[0]), list(node.args[1]), node.args[2] if len(node.args) > 2 else 0  # type: ignore[arg-type]
+    value, pads = r.value(node.args[0]), list(node.args[1])  # type: ignore[arg-type]
+    fill = node.args[2] if len(node.args) > 2 else 0
     widths = list(pads)
     for at in range(0, len(pads), 2):
         dim = len(value.dims) - 1 - at // 2
@@ -130,7 +135,8 @@ def _pad(r: Rewriter, node: Node) -> Value:
         before = r.expr(pads[at].meta["val"] if isinstance(pads[at], Node) else pads[at])
         if selection is None and not any(isinstance(n, Node) for n in pads[at : at + 2]):
             continue
-        if selection is None or selection.span is None or selection.span[0] != before or not surely(size == selection.size):
+        begins = selection is not None and selection.span is not None and selection.span[0] == before
+        if not begins or not surely(size == selection.size):  # type: ignore[union-attr]
             raise r.refused(node)
         value = with_dim(value, dim, None, r.filled(value, [dim], fill))  # type: ignore[arg-type]
         widths[at : at + 2] = [0, 0]

@@ -51,14 +51,14 @@ class Rewriter:
         self.graph = graph
         self.values: dict[Node, Any] = {}
         self.node = next(iter(graph.nodes))
+        self.columns: dict[Node, list[Node]] = {}
+        """The columns [n] of the coordinates [n, dims] of a mask's elements."""
+        self.own_places: dict[Node, tuple[Node, int]] = {}
+        """A column of coordinates: of which mask and which of its dims."""
         self._known: dict[object, Any] = {}
         self._by_size: dict[object, Selection] = {}
         self._amounts: dict[object, Node] = {}
         self._representative: dict[Node, Node] = {}
-        self.columns: dict[Node, list[Node]] = {}
-        """The coordinates of each element of a mask, [n, dims], by their columns [n]."""
-        self.own_places: dict[Node, tuple[Node, int]] = {}
-        """A column of coordinates: of which mask and which of its dims."""
         self._by_call: dict[object, Node] = {}
         self._mode = next(v.fake_mode for n in graph.nodes if isinstance(v := n.meta.get("val"), FakeTensor))
         self._equal = equal_symbols(self._mode.shape_env)
@@ -232,7 +232,8 @@ class Rewriter:
         """The places of the elements, then the other places; i64 [size]."""
 
         def make() -> Node:
-            free = self.call(aten._to_copy.default, self.call(aten.logical_not.default, selection.mask), dtype=torch.int64)
+            free = self.call(aten.logical_not.default, selection.mask)
+            free = self.call(aten._to_copy.default, free, dtype=torch.int64)
             both = self.call(aten.sort.stable, free, stable=True, dim=0, descending=False)
             return self.call(operator.getitem, both, 1)
 
@@ -272,7 +273,8 @@ class Rewriter:
 
     def agreed(self, values: Sequence[Value], dims: Sequence[int | None]) -> tuple[list[Value], Selection | None]:
         """Values whose given dims (None where a value has no such dim) mean the same elements, at the same places."""
-        present = [(v, d) for v, d in zip(values, dims, strict=True) if d is not None and (v.dims[d] or v.shape[d] != 1)]
+        pairs = [(v, d) for v, d in zip(values, dims, strict=True) if d is not None]
+        present = [(v, d) for v, d in pairs if v.dims[d] or v.shape[d] != 1]
         selections = [v.dims[d] for v, d in present if v.dims[d] is not None]
         sizes = {v.shape[d] for v, d in present if v.dims[d] is None}
         if not selections:

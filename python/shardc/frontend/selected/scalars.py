@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import functools
 import operator
 
 import torch
@@ -48,11 +48,8 @@ def _size(r: Rewriter, node: Node) -> Number:
 @handles(aten.sym_numel.default)
 def _numel(r: Rewriter, node: Node) -> Number:
     value = r.value(node.args[0])
-    counts = [_count(r, *pair) for pair in zip(value.shape, value.dims, strict=True) if pair[1] is not None]
-    number = r.call(aten.full.default, [], math.prod(n for n, s in zip(value.shape, value.dims, strict=True) if s is None), dtype=torch.int64)
-    for count in counts:
-        number = r.call(aten.mul.Tensor, number, count)
-    return Number(number)
+    counts = [_count(r, size, selection) for size, selection in zip(value.shape, value.dims, strict=True)]
+    return Number(functools.reduce(lambda a, b: r.call(aten.mul.Tensor, a, b), counts))
 
 
 @handles(*_ARITHMETIC)
