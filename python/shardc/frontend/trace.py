@@ -24,7 +24,7 @@ from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.frontend import DataDependent, TraceFailed
 from shardc.frontend.batch import LossFunction, find_loss, unflatten_batch
 from shardc.frontend.clip import clip_by_global_norm
-from shardc.frontend.compiling import autocast_for_all, compiling
+from shardc.frontend.compiling import autocast_for_all, compiling, recomputation_unchecked
 from shardc.frontend.decompositions import decomposition_table
 from shardc.frontend.interception import Interception
 from shardc.frontend.model_state import ModelState, has_storage, unchanged
@@ -91,7 +91,8 @@ class StepTracer:
         """
         self._recorder = NodeRecorder(__file__, self._where)
         fake = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv() if symbols else None)
-        with self._stream.opened(), set_checkpoint_early_stop(False), fake, compiling(), autocast_for_all(), unchanged(self._model):
+        checkpoints = recomputation_unchecked() if symbols else nullcontext()
+        with checkpoints, self._stream.opened(), set_checkpoint_early_stop(False), fake, compiling(), autocast_for_all(), unchanged(self._model):
             arguments, tensors = self._arguments()
             table = {**decomposition_table(), **random_table(self._stream)}
             traced = make_fx(lambda flat: self._record(flat), table, tracing_mode="real")

@@ -64,7 +64,8 @@ def _part(r: Rewriter, node: Node) -> object:
 
 @handles(operator.floordiv)
 def _floordiv(r: Rewriter, node: Node) -> Number:
-    return Number(r.call(aten.div.Tensor_mode, *(_tensor(r, argument) for argument in node.args), rounding_mode="floor"))
+    over, by = (_tensor(r, argument) for argument in node.args)
+    return Number(r.call(aten.div.Tensor_mode, over, by, rounding_mode="floor"))
 
 
 @handles(torch.sym_float, torch.sym_int)

@@ -17,8 +17,8 @@ Span = tuple[sympy.Expr, sympy.Expr]
 class Selection:
     """Of ``size`` places those where ``mask`` (bool [size]) is true, in their order.
 
-    ``span``: they are known to be the places from its start to before its end. ``origin``: each of ``before`` repetitions
-    holds every place of that selection ``after`` times in a row, as a dim does that others were merged into.
+    ``span``: they are known to be the places from its start to before its end. ``origin``: each of ``before``
+    repetitions holds every place of that selection ``after`` times in a row, as a dim does that others were merged into.
     """
 
     size: int

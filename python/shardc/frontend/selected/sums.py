@@ -32,7 +32,8 @@ def _reduce(r: Rewriter, node: Node) -> Value:
     given = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
     dims = [given] if isinstance(given, int) else list(given or range(rank))  # type: ignore[call-overload]
     dims = [dim % rank for dim in dims]
-    fill = _NEUTRAL[node.target._schema.name.removeprefix("aten::")](value.node.meta["val"].dtype)  # type: ignore[union-attr]
+    name = node.target._schema.name.removeprefix("aten::")  # type: ignore[union-attr]
+    fill = _NEUTRAL[name](value.node.meta["val"].dtype)
     made = r.call(node.target, r.filled(value, dims, fill), *node.args[1:], **node.kwargs)
     keeps = made.meta["val"].dim() == rank
     return Value(made, tuple(None if d in dims else s for d, s in enumerate(value.dims) if keeps or d not in dims))
@@ -77,7 +78,7 @@ def _addmm(r: Rewriter, node: Node) -> Value:
 
 
 def _product(r: Rewriter, node: Node, a: Value, b: Value, *bias: Node) -> Value:
-    """``[..., m, k] @ [..., k, n]``; neither factor may have anything but numbers at places of ``k`` without an element."""
+    """``[..., m, k] @ [..., k, n]``; both factors are 0 where ``k`` has no element, for 0 times infinity is no number."""
     rank = len(a.dims)
     for dim in range(rank - 2):
         (a, b), selection = r.agreed([a, b], [dim, dim])
