@@ -111,6 +111,8 @@ class Rewriter:
             value = Value(self.call(aten._to_copy.default, value.node, dtype=meant.dtype), value.dims)
         for dim, (selection, size) in enumerate(zip(value.dims, meant.shape, strict=True)):
             if selection is None:
+                if not surely(size == value.shape[dim]):
+                    raise self.refused(self.node)
                 continue
             if surely(size == selection.size):
                 value = with_dim(value, dim, None)
