@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from shardc.backends.eager.libraries import MEANINGS
 from shardc.dialects.aten.call import DEVICE, Call, fill
 from shardc.dialects.aten.schema import overload, parameters
 from shardc.dialects.aten.types import TensorType
@@ -60,6 +61,8 @@ def prepare(call: Call, widen: bool) -> AtenCall:
     if function._schema.is_mutable:
         raise ValueError("it writes to its operands, and the values of a step never change")
     schema = parameters(target)
+    if widen:
+        function = MEANINGS.get(target, function)
     args = [_argument(arg, kind, widen) for arg, (_, kind, _) in zip(call.spec.args, schema, strict=True)]
     named = [(name, arg) for arg, (name, _, keyword) in zip(args, schema, strict=True) if keyword]
     return AtenCall(

@@ -27,6 +27,7 @@ from shardc.dialects.aten.types import read_type
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
 from shardc.dialects.dist.tuples import element_types
+from shardc.dialects.kern.extern import extern_call
 
 Observe = Callable[[str, list[torch.Tensor], ir.Operation], None]
 """Told of each op with a ``dist.name``: the name without ``#index``, the value's tensors by rank, the op."""
@@ -140,11 +141,19 @@ class _Machine:
             return self._run_manual(op, operands)
         if name == "kern.kernel":
             return [self._run_kernel(op, operands[0] if operands else [])]
+        if name == "kern.extern":
+            return [self._run_extern(op, operands[0] if operands else [])]
         raise NotImplementedError("the oracle does not know this op")
 
     def _run_kernel(self, op: ir.Operation, operands: list[Values]) -> list[Values]:
         keys = [tuple(id(v[r]) for v in operands) for r in range(self._ranks.count)]
         made = once_per(keys, lambda rank: run_kernel(op, [v[rank] for v in operands], self._widen))
+        return [list(by_rank) for by_rank in zip(*made, strict=True)]
+
+    def _run_extern(self, op: ir.Operation, operands: list[Values]) -> list[Values]:
+        call = prepare(extern_call(op), self._widen)
+        keys = [tuple(id(v[r]) for v in operands) for r in range(self._ranks.count)]
+        made = once_per(keys, lambda rank: call([v[rank] for v in operands]))
         return [list(by_rank) for by_rank in zip(*made, strict=True)]
 
     def _run_loop(self, op: ir.Operation, operands: list[Values]) -> list[Values]:

@@ -143,7 +143,7 @@ class Body:
 
     def _name_results(self, step: Step) -> None:
         values, names = self.program.values, self.program.names
-        given = _given_names(step.results[0].owner if step.name == KERNEL else step.op)
+        given = _given_names(step.results[0].owner if step.name.startswith("kern.") else step.op)
         for number, value in enumerate(step.results):
             if value in values or value not in self.schedule.first:
                 continue

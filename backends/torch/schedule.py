@@ -13,6 +13,7 @@ from shardc.backends.torch.loop_values import TUPLES, LoopValues, loop_values
 from shardc.backends.torch.prefetch import prefetch
 from shardc.dialects.aten.call import Call, CallReader, is_constant
 from shardc.dialects.aten.types import read_type
+from shardc.dialects.kern.extern import ExternOp, extern_call
 from shardc.dialects.kern.kernel import kernel_operands, kernel_results
 
 COLLECTIVES = frozenset(
@@ -144,6 +145,9 @@ def _read(block: ir.Block, reader: CallReader) -> list[Step]:
             steps.append(Step(op, name, None, operands, results, loop))
         elif name == KERNEL:
             steps.append(Step(op, name, None, kernel_operands(op), kernel_results(op)))
+        elif name == ExternOp.OPERATION_NAME:
+            call = extern_call(op)
+            steps.append(Step(op, name, call, call.operands, kernel_results(op)))
         elif name.startswith("dist.") and name != "dist.yield":
             steps.append(Step(op, name, None, list(op.operands), list(op.results)))
     return steps

@@ -5,7 +5,8 @@ Builders are functions of the op's module: ``from shardc.dialects.kern.kernel im
 
 from shardc.dialects.kern.config import ConfigAttr
 from shardc.dialects.kern.dialect import Kern
+from shardc.dialects.kern.extern import ExternOp
 from shardc.dialects.kern.kernel import KernelOp
 from shardc.dialects.kern.yield_op import YieldOp
 
-__all__ = ["ConfigAttr", "Kern", "KernelOp", "YieldOp"]
+__all__ = ["ConfigAttr", "ExternOp", "Kern", "KernelOp", "YieldOp"]

@@ -110,7 +110,7 @@ def kernel_name(op: ir.Operation) -> str:
 
 
 def kernel_operands(op: ir.Operation) -> list[ir.Value]:
-    """The value tensors that a kernel reads: what was packed for it."""
+    """The value tensors that a kernel or extern reads: what was packed for it."""
     return list(op.operands[0].owner.operands) if len(op.operands) else []
 
 
@@ -118,7 +118,7 @@ def kernel_results(op: ir.Operation) -> list[ir.Value]:
     """The value tensors that it makes: what its tuple is unpacked to."""
     uses = [use.owner for use in op.results[0].uses]
     if len(uses) != 1 or uses[0].name != "torch.prim.TupleUnpack":
-        raise ValueError(f"the results of kernel {kernel_name(op)} must be unpacked once")
+        raise ValueError(f"the results of a {op.name} must be unpacked once")
     return list(uses[0].operation.results)
 
 
