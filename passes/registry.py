@@ -13,6 +13,7 @@ PASSES: dict[str, str] = {
     "dist-pad": "shardc.passes.pad.dist_pad:DistPad",
     "dist-partition": "shardc.passes.partition.dist_partition:DistPartition",
     "dist-propagate": "shardc.passes.propagate.dist_propagate:DistPropagate",
+    "kern-extern": "shardc.passes.extern.kern_extern:KernExtern",
     "kern-fuse": "shardc.passes.fuse.kern_fuse:KernFuse",
     "torch-lift-bmm": "shardc.passes.ingest.torch_lift_bmm:TorchLiftBmm",
     "torch-share": "shardc.passes.ingest.torch_share:TorchShare",

@@ -63,7 +63,7 @@ def fuse_module(
         return []
     names: Iterator[int] = itertools.count()
     decisions: list[tuple[str, str, Decision]] = []
-    blocks = list(_blocks(function.regions[0].blocks[0]))
+    blocks = list(step_blocks(function.regions[0].blocks[0]))
     for number, block in enumerate(blocks):
         calls = frozenset(int(c.partition(".")[2]) for c in without if c.startswith(f"{number}."))
         decisions += _Fusion(block, number, numerics, exclude, calls, names).run(lone)
@@ -87,11 +87,11 @@ def _body_text(op: ir.Operation) -> str:
     return text[text.index("\n") : text.rindex("\n")]
 
 
-def _blocks(block: ir.Block) -> Iterator[ir.Block]:
+def step_blocks(block: ir.Block) -> Iterator[ir.Block]:
     """A block and those of the loops in it."""
     for op in block.operations:
         if op.operation.name == "dist.loop":
-            yield from _blocks(op.operation.regions[0].blocks[0])
+            yield from step_blocks(op.operation.regions[0].blocks[0])
     yield block
 
 

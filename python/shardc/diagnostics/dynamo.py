@@ -49,4 +49,7 @@ class BadBackendOption(ShardcError):
     """
 
     template: ClassVar[str] = "the shardc backend has no option {option} = {value!r}"
-    hint: ClassVar[str] = 'options are "fuse" (True or False), "numerics" ("fused" or "eager") and "random" ("counter" or "torch")'
+    hint: ClassVar[str] = (
+        'options are "fuse" (True or False), "numerics" ("fused" or "eager"), "random" ("counter" or "torch"),'
+        ' "externs" ("measured" or "aten")'
+    )

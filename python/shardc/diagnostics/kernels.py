@@ -36,9 +36,9 @@ class LinkFailed(ShardcError):
 
 
 class KernelCacheNotWritable(ShardcError):
-    """The cache folder cannot be written, so that kernels are compiled again by every process."""
+    """The cache folder cannot be written, so that every process compiles and measures anew."""
 
-    template: ClassVar[str] = "kernels cannot be kept in {folder} ({reason}); every process compiles its own"
+    template: ClassVar[str] = "compiled kernels and measured choices cannot be kept in {folder} ({reason}); every process makes its own"
     hint: ClassVar[str] = "set SHARDC_CACHE_DIR to a folder that can be written"
 
 

@@ -29,6 +29,8 @@ from torch._functorch._aot_autograd.runtime_wrappers import _AnalyzeCustomOpInpu
 from torch.fx import GraphModule
 from torch.utils._python_dispatch import _get_current_dispatch_mode, _pop_mode_temporarily
 
+from shardc.backends.measure.contest import surroundings
+from shardc.backends.measure.contractions import measured_form
 from shardc.backends.torch.emit_graph import emit_graph
 from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.dynamo import (
@@ -47,6 +49,7 @@ from shardc.frontend.graph_check import check_graph, values_of
 from shardc.frontend.graph_random import GraphStream, drop_unread_seed, seeded
 from shardc.frontend.recorder import BACKWARD, FORWARD
 from shardc.passes.base import Pass
+from shardc.passes.extern.kern_extern import extern_module
 from shardc.passes.fuse.kern_fuse import NUMERICS
 from shardc.runtime import pool
 from shardc.runtime.kernels import Library
@@ -77,8 +80,9 @@ def shardc_backend(graph: GraphModule, example_inputs: Sequence[Any], **options:
 
     ``options={"fuse": False}`` leaves every op an ATen call; ``"numerics"`` says where fused chains of 16-bit floats are
     rounded: ``"fused"`` at a kernel's results, ``"eager"`` after each op; ``"random"`` whose numbers random ops draw:
-    ``"counter"``, those of ``compile_step`` from a seed of each call, or ``"torch"``, PyTorch's own. Raises
-    BadBackendOption.
+    ``"counter"``, those of ``compile_step`` from a seed of each call, or ``"torch"``, PyTorch's own; ``"externs"`` who computes
+    the matmuls that are in no kernel: ``"measured"`` whichever of ATen and oneDNN is faster here, ``"aten"`` always ATen.
+    Raises BadBackendOption.
     """
     settings = Settings.of(options.pop("options", None) or {})
     table = decomposition_table()
@@ -107,11 +111,14 @@ class Settings:
     fuse: bool = True
     numerics: str = "fused"
     random: str = "counter"
+    externs: str = "measured"
 
     @staticmethod
     def of(options: Mapping[str, Any]) -> Settings:
         """Raises BadBackendOption."""
-        allowed = {"fuse": (True, False), "numerics": NUMERICS, "random": ("counter", "torch")}
+        allowed = {
+            "fuse": (True, False), "numerics": NUMERICS, "random": ("counter", "torch"), "externs": ("measured", "aten"),
+        }  # fmt: skip
         for option, value in options.items():
             if value not in allowed.get(option, ()):
                 raise BadBackendOption(option=option, value=value)
@@ -146,14 +153,18 @@ def _compiled(settings: Settings, graph: GraphModule, phase: str) -> Runner:
         return imported
 
     device, constants = check_graph(graph), constants_of(graph)
-    key = program_cache.program_key(graph, phase, repr(settings))
+    measured = settings.fuse and settings.externs == "measured"
+    key = program_cache.program_key(graph, phase, f"{settings} {surroundings()}" if measured else str(settings))
     found = program_cache.load(key)
     if found is None:
-        imported, library, whole = prepared(), None, True
+        imported, library, whole, externs = prepared(), None, True, 0
         if settings.fuse and device.type == "cpu" and _is_static(graph):
             imported, library, whole = fuse_graph(prepared, imported, settings.numerics)
+            if measured:
+                strides = _argument_strides(graph, constants)
+                externs = extern_module(imported.module, measured_form, settings.numerics, strides)
         pooled = settings.fuse and device.type == "cpu"
-        text = emit_graph(imported.module, imported.outputs, imported.strides if library else (), pooled)
+        text = emit_graph(imported.module, imported.outputs, imported.strides if library or externs else (), pooled)
         if whole:  # else the next process is to be told, too, what is not compiled
             program_cache.store(key, text, library)
     else:
@@ -168,6 +179,13 @@ def _is_static(graph: GraphModule) -> bool:
     given = [node.meta.get("val") for node in graph.graph.nodes if node.op == "placeholder"]
     sizes = [n for value in given for n in (value.shape if isinstance(value, torch.Tensor) else (value,))]
     return not any(isinstance(n, torch.SymInt) for n in sizes)
+
+
+def _argument_strides(graph: GraphModule, constants: Sequence[torch.Tensor]) -> dict[int, tuple[int, ...]]:
+    """The strides of the program's arguments that are not contiguous: a graph's inputs, then its constants."""
+    given = [node.meta.get("val") for node in graph.graph.nodes if node.op == "placeholder"]
+    tensors = {number: value for number, value in enumerate([*given, *constants]) if isinstance(value, torch.Tensor)}
+    return {number: tuple(tensor.stride()) for number, tensor in tensors.items() if not tensor.is_contiguous()}
 
 
 @cache

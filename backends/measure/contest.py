@@ -1,0 +1,101 @@
+"""Which of several ways to compute the same is the fastest here: each is built and timed, the winner remembered.
+
+A way is a :class:`Candidate`: anything that can be built and called on inputs that it makes itself, such as ATen's
+operator, a library's, or a generated kernel.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from shardc.backends.cpu.target import host_model
+from shardc.backends.measure.choices import find_choice, keep_choice
+
+log = logging.getLogger(__name__)
+
+BUDGET_S = 0.02
+"""How long the calls that count may take, all candidates of one contest together."""
+ROUNDS = (3, 20)
+"""The fewest and the most calls of each candidate that count."""
+MARGIN = 0.98
+"""Part of the first candidate's time that another must stay under to be chosen: less is within the noise."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way. ``build`` makes its inputs, and gives a function that computes it once.
+
+    ``version`` says what it is besides its name (a generated kernel's hash): choices made among others do not count.
+    """
+
+    name: str
+    build: Callable[[], Callable[[], object]]
+    version: str = ""
+
+
+def choose(subject: str, candidates: Sequence[Candidate]) -> str:
+    """The name of the fastest candidate for ``subject``, from the record or by measurement.
+
+    The first candidate is the one to keep when in doubt: others must be faster by more than the noise, and one that cannot
+    be built or called here is out. Choices are remembered on disk by ``subject``, the candidates and :func:`surroundings`.
+    """
+    key = "\n".join([subject, *(f"{c.name} {c.version}" for c in candidates), surroundings()])
+    found = find_choice(key)
+    if found is None or found not in [c.name for c in candidates]:
+        seconds = measure(candidates)
+        found = _winner(candidates[0].name, seconds)
+        log.debug("%s: %s of %s", subject, found, {name: f"{1e6 * s:.0f} us" for name, s in seconds.items()})
+        keep_choice(key, found)
+    return found
+
+
+def surroundings() -> str:
+    """What a measurement holds for: the CPU, the number of threads, PyTorch's version and the precision asked of it."""
+    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    return f"{host_model()}, {threads} threads, torch {torch.__version__}, {precision}"
+
+
+def _winner(first: str, seconds: dict[str, float]) -> str:
+    if not seconds:
+        return first
+    best = min(seconds, key=seconds.__getitem__)
+    return best if first not in seconds or seconds[best] < MARGIN * seconds[first] else first
+
+
+def measure(candidates: Sequence[Candidate]) -> dict[str, float]:
+    """Seconds of the shortest call of each candidate, called in turns. Those that fail are left out.
+
+    One thread is timed by its own clock, on which other load counts little; several by the wall's.
+    """
+    clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
+    # Measuring is no part of whatever is being traced or compiled around it.
+    with _disable_current_modes(), torch.no_grad(), torch._C._DisableAutocast():
+        calls = {c.name: call for c in candidates if (call := _built(c)) is not None}
+        seconds: dict[str, list[float]] = {name: [] for name in calls}
+        spent, least, most = 0.0, *ROUNDS
+        for number in range(most if calls else 0):
+            if number >= least and spent >= BUDGET_S:
+                break
+            for name, call in calls.items():
+                start = clock()
+                call()
+                seconds[name].append(clock() - start)
+                spent += seconds[name][-1]
+    return {name: min(times) for name, times in seconds.items()}
+
+
+def _built(candidate: Candidate) -> Callable[[], object] | None:
+    """A candidate, built and called once; None if it cannot be."""
+    try:
+        call = candidate.build()
+        call()
+    except Exception:  # a library may lack a dtype or a shape; the other candidates remain
+        log.debug("%s cannot be measured", candidate.name, exc_info=True)
+        return None
+    return call

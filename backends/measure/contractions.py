@@ -1,0 +1,57 @@
+"""Contractions as candidates: the calls of each form, on tensors made for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+
+import torch
+
+from shardc.backends.measure.contest import Candidate, choose
+from shardc.dialects.aten.schema import overload
+from shardc.passes.extern.contraction import Contraction, LibraryCall, forms
+
+SMALL_FLOPS = 1 << 22
+"""Matmuls below this (some 40 us) are ATen's, unmeasured: what a library gains is less than its longer call costs."""
+LARGE_FLOPS = 1 << 28
+"""Those above this are measured on a smaller one like them (some 3 ms)."""
+
+
+def measured_form(contraction: Contraction) -> str:
+    """The name of the fastest of the contraction's forms on this machine."""
+    if contraction.flops < SMALL_FLOPS:
+        return "aten"
+    small = contraction.shrunk(LARGE_FLOPS)
+    return choose(str(small), candidates(small))
+
+
+def candidates(contraction: Contraction) -> list[Candidate]:
+    """A candidate for each form, ATen's first."""
+    return [Candidate(name, partial(_build, contraction, calls)) for name, calls in forms(contraction).items()]
+
+
+def _build(contraction: Contraction, calls: Sequence[LibraryCall]) -> Callable[[], torch.Tensor]:
+    tensors = made_inputs(contraction)
+
+    def run() -> torch.Tensor:
+        for call in calls:
+            reads = {name: tensors[slot] for name, slot in call.reads.items()}
+            tensors["result"] = overload(call.target)(**{**_absent(call.target), **reads, **call.arguments})
+        return tensors["result"]
+
+    return run
+
+
+@cache
+def _absent(target: str) -> dict[str, None]:
+    """The parameters of an operator that have no default, as None: a library's operators want every one."""
+    return {p.name: None for p in overload(target)._schema.arguments if not p.has_default_value()}
+
+
+def made_inputs(contraction: Contraction) -> dict[str, torch.Tensor]:
+    """Tensors of a contraction's shapes, layouts and dtype, by the names of :class:`LibraryCall`."""
+    c = contraction
+    full = partial(torch.full, fill_value=0.5, dtype=c.dtype, device="cpu")
+    left = full((c.m, c.k)) if c.left_by_row else full((c.k, c.m)).t()
+    right = full((c.k, c.n)) if c.right_by_row else full((c.n, c.k)).t()
+    return {"left": left, "right": right, "right_t": right.t(), "bias": full((c.n,)), "other": full((c.m, c.n))}

@@ -1,0 +1,124 @@
+"""Matmuls with what follows them, and how each library computes them: calls that a pass can write and a clock can time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+import torch
+
+from shardc.dialects.aten.schema import UnknownOperator, overload
+
+DTYPES = (torch.float32, torch.bfloat16)
+"""What libraries are asked for beside ATen."""
+
+LIBRARIES = ("aten", "onednn")
+
+LINEAR = "mkldnn._linear_pointwise"
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """``epilogue(left @ right + bias)`` of an m x k matrix by a k x n one.
+
+    ``left_by_row``: its rows are contiguous in memory, not its columns; ``right_by_row`` likewise. ``bias`` is a row of n.
+    ``epilogue`` is the target of one ATen call on the result (``aten.add.Tensor``: a second m x n matrix is added),
+    ``approximate`` its argument if it is a gelu.
+    """
+
+    m: int
+    k: int
+    n: int
+    dtype: torch.dtype
+    left_by_row: bool
+    right_by_row: bool
+    bias: bool = False
+    epilogue: str = ""
+    approximate: str = ""
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of the matmul."""
+        return 2 * self.m * self.k * self.n
+
+    def shrunk(self, flops: int) -> Contraction:
+        """One like it of at most ``flops``: its largest dim halved until it is."""
+        found = self
+        while found.flops > flops:
+            name = max(("m", "n", "k"), key=lambda dim: getattr(found, dim))
+            found = replace(found, **{name: (getattr(found, name) + 1) // 2})
+        return found
+
+    def __str__(self) -> str:
+        left, right = ("row" if by_row else "column" for by_row in (self.left_by_row, self.right_by_row))
+        parts = [f"{self.m}x{self.k} by {left}, {self.k}x{self.n} by {right}, {self.dtype}"]
+        parts += ["bias"] * self.bias + [f"{self.epilogue} {self.approximate}".strip()] * bool(self.epilogue)
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True)
+class LibraryCall:
+    """One call. ``reads`` says which of ``left``, ``right``, ``right_t`` (transposed), ``bias``, ``other`` and ``result``
+    (of the call before) each tensor parameter is given; ``arguments`` are the other ones."""
+
+    target: str
+    reads: Mapping[str, str]
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+POST_OPS: dict[str, str] = {
+    "aten.gelu": "gelu",
+    "aten.silu": "swish",
+    "aten.sigmoid": "sigmoid",
+    "aten.tanh": "tanh",
+}
+"""ATen's pointwise ops that oneDNN computes with eager's NaNs and infinities. Not relu, hardtanh and hardsigmoid, which
+it gives numbers for NaN, nor hardswish, whose large results it does not let overflow."""
+
+ADD = "aten.add.Tensor"
+
+
+def forms(contraction: Contraction) -> dict[str, list[LibraryCall]]:
+    """The calls that compute a contraction, by the name of the form: ATen's first, then those that this PyTorch has.
+
+    ``onednn`` computes the epilogue inside; ``onednn, apart`` leaves it to ATen.
+    """
+    found = {"aten": _aten(contraction)}
+    if has_onednn() and contraction.dtype in DTYPES:
+        found["onednn"] = _onednn(contraction)
+        if contraction.epilogue:
+            found["onednn, apart"] = [*_onednn(replace(contraction, epilogue="")), *_aten(contraction)[1:]]
+    return found
+
+
+@cache
+def has_onednn() -> bool:
+    """Whether this PyTorch was built with oneDNN, and with the operator that reaches it."""
+    try:
+        return torch.backends.mkldnn.is_available() and overload(LINEAR) is not None
+    except (UnknownOperator, AttributeError):
+        return False
+
+
+def _aten(contraction: Contraction) -> list[LibraryCall]:
+    product = LibraryCall("aten.mm", {"self": "left", "mat2": "right"})
+    if contraction.bias:
+        product = LibraryCall("aten.addmm", {"self": "bias", "mat1": "left", "mat2": "right"})
+    if not contraction.epilogue:
+        return [product]
+    if contraction.epilogue == ADD:
+        return [product, LibraryCall(ADD, {"self": "result", "other": "other"})]
+    arguments = {"approximate": contraction.approximate} if contraction.approximate else {}
+    return [product, LibraryCall(contraction.epilogue, {"self": "result"}, arguments)]
+
+
+def _onednn(contraction: Contraction) -> list[LibraryCall]:
+    bias = {"B": "bias"} if contraction.bias else {}
+    if contraction.epilogue == ADD:
+        reads = {"X": "left", "other": "other", "W": "right_t", **bias}
+        return [LibraryCall(f"{LINEAR}.binary", reads, {"attr": "add"})]
+    post_op = POST_OPS[contraction.epilogue] if contraction.epilogue else "none"
+    arguments = {"attr": post_op, "scalars": (), "algorithm": contraction.approximate}
+    return [LibraryCall(LINEAR, {"X": "left", "W": "right_t", **bias}, arguments)]

@@ -1,0 +1,117 @@
+"""``kern-extern``: matmuls that stay calls go to the library that is to compute them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch_mlir import ir
+
+from shardc.diagnostics.cli import BadPassOption
+from shardc.dialects.aten.build import CallBuilder
+from shardc.dialects.aten.types import TensorType, read_type
+from shardc.dialects.kern.extern import extern
+from shardc.passes.base import Pass
+from shardc.passes.extern.contraction import LIBRARIES, Contraction, LibraryCall, forms
+from shardc.passes.extern.match import Match, Strides, find_contractions
+from shardc.passes.fuse.kern_fuse import step_blocks
+from shardc.passes.ingest.torch_share import drop_unread
+from shardc.passes.program import find_function
+
+Choose = Callable[[Contraction], str]
+"""The name of one of a contraction's :func:`~shardc.passes.extern.contraction.forms`."""
+
+
+@dataclass(frozen=True)
+class KernExtern(Pass):
+    """Turns matmuls with what follows them into a ``kern.extern`` of a library.
+
+    Takes ``aten.mm`` and ``aten.addmm`` of f32 and bf16 with the pointwise call that alone reads them (gelu, silu, tanh,
+    sigmoid, the sum with a second matrix). Runs after ``kern-fuse``, on what that left. ``library``: ``onednn`` gives it
+    every one that it takes, ``aten`` none; drivers choose by measurement. ``numerics``: under ``eager`` the epilogues of
+    16-bit matmuls stay apart, for eager rounds before them.
+    """
+
+    name: ClassVar[str] = "kern-extern"
+    library: str = "onednn"
+    numerics: str = "fused"
+
+    def run(self, module: ir.Module) -> None:
+        if self.library not in LIBRARIES:
+            expected = " or ".join(LIBRARIES)
+            raise BadPassOption(pass_name=self.name, option="library", text=self.library, expected=expected)
+        extern_module(module, lambda contraction: self.library, self.numerics)
+
+
+def extern_module(
+    module: ir.Module, choose: Choose, numerics: str = "fused", strides: Mapping[int, Strides] | None = None
+) -> int:
+    """Rewrites the contractions of the module's step as ``choose`` says; gives how many are no longer ATen's.
+
+    ``strides`` are those of the step's arguments, by number, that are not contiguous.
+    """
+    function = find_function(module)
+    if function is None:
+        return 0
+    count = 0
+    body = function.regions[0].blocks[0]
+    given = {body.arguments[number]: found for number, found in (strides or {}).items()}
+    for block in step_blocks(body):
+        writer = _Writer(block)
+        for match in find_contractions(block, given, numerics):
+            available = forms(match.contraction)
+            chosen = choose(match.contraction)
+            if chosen != "aten" and chosen in available:
+                writer.write(match, available[chosen])
+                count += 1
+        drop_unread(block)
+    return count
+
+
+class _Writer:
+    """Writes chosen calls into one block."""
+
+    def __init__(self, block: ir.Block) -> None:
+        self._builder = CallBuilder(block)
+
+    def write(self, match: Match, calls: list[LibraryCall]) -> None:
+        """``calls`` in place of the match; those of ATen after the first stay as they are in the program."""
+        inside = match.epilogue is not None and len(calls) == 1
+        last = match.epilogue if inside and match.epilogue is not None else match.product
+        loc, ip = last.location, ir.InsertionPoint(last)
+        if inside:
+            loc = ir.Location.fused([match.product.location, last.location], context=last.context)
+        type_ = read_type(last.results[0].type)
+        product = read_type(match.product.results[0].type)
+        assert type_ is not None and product is not None
+        reads = {name: self._operand(match, slot, product, loc, ip) for name, slot in calls[0].reads.items()}
+        (made,), op = extern(calls[0].target, reads, calls[0].arguments, [product], loc=loc, ip=ip)
+        if "dist.phase" in last.attributes:
+            op.attributes["dist.phase"] = last.attributes["dist.phase"]
+        result = made if type_ == product else self._reshaped(made, type_, loc, ip)
+        for name in ("dist.name", "dist.shardings"):
+            if name in last.attributes:
+                result.owner.attributes[name] = last.attributes[name]
+        last.results[0].replace_all_uses_with(result)
+        for dead in [match.epilogue, *reversed(match.between), match.product] if inside else [match.product]:
+            assert dead is not None
+            dead.erase()
+
+    def _operand(self, match: Match, slot: str, product: TensorType, loc: ir.Location, ip: ir.InsertionPoint) -> ir.Value:
+        if slot == "right_t":
+            return self._transposed(match.operands["right"], loc, ip)
+        value = match.operands[slot]
+        return self._reshaped(value, product, loc, ip) if slot == "other" and read_type(value.type) != product else value
+
+    def _transposed(self, value: ir.Value, loc: ir.Location, ip: ir.InsertionPoint) -> ir.Value:
+        """A matrix's transpose: what it was transposed from, if it was."""
+        if not isinstance(value, ir.BlockArgument) and value.owner.operation.name == "torch.aten.t":
+            return value.owner.operation.operands[0]
+        type_ = read_type(value.type)
+        assert type_ is not None
+        turned = type_.with_shape(type_.shape[::-1])
+        return self._builder.call("aten.t", [value], [turned], loc, ip).results[0]
+
+    def _reshaped(self, value: ir.Value, type_: TensorType, loc: ir.Location, ip: ir.InsertionPoint) -> ir.Value:
+        return self._builder.call("aten.view", [value, type_.shape], [type_], loc, ip).results[0]
