@@ -11,13 +11,17 @@ from torch_mlir import ir
 from shardc.backends.cpu.compile import build_library, compile_functions
 from shardc.backends.cpu.extract import extract, kernel_name, kernels
 from shardc.diagnostics.dynamo import KernelNotCompiled, ShardcFallbackWarning
+from shardc.dialects.location import source_line
 from shardc.frontend.aot_graph import ImportedGraph
 from shardc.passes.fuse.kern_fuse import fuse_module
 from shardc.runtime.kernels import Library
 
 log = logging.getLogger(__name__)
 
+ALL = "all groups of a graph"
+
 _said: set[str] = set()
+"""The causes that a warning told of."""
 
 
 def fuse_graph(
@@ -27,19 +31,24 @@ def fuse_graph(
 
     Groups whose kernels do not compile stay calls of ATen, and a warning says so; for that ``make`` imports it anew.
     """
-    fuse_module(graph.module, numerics, _strided_results(graph))
+    try:
+        fuse_module(graph.module, numerics, _strided_results(graph))
+    except Exception as error:  # whatever went wrong in there, ATen has every op
+        say_once(ALL, error)
+        return make(), None, False
     try:
         return graph, _library(graph), True
-    except Exception:  # whatever went wrong in there, ATen has every op of the group
-        log.debug("kernels could not be compiled", exc_info=True)
-    failed = _failing(graph.module)
+    except Exception as error:
+        failed = failing(graph.module)
+        if not failed:
+            say_once(ALL, error)
+            return make(), None, False
     graph = make()
     try:
         fuse_module(graph.module, numerics, _strided_results(graph), failed)
         return graph, _library(graph), False
     except Exception as error:
-        log.debug("kernels could not be compiled", exc_info=True)
-        _say_once("all groups of a graph", error)
+        say_once(ALL, error)
         return make(), None, False
 
 
@@ -47,9 +56,10 @@ def _library(graph: ImportedGraph) -> Library | None:
     return Library(build_library(graph.module)) if kernels(graph.module) else None
 
 
-def _failing(module: ir.Module) -> frozenset[str]:
-    """The calls (``kern.calls``) of the kernels that do not compile by themselves."""
-    found: set[str] = set()
+def failing(module: ir.Module) -> frozenset[str]:
+    """The calls (``kern.calls``) of the kernels that do not compile by themselves; a warning for each cause names them."""
+    groups: dict[str, list[ir.Operation]] = {}
+    errors: dict[str, Exception] = {}
     with module.context, ir.Location.unknown():
         for function in extract(module).body:
             name = ir.StringAttr(function.attributes["sym_name"]).value
@@ -58,10 +68,17 @@ def _failing(module: ir.Module) -> frozenset[str]:
             try:
                 compile_functions(single)
             except Exception as error:
-                failed = [op for op in kernels(module) if kernel_name(op) == name]
-                _say_once(", ".join(dict.fromkeys(_texts(failed[0], "kern.ops"))), error)
-                found.update(call for op in failed for call in _texts(op, "kern.calls"))
-    return frozenset(found)
+                errors.setdefault(_cause(error), error)
+                groups.setdefault(_cause(error), []).extend(op for op in kernels(module) if kernel_name(op) == name)
+    for cause, failed in groups.items():
+        say_once(_named(failed), errors[cause], source_line(failed[0].location))
+    return frozenset(call for failed in groups.values() for op in failed for call in _texts(op, "kern.calls"))
+
+
+def _named(groups: list[ir.Operation]) -> str:
+    """The ops of the first of ``groups``, and how many more there are."""
+    ops = ", ".join(dict.fromkeys(_texts(groups[0], "kern.ops")))
+    return ops if len(groups) == 1 else f"{ops} (and of {len(groups) - 1} more groups)"
 
 
 def _texts(op: ir.Operation, name: str) -> list[str]:
@@ -75,9 +92,14 @@ def _strided_results(graph: ImportedGraph) -> frozenset[ir.Value]:
     return frozenset(value for value, strides in zip(returned, graph.strides, strict=True) if strides)
 
 
-def _say_once(ops: str, error: Exception) -> None:
-    text = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-    message = str(KernelNotCompiled(ops=ops, error=text))
-    if message not in _said:
-        _said.add(message)
-        warnings.warn(message, ShardcFallbackWarning, stacklevel=2)
+def say_once(ops: str, error: Exception, where: str | None = None) -> None:
+    """A warning that a kernel of ``ops`` could not be made, once for each cause; later ones go to the log."""
+    log.debug("kernels could not be compiled: %s", ops, exc_info=error)
+    if _cause(error) not in _said:
+        _said.add(_cause(error))
+        message = KernelNotCompiled(ops=ops, error=_cause(error), where=where)
+        warnings.warn(str(message), ShardcFallbackWarning, stacklevel=2)
+
+
+def _cause(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"

@@ -216,7 +216,7 @@ def test_a_kernel_that_does_not_compile_goes_back_to_aten(monkeypatch: pytest.Mo
         warnings.simplefilter("always")
         near(torch.compile(f, backend="shardc")(x), f(x))
     (text,) = [str(w.message) for w in caught if issubclass(w.category, ShardcFallbackWarning)]
-    assert "aten.tanh" in text and "no tanh today" in text
+    assert "aten.tanh" in text and "no tanh today" in text and "test_kernels.py" in text
     (program,) = programs
     assert "tanh(" in program and "mul_add_0(" in program
 
@@ -233,6 +233,37 @@ def test_a_compiler_that_is_broken_leaves_everything_to_aten(monkeypatch: pytest
         assert torch.equal(torch.compile(f, backend="shardc")(x), f(x))
     (text,) = [str(w.message) for w in caught if issubclass(w.category, ShardcFallbackWarning)]
     assert "no space left" in text and "kernel(" not in programs[0]
+
+
+def test_a_cause_is_told_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two groups with one cause are one warning; a library that fails though each kernel compiles is told of, too."""
+
+    def refuse(module: Any) -> None:
+        raise RuntimeError("no disk today")
+
+    f = lambda x, y: ((x * 2).tanh() + 1) @ (y.exp() * 3)  # noqa: E731
+    x, y = torch.randn(4, 4), torch.randn(4, 5)
+    single = kernels.compile_functions
+    monkeypatch.setattr(kernels, "build_library", refuse)
+    for compile_functions, said in ((refuse, "(and of 1 more groups)"), (single, "all groups of a graph")):
+        monkeypatch.setattr(kernels, "compile_functions", compile_functions)
+        torch._dynamo.reset()
+        kernels._said.clear()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert torch.equal(torch.compile(f, backend="shardc")(x, y), f(x, y))
+        (text,) = [str(w.message) for w in caught if issubclass(w.category, ShardcFallbackWarning)]
+        assert said in text and "no disk today" in text
+
+
+def test_fusing_that_fails_leaves_everything_to_aten(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError("a bug of ours")
+
+    monkeypatch.setattr(kernels, "fuse_module", broken)
+    f = lambda x: (x * 2).tanh() + 1  # noqa: E731
+    with pytest.warns(ShardcFallbackWarning, match="a bug of ours"):
+        torch.testing.assert_close(torch.compile(f, backend="shardc")(torch.ones(4)), f(torch.ones(4)))
 
 
 @pytest.mark.parametrize("options", [{"fused": True}, {"fuse": "no"}, {"numerics": "exact"}])
