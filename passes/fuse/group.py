@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 
+from shardc.diagnostics.fusion import FusionRefused
 from shardc.passes.fuse.graph import Value
 from shardc.passes.fuse.legal import Refused, check, joined_space
 from shardc.passes.fuse.unit import Unit, Units, delays, joined
+from shardc.passes.fuse.wishes import BlockWishes, Pair
 
 LAUNCH_BYTES = 1 << 16
 """What starting one op costs, in bytes of memory traffic: about 5 us at 13 GB/s."""
@@ -19,7 +21,8 @@ ROUNDS = 4
 
 @dataclass(frozen=True)
 class Decision:
-    """Why two calls are in one kernel (``fused``), or are not. ``saved_bytes`` of memory traffic are (or would be) saved."""
+    """Why two calls are in one kernel (``fused``), or are not. ``saved_bytes`` of memory traffic are (or would be) saved,
+    a launch in bytes included."""
 
     first: int
     second: int
@@ -28,27 +31,33 @@ class Decision:
     why: str = ""
 
     def __str__(self) -> str:
-        if self.fused:
-            return f"fused: saves {self.saved_bytes:,} bytes"
-        return f"not fused: {self.why} (it would save {self.saved_bytes:,} bytes)"
+        saved = f"a launch and {self.saved_bytes - LAUNCH_BYTES:,} bytes"
+        return f"fused: saves {saved}" if self.fused else f"not fused: {self.why} (it would save {saved})"
 
 
-def group(units: Units) -> list[Decision]:
-    """Join the groups of ``units``; says of each pair that was looked at how it came out."""
+FORCED = float(1 << 62)
+"""What joining a pair that a user forces counts as saving: more than any other, less than the parts of one call."""
+
+
+def group(units: Units, wishes: BlockWishes = BlockWishes()) -> list[Decision]:  # noqa: B008 (it is frozen)
+    """Join the groups of ``units``; says of each pair that was looked at how it came out.
+
+    Raises FusionRefused for an edge that ``wishes`` force and that is illegal.
+    """
     decisions: dict[tuple[int, int], Decision] = {}
     for _ in range(ROUNDS):
-        candidates = sorted(_candidates(units), key=lambda c: c[0], reverse=True)
+        candidates = sorted(_candidates(units, wishes), key=lambda c: c[0], reverse=True)
         became: dict[Unit, Unit] = {}
         for saving, a, b in candidates:
+            pair = _adjacent(units, a, b)
             a, b = _current(a, became), _current(b, became)
             if a is b:
                 continue
-            pair = (min(a.calls), min(b.calls))
             saved_bytes = traffic_saved(units, a, b)
             try:
-                new = _join(units, a, b)
+                new = _join(units, a, b, wishes)
             except Refused as why:
-                if saving != inf:
+                if saving != inf and not (saving == FORCED and pair in decisions):  # why it could not come first
                     decisions[pair] = Decision(*pair, False, saved_bytes, str(why))
                 continue
             became[a] = became[b] = new
@@ -56,7 +65,43 @@ def group(units: Units) -> list[Decision]:
                 decisions[pair] = Decision(*pair, True, saved_bytes)
         if not became:
             break
+    _check_forced(units, wishes, decisions)
     return list(decisions.values())
+
+
+def _adjacent(units: Units, a: Unit, b: Unit) -> tuple[int, int]:
+    """Two calls, one of each group, of which one reads what the other makes, or both read the same tensor."""
+    for x, y in ((a, b), (b, a)):
+        for value, accesses in y.accesses.items():
+            if units.maker.get(value) is x and value.node is not None and accesses:
+                reader = next(n for n in y.nodes if any(s.base is value for s in n.accesses))
+                return _ordered(value.node.call, reader.call)
+    shared = next(iter(a.accesses.keys() & b.accesses.keys()), None)
+    calls = [next((n.call for n in u.nodes if any(s.base is shared for s in n.accesses)), min(u.calls)) for u in (a, b)]
+    return _ordered(*calls)
+
+
+def _ordered(x: int, y: int) -> tuple[int, int]:
+    return min(x, y), max(x, y)
+
+
+def _check_forced(units: Units, wishes: BlockWishes, decisions: dict[tuple[int, int], Decision]) -> None:
+    """Raises FusionRefused unless the neighbours among the pairs of each forced edge share their kernels."""
+    together = [unit.calls for unit in units.groups]
+    for edge, pairs in wishes.forced.items():
+        apart = [pair for pair in pairs if not any(pair <= calls for calls in together)]
+        refused = [d.why for d in decisions.values() if not d.fused and frozenset((d.first, d.second)) in apart]
+        if refused or len(apart) == len(pairs):
+            raise FusionRefused(edge=edge, why=refused[0] if refused else _unrelated(units, pairs))
+
+
+def _unrelated(units: Units, pairs: set[Pair]) -> str:
+    """Why no pair was even looked at."""
+    calls = set().union(*pairs)
+    staying = [u.step for u in units.steps if u.step is not None and u.step.number in calls]
+    if staying:
+        return f"{staying[0].target} {staying[0].why or 'stays a call'}"
+    return "they share no tensor"
 
 
 def _current(unit: Unit, became: dict[Unit, Unit]) -> Unit:
@@ -65,20 +110,26 @@ def _current(unit: Unit, became: dict[Unit, Unit]) -> Unit:
     return unit
 
 
-def _candidates(units: Units) -> Iterator[tuple[float, Unit, Unit]]:
+def _candidates(units: Units, wishes: BlockWishes) -> Iterator[tuple[float, Unit, Unit]]:
     """Pairs of groups that share a tensor, with what joining them saves; parts of one call come first."""
     seen: set[frozenset[Unit]] = set()
     for a in units.groups:
         for b in sorted(a.after, key=lambda u: u.time):
             if b.nodes:
                 seen.add(frozenset((a, b)))
-                yield (inf if a.calls & b.calls else traffic_saved(units, a, b)), a, b
+                yield _rank(units, a, b, wishes), a, b
     for readers in units.readers.values():
         groups = sorted((u for u in readers if u.nodes), key=lambda u: u.time)
         for a, b in itertools.pairwise(groups):
             if frozenset((a, b)) not in seen:
                 seen.add(frozenset((a, b)))
-                yield (inf if a.calls & b.calls else traffic_saved(units, a, b)), a, b
+                yield _rank(units, a, b, wishes), a, b
+
+
+def _rank(units: Units, a: Unit, b: Unit, wishes: BlockWishes) -> float:
+    if a.calls & b.calls:
+        return inf
+    return FORCED if wishes.forced and wishes.forces(a.calls, b.calls) else traffic_saved(units, a, b)
 
 
 def traffic_saved(units: Units, a: Unit, b: Unit) -> int:
@@ -94,8 +145,11 @@ def traffic_saved(units: Units, a: Unit, b: Unit) -> int:
     return saved + sum(v.type.size_bytes for v in shared if units.maker.get(v) not in both)
 
 
-def _join(units: Units, a: Unit, b: Unit) -> Unit:
+def _join(units: Units, a: Unit, b: Unit, wishes: BlockWishes) -> Unit:
     """One unit for both. Raises Refused, and then nothing has changed."""
+    forbidding = wishes.forbids(a.calls, b.calls)
+    if forbidding is not None:
+        raise Refused(f"forbidden by {forbidding}")
     space = joined_space(a, b)
     waits = delays(a, b)
     if waits is None:

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from torch_mlir import ir
 
+from shardc.diagnostics.fusion import NoSuchFusionEdge
 from shardc.dialects.aten.call import CallReader, is_constant
 from shardc.dialects.kern.kernel import NAME, KernelOp, kernel
 from shardc.dialects.kern.types import builtin_type
@@ -19,6 +20,7 @@ from shardc.passes.fuse.graph import Value
 from shardc.passes.fuse.group import Decision, exports, group
 from shardc.passes.fuse.read import Block, Step, read_block
 from shardc.passes.fuse.unit import START, Unit, Units, make_units, needed_views
+from shardc.passes.fuse.wishes import Wishes
 from shardc.passes.ingest.torch_share import drop_unread
 from shardc.passes.program import find_function
 
@@ -33,15 +35,22 @@ class KernFuse(Pass):
     index maps. Collectives, loops and all ops without a lowering stay where they are, in their order; the bodies of loops
     are fused each by itself. ``numerics``: ``fused`` computes chains of 16-bit floats in f32 and rounds at a kernel's
     results, ``eager`` rounds after every op as eager does. ``lone``: ops that share no kernel with another become kernels
-    too, which saves nothing, and shows what every lowering makes.
+    too, which saves nothing, and shows what every lowering makes. ``forbid`` and ``force`` are edges such as
+    ``aten.add.Tensor+gelu@model.py:12`` (:mod:`shardc.passes.fuse.wishes`): pairs of ops that must not, and that must share
+    a kernel; one that fits no ops, or that cannot be had, is an error.
     """
 
     name: ClassVar[str] = "kern-fuse"
     numerics: str = "fused"
     lone: bool = False
+    forbid: tuple[str, ...] = ()
+    force: tuple[str, ...] = ()
 
     def run(self, module: ir.Module) -> None:
-        fuse_module(module, self.numerics, lone=self.lone)
+        wishes = Wishes.of(self.forbid, self.force)
+        fuse_module(module, self.numerics, lone=self.lone, wishes=wishes)
+        for edge in sorted(wishes.unmatched):
+            raise NoSuchFusionEdge(edge=edge)
 
 
 def fuse_module(
@@ -50,11 +59,15 @@ def fuse_module(
     exclude: frozenset[ir.Value] = frozenset(),
     without: frozenset[str] = frozenset(),
     lone: bool = False,
+    wishes: Wishes | None = None,
 ) -> list[tuple[str, str, Decision]]:
-    """Fuses every block of the module's step; gives the ops of each pair that was looked at, and how it came out.
+    """Fuses every block of the module's step; gives the calls of each pair that was looked at, and how it came out.
+
+    Calls have the numbers that they have in ``kern.calls``.
 
     Calls that make one of ``exclude`` stay as they are, and so do those ``without``: entries of the ``kern.calls`` that
-    kernels had when the same module was fused before. Raises ValueError for unknown ``numerics``.
+    kernels had when the same module was fused before. Raises ValueError for unknown ``numerics``, and FusionRefused for an
+    edge that ``wishes`` force and that cannot be had.
     """
     if numerics not in NUMERICS:
         raise ValueError(f"numerics is {numerics!r}; it must be one of {', '.join(NUMERICS)}")
@@ -66,7 +79,7 @@ def fuse_module(
     blocks = list(step_blocks(function.regions[0].blocks[0]))
     for number, block in enumerate(blocks):
         calls = frozenset(int(c.partition(".")[2]) for c in without if c.startswith(f"{number}."))
-        decisions += _Fusion(block, number, numerics, exclude, calls, names).run(lone)
+        decisions += _Fusion(block, number, numerics, exclude, calls, names).run(lone, wishes or Wishes())
     _share_names(blocks)
     return decisions
 
@@ -112,10 +125,9 @@ class _Fusion:
         self._units: Units = make_units(self._read)
         self._block = block
 
-    def run(self, lone: bool) -> list[tuple[str, str, Decision]]:
-        found = group(self._units)
-        target = lambda number: self._read.steps[number].target  # noqa: E731
-        decisions = [(target(d.first), target(d.second), d) for d in found]
+    def run(self, lone: bool, wishes: Wishes) -> list[tuple[str, str, Decision]]:
+        found = group(self._units, wishes.in_block(self._number, self._read.steps))
+        decisions = [(f"{self._number}.{d.first}", f"{self._number}.{d.second}", d) for d in found]
         kernels = list(self._units.groups) if lone else self._kernels()
         if kernels:
             self._rewrite(kernels)

@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from shardc.dialects.rules.custom import rule
     from shardc.driver.api import compile_step
+    from shardc.driver.explain_fusion import explain_fusion
 
     __version__: str
 
-__all__ = ["__version__", "compile_step", "rule"]
+__all__ = ["__version__", "compile_step", "explain_fusion", "rule"]
 
-_LAZY = {"compile_step": "shardc.driver.api", "rule": "shardc.dialects.rules.custom"}
+_LAZY = {
+    "compile_step": "shardc.driver.api",
+    "explain_fusion": "shardc.driver.explain_fusion",
+    "rule": "shardc.dialects.rules.custom",
+}
 """Public name -> the module that has it, imported at first use."""
 
 

@@ -51,5 +51,6 @@ class BadBackendOption(ShardcError):
     template: ClassVar[str] = "the shardc backend has no option {option} = {value!r}"
     hint: ClassVar[str] = (
         'options are "fuse" (True or False), "numerics" ("fused" or "eager"), "random" ("counter" or "torch"),'
-        ' "externs" ("measured" or "aten")'
+        ' "externs" ("measured" or "aten"), "forbid_fusion" and "force_fusion" (lists of edges such as'
+        ' "aten.add.Tensor+gelu@model.py:12")'
     )

@@ -40,7 +40,9 @@ from shardc.diagnostics.dynamo import (
     GraphNotTraced,
     ShardcFallbackWarning,
 )
+from shardc.diagnostics.fusion import BadFusionEdge, FusionWish
 from shardc.driver import program_cache
+from shardc.driver.fusion import fuse, is_explained, say_unmatched
 from shardc.driver.kernels import fuse_graph
 from shardc.driver.pipelines import build, run
 from shardc.frontend.aot_graph import ImportedGraph, constants_of, import_graph
@@ -51,6 +53,7 @@ from shardc.frontend.recorder import BACKWARD, FORWARD
 from shardc.passes.base import Pass
 from shardc.passes.extern.kern_extern import extern_module
 from shardc.passes.fuse.kern_fuse import NUMERICS
+from shardc.passes.fuse.wishes import Wishes
 from shardc.runtime import pool
 from shardc.runtime.kernels import Library
 
@@ -82,26 +85,34 @@ def shardc_backend(graph: GraphModule, example_inputs: Sequence[Any], **options:
     rounded: ``"fused"`` at a kernel's results, ``"eager"`` after each op; ``"random"`` whose numbers random ops draw:
     ``"counter"``, those of ``compile_step`` from a seed of each call, or ``"torch"``, PyTorch's own; ``"externs"`` who computes
     the matmuls that are in no kernel: ``"measured"`` whichever of ATen and oneDNN is faster here, ``"aten"`` always ATen.
-    Raises BadBackendOption.
+    ``"forbid_fusion"`` and ``"force_fusion"`` list edges such as ``"aten.add.Tensor+gelu@model.py:12"``: pairs of ops that must
+    not, and that must share a kernel. Raises BadBackendOption, BadFusionEdge, FusionRefused.
     """
     settings = Settings.of(options.pop("options", None) or {})
     table = decomposition_table()
     views = {op: table[same] for op, same in _LISTS.items()}
-    forward, backward = partial(_compile, settings, FORWARD), partial(_compile, settings, BACKWARD)
+    wishes = settings.wishes()
+    forward, backward = (partial(_compile, settings, wishes, phase) for phase in (FORWARD, BACKWARD))
     draws = GraphStream() if settings.random == "counter" else None
     compiler = aot_autograd(
-        fw_compiler=forward, bw_compiler=backward, decompositions={**views, **(draws.table() if draws else {})}
+        fw_compiler=forward,
+        bw_compiler=_last(wishes, backward),
+        inference_compiler=_last(wishes, forward),
+        decompositions={**views, **(draws.table() if draws else {})},
     )
     try:
         with seeded(graph) if draws else nullcontext():
             return compiler(graph, example_inputs, **options)
-    except (TorchDynamoException, ShardcFallbackWarning):
-        raise  # Dynamo asks itself to begin again, or the user asked for warnings to be errors
+    except (TorchDynamoException, ShardcFallbackWarning, FusionWish):
+        raise  # Dynamo asks itself to begin again, or the user asked for warnings to be errors, or for what cannot be had
     except Exception as error:
         log.debug("a graph could not be traced by AOTAutograd", exc_info=True)
         text = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
         _say_once(GraphNotTraced(error=text), "", text)
         return graph.forward
+
+
+EDGES = ("forbid_fusion", "force_fusion")
 
 
 @dataclass(frozen=True)
@@ -112,31 +123,62 @@ class Settings:
     numerics: str = "fused"
     random: str = "counter"
     externs: str = "measured"
+    forbid_fusion: tuple[str, ...] = ()
+    force_fusion: tuple[str, ...] = ()
 
     @staticmethod
     def of(options: Mapping[str, Any]) -> Settings:
-        """Raises BadBackendOption."""
+        """Raises BadBackendOption, BadFusionEdge."""
         allowed = {
             "fuse": (True, False), "numerics": NUMERICS, "random": ("counter", "torch"), "externs": ("measured", "aten"),
         }  # fmt: skip
+        found: dict[str, Any] = {}
         for option, value in options.items():
-            if value not in allowed.get(option, ()):
+            is_list = isinstance(value, list | tuple) and all(isinstance(edge, str) for edge in value)
+            if not is_list if option in EDGES else value not in allowed.get(option, ()):
                 raise BadBackendOption(option=option, value=value)
-        return Settings(**options)
+            found[option] = tuple(value) if option in EDGES else value
+        settings = Settings(**found)
+        settings.wishes()
+        return settings
+
+    def wishes(self) -> Wishes:
+        """What the user wants of fusion. Raises BadFusionEdge."""
+        wishes = Wishes.of(self.forbid_fusion, self.force_fusion)
+        for edge in (*wishes.forbid, *wishes.force):
+            if edge.first.number or edge.second.number:
+                problem = "numbers are those of one program, and a model has several; name the ops by target and line"
+                raise BadFusionEdge(edge=edge.text, problem=problem)
+        return wishes
 
 
-def _compile(settings: Settings, phase: str, graph: GraphModule, example_inputs: Sequence[Any]) -> Runner:
+def _last(wishes: Wishes, compiler: Callable[..., Runner]) -> Callable[..., Runner]:
+    """``compiler`` for the last graph of a model: what fits none of them is told of."""
+
+    def compile_(graph: GraphModule, example_inputs: Sequence[Any]) -> Runner:
+        runner = compiler(graph, example_inputs)
+        say_unmatched(wishes)
+        return runner
+
+    return compile_
+
+
+def _compile(settings: Settings, wishes: Wishes, phase: str, graph: GraphModule, example_inputs: Sequence[Any]) -> Runner:
     """A graph as a function of a list of inputs, which it empties."""
     drop_unread_seed(graph)
-    runner = _program_or_graph(settings, graph, example_inputs, phase)
+    runner = _program_or_graph(settings, wishes, graph, example_inputs, phase)
     complex_ = any(value.is_complex() for node in graph.graph.nodes for value in values_of(node))
     return _unwatched(runner) if complex_ else runner
 
 
-def _program_or_graph(settings: Settings, graph: GraphModule, example_inputs: Sequence[Any], phase: str) -> Runner:
+def _program_or_graph(
+    settings: Settings, wishes: Wishes, graph: GraphModule, example_inputs: Sequence[Any], phase: str
+) -> Runner:
     """The program of a graph; where that cannot be had, the graph itself, as the backend ``aot_eager`` runs it."""
     try:
-        return _compiled(settings, graph, phase)
+        return _compiled(settings, wishes, graph, phase)
+    except FusionWish:
+        raise
     except GraphNotCompiled as cause:
         _say_once(cause, str(cause.fields["op"]), str(cause.fields["reason"]))
     except Exception as error:  # whatever went wrong in here, the user's model has a graph that runs
@@ -146,7 +188,7 @@ def _program_or_graph(settings: Settings, graph: GraphModule, example_inputs: Se
     return boxed_nop(graph, list(example_inputs))
 
 
-def _compiled(settings: Settings, graph: GraphModule, phase: str) -> Runner:
+def _compiled(settings: Settings, wishes: Wishes, graph: GraphModule, phase: str) -> Runner:
     def prepared() -> ImportedGraph:
         imported = import_graph(graph, phase)
         run(imported.module, _passes(), verify_each=False)
@@ -155,11 +197,12 @@ def _compiled(settings: Settings, graph: GraphModule, phase: str) -> Runner:
     device, constants = check_graph(graph), constants_of(graph)
     measured = settings.fuse and settings.externs == "measured"
     key = program_cache.program_key(graph, phase, f"{settings} {surroundings()}" if measured else str(settings))
-    found = program_cache.load(key)
+    found = None if is_explained() else program_cache.load(key)
     if found is None:
         imported, library, whole, externs = prepared(), None, True, 0
         if settings.fuse and device.type == "cpu" and _is_static(graph):
-            imported, library, whole = fuse_graph(prepared, imported, settings.numerics)
+            imported, library, whole = fuse_graph(prepared, imported, settings.numerics, partial(fuse, wishes, phase))
+            whole = whole and not wishes.unmatched
             if measured:
                 strides = _argument_strides(graph, constants)
                 externs = extern_module(imported.module, measured_form, settings.numerics, strides)
@@ -169,6 +212,7 @@ def _compiled(settings: Settings, graph: GraphModule, phase: str) -> Runner:
             program_cache.store(key, text, library)
     else:
         text, library = found
+        wishes.unmatched.clear()  # only programs for which all were met are kept
     log.debug("%s", text)
     function = partial(_load(text, library), SimpleNamespace(device=device))
     return _with_constants(function, constants) if constants else _marked(function)

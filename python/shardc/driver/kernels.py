@@ -11,6 +11,7 @@ from torch_mlir import ir
 from shardc.backends.cpu.compile import build_library, compile_functions
 from shardc.backends.cpu.extract import extract, kernel_name, kernels
 from shardc.diagnostics.dynamo import KernelNotCompiled, ShardcFallbackWarning
+from shardc.diagnostics.fusion import FusionWish
 from shardc.dialects.location import source_line
 from shardc.frontend.aot_graph import ImportedGraph
 from shardc.passes.fuse.kern_fuse import fuse_module
@@ -24,15 +25,22 @@ _said: set[str] = set()
 """The causes that a warning told of."""
 
 
+Fuse = Callable[[ir.Module, str, frozenset[ir.Value], frozenset[str]], object]
+"""``fuse_module``, or what does the same and reports; called with its first four parameters."""
+
+
 def fuse_graph(
-    make: Callable[[], ImportedGraph], graph: ImportedGraph, numerics: str
+    make: Callable[[], ImportedGraph], graph: ImportedGraph, numerics: str, fuse: Fuse = fuse_module
 ) -> tuple[ImportedGraph, Library | None, bool]:
     """``graph`` fused, with the library of its kernels, if it has any, and whether all of them compiled.
 
     Groups whose kernels do not compile stay calls of ATen, and a warning says so; for that ``make`` imports it anew.
+    Raises FusionWish for what a user wants and cannot have.
     """
     try:
-        fuse_module(graph.module, numerics, _strided_results(graph))
+        fuse(graph.module, numerics, _strided_results(graph), frozenset())
+    except FusionWish:
+        raise
     except Exception as error:  # whatever went wrong in there, ATen has every op
         say_once(ALL, error)
         return make(), None, False
@@ -45,7 +53,7 @@ def fuse_graph(
             return make(), None, False
     graph = make()
     try:
-        fuse_module(graph.module, numerics, _strided_results(graph), failed)
+        fuse(graph.module, numerics, _strided_results(graph), failed)
         return graph, _library(graph), False
     except Exception as error:
         say_once(ALL, error)

@@ -1,0 +1,130 @@
+"""What fusing a program does and why: its kernels with what they save, each pair that was looked at, the calls that stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from torch_mlir import ir
+
+from shardc.dialects.aten.call import CallReader
+from shardc.dialects.aten.types import TensorType, read_type
+from shardc.dialects.kern.kernel import KernelOp, kernel_name, operand_types, result_types
+from shardc.dialects.location import source_line
+from shardc.passes.fuse.group import Decision
+from shardc.passes.fuse.kern_fuse import fuse_module, step_blocks
+from shardc.passes.fuse.read import Step, read_block
+from shardc.passes.fuse.wishes import Wishes
+from shardc.passes.program import find_function
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Calls (each starts something), and the bytes of the tensors that they read and write. A loop's body counts once."""
+
+    launches: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+
+    @property
+    def moved_bytes(self) -> int:
+        return self.read_bytes + self.written_bytes
+
+    @staticmethod
+    def total(parts: Iterable[Traffic]) -> Traffic:
+        found = list(parts)
+        return Traffic(*(sum(getattr(p, name) for p in found) for name in ("launches", "read_bytes", "written_bytes")))
+
+
+@dataclass(frozen=True)
+class Op:
+    """A call of the program: its number (block and call, as in ``kern.calls``), target and source line.
+
+    ``why`` says why it can be in no kernel; empty if it can.
+    """
+
+    number: str
+    target: str
+    where: str | None
+    why: str
+    traffic: Traffic
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel and the calls that it stands for. ``apart`` is their traffic as calls: of one that several kernels share the
+    parts of, in the first of these."""
+
+    name: str
+    ops: tuple[Op, ...]
+    traffic: Traffic
+    apart: Traffic
+
+
+@dataclass(frozen=True)
+class FusionReport:
+    """``pairs`` are all that were looked at; ``staying`` the calls that are in no kernel; ``before`` and ``after`` are totals."""
+
+    kernels: list[Kernel]
+    staying: list[Op]
+    pairs: list[tuple[Op, Op, Decision]]
+    before: Traffic
+    after: Traffic
+
+
+def explain_fusion(
+    module: ir.Module,
+    numerics: str = "fused",
+    exclude: frozenset[ir.Value] = frozenset(),
+    without: frozenset[str] = frozenset(),
+    wishes: Wishes | None = None,
+) -> FusionReport:
+    """Fuses ``module`` as :func:`~shardc.passes.fuse.kern_fuse.fuse_module` does, and reports. Raises what that raises."""
+    ops = {op.number: op for op in _ops(module, exclude)}
+    decisions = fuse_module(module, numerics, exclude, without, wishes=wishes)
+    kernels, fused = [], set()
+    for op in _kernels(module):
+        calls = tuple(ops[ir.StringAttr(number).value] for number in op.attributes["kern.calls"])
+        apart = Traffic.total(call.traffic for call in calls if call.number not in fused)
+        traffic = Traffic(1, _bytes(operand_types(op)), _bytes(result_types(op)))
+        kernels.append(Kernel(kernel_name(op), calls, traffic, apart))
+        fused.update(call.number for call in calls)
+    staying = [op for op in ops.values() if op.number not in fused]
+    pairs = [(ops[first], ops[second], decision) for first, second, decision in decisions]
+    after = Traffic.total(part.traffic for part in (*kernels, *staying))
+    return FusionReport(kernels, staying, pairs, Traffic.total(op.traffic for op in ops.values()), after)
+
+
+def _blocks(module: ir.Module) -> list[ir.Block]:
+    function = find_function(module)
+    return [] if function is None else list(step_blocks(function.regions[0].blocks[0]))
+
+
+def _ops(module: ir.Module, exclude: frozenset[ir.Value]) -> list[Op]:
+    """The calls of a program that is not fused yet: neither views nor arithmetic on sizes nor collectives."""
+    found = []
+    for number, block in enumerate(_blocks(module)):
+        for step in read_block(block, CallReader(), exclude).steps:
+            if not step.is_view and _is_call(step.op):
+                where = source_line(step.op.location)
+                found.append(Op(f"{number}.{step.number}", step.target, where, "" if step.nodes else step.why, _traffic(step)))
+    return found
+
+
+def _is_call(op: ir.Operation) -> bool:
+    is_torch = op.name.startswith("torch.") and not op.name.startswith("torch.prim.")
+    return is_torch and any(read_type(result.type) is not None for result in op.results)
+
+
+def _traffic(step: Step) -> Traffic:
+    reads = [read_type(v.ir.type) for v in dict.fromkeys(step.operands) if v.ir is not None]
+    return Traffic(1, _bytes(reads), _bytes([read_type(result.type) for result in step.op.results]))
+
+
+def _bytes(types: Sequence[TensorType | None]) -> int:
+    return sum(t.size_bytes for t in types if t is not None and t.is_static)
+
+
+def _kernels(module: ir.Module) -> list[ir.Operation]:
+    ops = [op.operation for block in _blocks(module) for op in block.operations]
+    return [op for op in ops if op.name == KernelOp.OPERATION_NAME]

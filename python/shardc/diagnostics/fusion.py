@@ -1,0 +1,35 @@
+"""Errors of wishes about fusion: an edge that is no edge, that names no ops, or that cannot be had."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from shardc.diagnostics.base import ShardcError
+
+
+class FusionWish(ShardcError):
+    """Base of errors in what a user forbids and forces."""
+
+
+class BadFusionEdge(FusionWish):
+    """An edge is not written as two names of ops.
+
+    Fails: ``forbid_fusion=["gelu"]``. Works: ``forbid_fusion=["aten.add.Tensor+gelu@model.py:12"]``.
+    """
+
+    template: ClassVar[str] = "{edge!r} names no pair of ops: {problem}"
+    hint: ClassVar[str] = "write two names as shardc explain --fusion prints them, such as aten.add.Tensor+gelu@model.py:12"
+
+
+class NoSuchFusionEdge(FusionWish):
+    """An edge names ops that the program does not have."""
+
+    template: ClassVar[str] = "{edge!r} fits no two ops of the program"
+    hint: ClassVar[str] = "shardc explain --fusion prints the ops with their lines and numbers"
+
+
+class FusionRefused(FusionWish):
+    """Two ops were to be forced into one kernel, and cannot be one."""
+
+    template: ClassVar[str] = "{edge!r} cannot be one kernel: {why}"
+    hint: ClassVar[str] = "take the edge away, or rewrite the line so that the reason is gone"

@@ -1,0 +1,96 @@
+"""Fusion explained: of a module, an artefact or a script (``shardc explain --fusion``), and of a function under ``torch.compile``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._functorch.config
+from torch_mlir import ir
+
+from shardc.diagnostics.cli import UnreadableInput
+from shardc.diagnostics.fusion import NoSuchFusionEdge
+from shardc.dialects.context import new_context
+from shardc.driver.artefact import read_manifest
+from shardc.driver.dynamo import shardc_backend
+from shardc.driver.fusion import collect_fusion
+from shardc.driver.fusion_report import effect, render
+from shardc.driver.mlir_errors import Source, parse_module
+from shardc.driver.pipelines import build, run
+from shardc.driver.script import read_script
+from shardc.frontend.capture import capture_step
+from shardc.passes.fuse.explain import FusionReport
+from shardc.passes.fuse.explain import explain_fusion as explain_module
+from shardc.passes.fuse.wishes import Wishes
+
+
+@dataclass(frozen=True)
+class FusionExplanation:
+    """The reports of the graphs of one function, with their phases; printed, they are its explanation."""
+
+    graphs: list[tuple[str, FusionReport]]
+
+    def __str__(self) -> str:
+        parts = [f"{phase}: {render(report)}" for phase, report in self.graphs]
+        return "\n\n".join(parts) if parts else "no graph was fused: kernels are made for CPU tensors of fixed sizes"
+
+
+def explain_fusion(
+    function: Callable[..., Any], *args: Any, options: Mapping[str, Any] | None = None, **kwargs: Any
+) -> FusionExplanation:
+    """What ``torch.compile(function, backend="shardc", options=options)`` fuses when called with these arguments, and why.
+
+    Compiles and calls ``function`` (a module, or a function of tensors) once. The backward graph is there if some result
+    needs gradients. Raises BadBackendOption, BadFusionEdge, FusionRefused (inside what Dynamo makes of a backend's errors).
+    """
+    inner = getattr(function, "_orig_mod", function)
+
+    def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        return shardc_backend(graph, example_inputs, options=options)
+
+    with collect_fusion() as graphs, torch._functorch.config.patch(force_non_lazy_backward_lowering=True):
+        torch.compile(inner, backend=backend, dynamic=False)(*args, **kwargs)
+    return FusionExplanation(graphs)
+
+
+def explain_path(path: Path, forbid: Sequence[str] = (), force: Sequence[str] = ()) -> str:
+    """The report of the rank program of an artefact, of the step in an MLIR file, or of a script's step on one device.
+
+    With edges to ``forbid`` or ``force`` it is that of fusion under them, after a line that says what they change. Raises
+    what reading the path raises, BadFusionEdge, NoSuchFusionEdge, FusionRefused.
+    """
+    text = _script_text(path) if path.suffix == ".py" else _text(path)
+    wishes = Wishes.of(forbid, force)
+    plain = explain_module(_parsed(text, path))
+    if not wishes:
+        return render(plain)
+    wished = explain_module(_parsed(text, path), wishes=wishes)
+    for edge in sorted(wishes.unmatched):
+        raise NoSuchFusionEdge(edge=edge)
+    return f"{effect(plain, wished)}\n\n{render(wished)}"
+
+
+def _parsed(text: str, path: Path) -> ir.Module:
+    return parse_module(Source(str(path), text), new_context())
+
+
+def _text(path: Path) -> str:
+    if path.is_dir():
+        read_manifest(path)
+        path = path / "levels" / "3-rank.mlir"
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        problem = (error.strerror or str(error)) if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UnreadableInput(file=path, problem=problem) from error
+
+
+def _script_text(path: Path) -> str:
+    """The step that a script builds, for one device."""
+    training = read_script(path)
+    capture = capture_step(training.model, training.optimizer, training.batch, loss=training.loss, context=new_context())
+    run(capture.module, build("torch-lift-bmm,torch-share"))
+    return capture.module.operation.get_asm(enable_debug_info=True)

@@ -1,0 +1,66 @@
+"""Fusion of ``torch.compile``'s graphs under a user's wishes, reported to whoever asks.
+
+``TORCH_LOGS="+shardc.driver.fusion"`` prints the report of every graph, :func:`collect_fusion` hands them over.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from torch_mlir import ir
+
+from shardc.diagnostics.dynamo import ShardcFallbackWarning
+from shardc.diagnostics.fusion import NoSuchFusionEdge
+from shardc.driver.fusion_report import render
+from shardc.passes.fuse.explain import FusionReport, explain_fusion
+from shardc.passes.fuse.kern_fuse import fuse_module
+from shardc.passes.fuse.wishes import Wishes
+
+log = logging.getLogger(__name__)
+
+Reports = list[tuple[str, FusionReport]]
+"""The phase of each graph and what was fused in it."""
+
+_reports: ContextVar[Reports | None] = ContextVar("shardc_fusion_reports", default=None)
+_said: set[str] = set()
+
+
+@contextmanager
+def collect_fusion() -> Iterator[Reports]:
+    """Graphs compiled inside the block are fused anew, and the list that it gives has their reports."""
+    reports: Reports = []
+    token = _reports.set(reports)
+    try:
+        yield reports
+    finally:
+        _reports.reset(token)
+
+
+def is_explained() -> bool:
+    """Whether somebody waits for reports, so that graphs must really be fused."""
+    return _reports.get() is not None or log.isEnabledFor(logging.DEBUG)
+
+
+def fuse(
+    wishes: Wishes, phase: str, module: ir.Module, numerics: str, exclude: frozenset[ir.Value], without: frozenset[str]
+) -> None:
+    """``fuse_module``, and its report where one is wanted. Raises FusionRefused."""
+    if not is_explained():
+        fuse_module(module, numerics, exclude, without, wishes=wishes)
+        return
+    report = explain_fusion(module, numerics, exclude, without, wishes)
+    log.debug("%s: %s", phase, render(report))
+    reports = _reports.get()
+    if reports is not None:
+        reports.append((phase, report))
+
+
+def say_unmatched(wishes: Wishes) -> None:
+    """A warning for each edge that fits no two ops of a model's graphs, once a process."""
+    for edge in sorted(wishes.unmatched - _said):
+        _said.add(edge)
+        warnings.warn(str(NoSuchFusionEdge(edge=edge)), ShardcFallbackWarning, stacklevel=2)

@@ -1,0 +1,58 @@
+"""A report of fusion in words: kernels, pairs of ops and why they are together or apart, calls that stay."""
+
+from __future__ import annotations
+
+from shardc.driver.report import table
+from shardc.driver.source_lines import shown
+from shardc.passes.fuse.explain import FusionReport, Kernel, Op
+
+
+def render(report: FusionReport) -> str:
+    """The whole report, a section for each of its parts."""
+    sections = [[_summary(report)], _kernels(report), _pairs(report), _staying(report)]
+    return "\n\n".join("\n".join(lines) for lines in sections if lines)
+
+
+def effect(without: FusionReport, with_: FusionReport) -> str:
+    """What the wishes of ``with_`` change, in a line."""
+    launches = with_.after.launches - without.after.launches
+    moved = with_.after.moved_bytes - without.after.moved_bytes
+    return f"what is forbidden and forced: {launches:+,} launches, {moved:+,} bytes of memory traffic"
+
+
+def _summary(report: FusionReport) -> str:
+    fused = len({op.number for kernel in report.kernels for op in kernel.ops})
+    calls = f"{len(report.kernels)} kernels stand for {fused} of {fused + len(report.staying)} calls"
+    return f"{calls}: {report.before.launches:,} launches become {report.after.launches:,}, {_moved(report)}"
+
+
+def _moved(report: FusionReport) -> str:
+    return f"{report.before.moved_bytes:,} bytes of memory traffic {report.after.moved_bytes:,}"
+
+
+def _kernels(report: FusionReport) -> list[str]:
+    lines = ["kernels: name, bytes read and written, launches and bytes saved, calls"] if report.kernels else []
+    figures = [_figures(kernel) for kernel in report.kernels]
+    for line, kernel in zip(table(figures, right=(1, 2, 3, 4)) if figures else [], report.kernels, strict=True):
+        lines.append(line)
+        lines += [f"  {row}" for row in table([_named(op) for op in kernel.ops])]
+    return lines
+
+
+def _figures(kernel: Kernel) -> tuple[str, ...]:
+    saved = kernel.apart.launches - kernel.traffic.launches, kernel.apart.moved_bytes - kernel.traffic.moved_bytes
+    return (kernel.name, *(f"{n:,}" for n in (kernel.traffic.read_bytes, kernel.traffic.written_bytes, *saved)))
+
+
+def _named(op: Op) -> tuple[str, str, str]:
+    return op.number, op.target, shown(op.where)
+
+
+def _pairs(report: FusionReport) -> list[str]:
+    rows = [(*_named(a), "+", *_named(b), str(decision)) for a, b, decision in report.pairs]
+    return ["pairs that were looked at: two calls, and how it came out", *table(rows)] if rows else []
+
+
+def _staying(report: FusionReport) -> list[str]:
+    rows = [(*_named(op), op.why or "shares no kernel: see the pairs above") for op in report.staying]
+    return ["calls that stay: number, target, line, why", *table(rows)] if rows else []
