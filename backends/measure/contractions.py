@@ -8,8 +8,10 @@ from functools import cache, partial
 import torch
 
 from shardc.backends.measure.contest import Candidate, choose
+from shardc.backends.torch.functions import WITH_OUT
 from shardc.dialects.aten.schema import overload
 from shardc.passes.extern.contraction import Contraction, LibraryCall, forms
+from shardc.runtime.pool import POOLED_BYTES, contiguous
 
 SMALL_FLOPS = 1 << 22
 """Matmuls below this (some 40 us) are ATen's, unmeasured: what a library gains is less than its longer call costs."""
@@ -35,11 +37,18 @@ def _build(contraction: Contraction, calls: Sequence[LibraryCall]) -> Callable[[
 
     def run() -> torch.Tensor:
         for call in calls:
-            reads = {name: tensors[slot] for name, slot in call.reads.items()}
-            tensors["result"] = overload(call.target)(**{**_absent(call.target), **reads, **call.arguments})
+            tensors["result"] = _call(call, tensors, (contraction.m, contraction.n), contraction.dtype)
         return tensors["result"]
 
     return run
+
+
+def _call(call: LibraryCall, tensors: dict[str, torch.Tensor], shape: tuple[int, int], dtype: torch.dtype) -> torch.Tensor:
+    """One call as programs make it: ATen's large products are written to memory of the pool."""
+    arguments = {**{name: tensors[slot] for name, slot in call.reads.items()}, **call.arguments}
+    if call.target in WITH_OUT and shape[0] * shape[1] * dtype.itemsize >= POOLED_BYTES:
+        return overload(WITH_OUT[call.target])(**arguments, out=contiguous(shape, dtype))
+    return overload(call.target)(**{**_absent(call.target), **arguments})
 
 
 @cache

@@ -24,7 +24,7 @@ _MEMORY_FORMATS = {
 }  # fmt: skip
 
 
-_WITH_OUT = {"aten.mm": "aten.mm.out", "aten.addmm": "aten.addmm.out", "aten.bmm": "aten.bmm.out"}
+WITH_OUT = {"aten.mm": "aten.mm.out", "aten.addmm": "aten.addmm.out", "aten.bmm": "aten.bmm.out"}
 """Calls whose result is contiguous, and their forms that write it to memory that they are given."""
 
 
@@ -77,8 +77,8 @@ class Functions:
                 continue
             texts.append(text(arg, rest))
         arguments = _join(texts, plan)
-        if self._pooled and spec.target in _WITH_OUT and (out := _pooled_result(spec)) is not None:
-            return f"{self.name(_WITH_OUT[spec.target])}({arguments}, out=empty({out.shape}, {out.dtype}))"
+        if self._pooled and spec.target in WITH_OUT and (out := _pooled_result(spec)) is not None:
+            return f"{self.name(WITH_OUT[spec.target])}({arguments}, out=empty({out.shape}, {out.dtype}))"
         return f"{self.name(spec.target)}({arguments})"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from torch.utils._python_dispatch import _disable_current_modes
 from torch_mlir import ir
 
 from shardc.diagnostics.cli import BadPassOption
@@ -57,15 +58,16 @@ def extern_module(
     count = 0
     body = function.regions[0].blocks[0]
     given = {body.arguments[number]: found for number, found in (strides or {}).items()}
-    for block in step_blocks(body):
-        writer = _Writer(block)
-        for match in find_contractions(block, given, numerics):
-            available = forms(match.contraction)
-            chosen = choose(match.contraction)
-            if chosen != "aten" and chosen in available:
-                writer.write(match, available[chosen])
-                count += 1
-        drop_unread(block)
+    with _disable_current_modes():  # the fake tensors of a compile around this would make layouts slow to follow
+        for block in step_blocks(body):
+            writer = _Writer(block)
+            for match in find_contractions(block, given, numerics):
+                available = forms(match.contraction)
+                chosen = choose(match.contraction)
+                if chosen != "aten" and chosen in available:
+                    writer.write(match, available[chosen])
+                    count += 1
+            drop_unread(block)
     return count
 
 

@@ -34,7 +34,9 @@ class Match:
 
 
 def find_contractions(block: ir.Block, strides: Mapping[ir.Value, Strides], numerics: str) -> Iterator[Match]:
-    """The contractions of a block, last first. ``strides``: those of arguments that are not contiguous.
+    """The contractions of a block, last first, each as it is when it is asked for: one may become another's operand.
+
+    ``strides``: those of arguments that are not contiguous.
 
     Under the numerics ``eager``, 16-bit ones have no epilogue: eager rounds before it.
     """

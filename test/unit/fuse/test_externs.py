@@ -133,6 +133,14 @@ def test_epilogues_that_stay_apart(f: Callable[[Tensor, Tensor], Tensor]) -> Non
     torch.testing.assert_close(found, f(x, y))
 
 
+def test_the_sum_of_two_products() -> None:
+    """It is the epilogue of one of them."""
+    f = lambda x, y: torch.mm(x, y) + torch.mm(y, x)  # noqa: E731
+    found, targets = with_onednn(f, x := torch.randn(6, 6), y := torch.randn(6, 6))
+    assert targets == ["mkldnn._linear_pointwise", "mkldnn._linear_pointwise.binary"]
+    torch.testing.assert_close(found, f(x, y))
+
+
 def test_the_epilogue_is_atens_where_that_is_faster() -> None:
     f = lambda x, y: functional.gelu(torch.mm(x, y))  # noqa: E731
     found, targets = with_onednn(f, x := torch.randn(6, 8), y := torch.randn(8, 4), form="onednn, apart")

@@ -16,6 +16,7 @@ from shardc.backends.measure.contest import Candidate, choose, measure
 from shardc.backends.measure.contractions import candidates, measured_form
 from shardc.diagnostics.kernels import KernelCacheWarning
 from shardc.passes.extern.contraction import ADD, Contraction, forms
+from shardc.runtime import pool
 
 
 @pytest.fixture(autouse=True)
@@ -113,6 +114,13 @@ def test_every_form_of_a_contraction_is_built(dtype: torch.dtype, epilogue: str)
     for found in made[1:]:
         torch.testing.assert_close(found, made[0])
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_large_products_of_aten_are_measured_in_the_pool() -> None:
+    before = pool.statistics()["used_bytes"]
+    made = [candidate.build()() for candidate in candidates(Contraction(256, 8, 256, torch.float32, True, True))]
+    assert pool.statistics()["used_bytes"] - before == 256 * 256 * 4
+    torch.testing.assert_close(made[1], made[0])
 
 
 def test_small_matmuls_are_not_measured(folder: Path) -> None:
