@@ -49,7 +49,7 @@ def group(units: Units, wishes: BlockWishes = BlockWishes()) -> list[Decision]: 
         candidates = sorted(_candidates(units, wishes), key=lambda c: c[0], reverse=True)
         became: dict[Unit, Unit] = {}
         for saving, a, b in candidates:
-            pair = _adjacent(units, a, b)
+            pair = _adjacent(a, b)
             a, b = _current(a, became), _current(b, became)
             if a is b:
                 continue
@@ -69,11 +69,12 @@ def group(units: Units, wishes: BlockWishes = BlockWishes()) -> list[Decision]: 
     return list(decisions.values())
 
 
-def _adjacent(units: Units, a: Unit, b: Unit) -> tuple[int, int]:
+def _adjacent(a: Unit, b: Unit) -> tuple[int, int]:
     """Two calls, one of each group, of which one reads what the other makes, or both read the same tensor."""
     for x, y in ((a, b), (b, a)):
-        for value, accesses in y.accesses.items():
-            if units.maker.get(value) is x and value.node is not None and accesses:
+        makers = set(x.nodes)
+        for value in y.accesses:
+            if value.node is not None and value.node in makers:
                 reader = next(n for n in y.nodes if any(s.base is value for s in n.accesses))
                 return _ordered(value.node.call, reader.call)
     shared = next(iter(a.accesses.keys() & b.accesses.keys()), None)
