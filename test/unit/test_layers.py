@@ -12,7 +12,7 @@ ALLOWED = {
     "runtime": set(),
     "dialects": {"diagnostics", "runtime"},
     "frontend": {"diagnostics", "dialects", "runtime"},
-    "passes": {"diagnostics", "dialects"},
+    "passes": {"diagnostics", "dialects", "runtime"},
     "backends": {"diagnostics", "dialects", "passes", "runtime"},
     "driver": {"diagnostics", "dialects", "passes", "backends", "frontend", "runtime"},
     "cli": {"diagnostics", "driver"},
