@@ -133,7 +133,7 @@ def fast_axis(members: list[Root], reads: dict[Root, Reads]) -> Axis | None:
 
 
 def _offsets(members: list[Root], reads: dict[Root, Reads]) -> list[Linear]:
-    found = [row_major(index, v.shape) for r in members for v, index in reads[r].ends if index is not None]
+    found = [row_major(index, shape) for r in members for shape, index in reads[r].shapes]
     for root in members:
         found += [row_major(root.result_index(n), root.result_shape(n)) for n in range(root.result_count())]
     return found
@@ -196,7 +196,8 @@ def _counted(root: Root, reads: Reads) -> set[Axis]:
 def _place_barriers(nests: list[Nest], roots: Roots, reads: dict[Root, Reads]) -> None:
     written: set[Root] = set()
     for nest in nests:
-        read = {roots.of[v] for r in nest.roots for v, _ in reads[r].ends if not isinstance(v, Argument)}
+        touched = [v for r in nest.roots for v, _ in (*reads[r].ends, *reads[r].between)]
+        read = {roots.of[v] for v in touched if v in roots.of} - set(nest.roots)
         if read & written:
             nest.waits = True
             written = set()

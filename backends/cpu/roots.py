@@ -78,9 +78,11 @@ class Reads:
     """What the loops of one root touch: ``ends`` lie in memory or in other roots, ``between`` is computed on the way.
 
     An index of None says that the elements are found by their offset alone (through a view that is no index map).
+    ``shapes`` gives for each end the shape in which it is seen, and the index in that.
     """
 
     ends: list[tuple[Value, Index | None]] = field(default_factory=list)
+    shapes: list[tuple[tuple[int, ...], Index]] = field(default_factory=list)
     between: list[tuple[Computed, Index]] = field(default_factory=list)
     stopped: list[tuple[Computed, Index]] = field(default_factory=list)
     stop: Stop = lambda value, index: False
@@ -109,13 +111,20 @@ class Roots:
         if isinstance(value, Splat | Undefined) or (value, index) in seen:
             return
         seen.add((value, index))
-        if isinstance(value, Argument) or value in self.of:
+        if isinstance(value, Argument) or (value in self.of and not self._is_here(value, index)):
             reads.ends.append((value, index))
+            reads.shapes.append((value.shape, index))
         elif isinstance(value, View) and not value.follows:
             if not isinstance(base(value), Splat):
                 reads.ends.append((base(value), None))
+                reads.shapes.append((value.shape, index))
         else:
             self._through(value, index, reads, seen)
+
+    def _is_here(self, value: Value, index: Index) -> bool:
+        """Whether a root stores ``value`` where its loops stand at ``index``: in these loops it is computed, not read."""
+        root = self.of[value]
+        return not root.is_reduction and root.dims == index
 
     def _through(self, value: Computed | View | Slice, index: Index, reads: Reads, seen: set) -> None:
         if isinstance(value, View | Slice):

@@ -77,12 +77,12 @@ class Body:
 
     def _nests(self) -> list[Nest]:
         """The ops of the body in order: by the reductions before them, smaller nests first, reductions last."""
-        found: dict[tuple[int, bool, int, tuple[int, ...]], Nest] = {}
+        found: dict[tuple[int, tuple[int, ...], int, tuple[int, ...]], Nest] = {}
         for node in self._nodes:
             if node in self._roots:
                 domain = self._layout.domain(node)
                 before = self._depth[node.out] - bool(node.reduce)
-                key = (before, bool(node.reduce), len(domain), domain)
+                key = (before, tuple(sorted(self._layout.reduced(node))), len(domain), domain)
                 found.setdefault(key, Nest([], domain)).nodes.append(node)
         return [found[key] for key in sorted(found)]
 
@@ -135,10 +135,12 @@ class Body:
         views = [self._layout.made(node) for node in nest.nodes]
         types = [self._tensor_type(node, view.shape) for node, view in zip(nest.nodes, views, strict=True)]
         outs = [self._empty(node, type_) for node, type_ in zip(nest.nodes, types, strict=True)]
-        reduces = bool(nest.nodes[0].reduce)
+        unread = self._unread(nest, [*(t for _, t in loads), *views])
+        ins += [self._extent(tensor) for tensor in unread]
+        reduced = self._layout.reduced(nest.nodes[0])
         with self._context, self._loc:
-            maps = [affine_map(t, nest.domain) for _, t in loads] + [affine_map(v, nest.domain) for v in views]
-            kinds = ["reduction" if reduces and self._layout.reduced[n] else "parallel" for n in nest.domain]
+            maps = [affine_map(t, nest.domain) for t in (*(t for _, t in loads), *unread, *views)]
+            kinds = ["reduction" if n in reduced else "parallel" for n in nest.domain]
             iterators = [ir.Attribute.parse(f"#linalg.iterator_type<{kind}>") for kind in kinds]
             attributes = {
                 "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]),
@@ -151,11 +153,20 @@ class Body:
         )
         elements = [ir.RankedTensorType(v.type).element_type for v in (*ins, *outs)]
         region = op.regions[0].blocks.append(*elements, arg_locs=[self._loc] * len(elements))
-        self._write_region(nest, loads, region)
+        self._write_region(nest, loads, region, len(ins))
         for node, result in zip(nest.nodes, op.results, strict=True):
             self._tensors[node.out] = result
 
-    def _write_region(self, nest: Nest, loads: list[tuple[Value, Tensor]], region: ir.Block) -> None:
+    def _unread(self, nest: Nest, tensors: list[Tensor]) -> list[Tensor]:
+        """What says how long the loops are that no tensor of the nest has."""
+        missing = tuple(loop for loop in nest.domain if not any(loop in tensor.loops for tensor in tensors))
+        return [Tensor(tuple(self._layout.sizes[loop] for loop in missing), missing)] if missing else []
+
+    def _extent(self, tensor: Tensor) -> ir.Value:
+        type_ = builtin_type(TensorType(tensor.shape, torch.bool), self._context)
+        return ir.Operation.create("tensor.empty", [type_], [], loc=self._loc, ip=self._ip).result
+
+    def _write_region(self, nest: Nest, loads: list[tuple[Value, Tensor]], region: ir.Block, inputs: int) -> None:
         s = Scalars(region, self._loc)
         arguments = list(region.arguments)
         read = {load: s.load(argument, self._memory(load[0])) for load, argument in zip(loads, arguments, strict=False)}
@@ -165,11 +176,11 @@ class Body:
             terms = [
                 values[a.base] if a.base in values else read[a.base, self._view(a)] for a in node.accesses
             ]
-            if node.placed:
+            if node.indices:
                 terms += [self._index(s, steps, nest.domain) for steps in self._layout.place(node)]
             s.compute = node.dtype
             if node.reduce:
-                accumulator = Scalar(arguments[len(loads) + nest.nodes.index(node)], node.dtype)
+                accumulator = Scalar(arguments[inputs + nest.nodes.index(node)], node.dtype)
                 values[node.out] = _COMBINE[node.reduce](s, s.cast(terms[0], node.dtype), accumulator)
             else:
                 assert node.compute is not None
@@ -203,8 +214,10 @@ class Body:
     def _argument(self, value: Value, tensor: Tensor, given: dict[Value, ir.Value]) -> ir.Value:
         key = (value, tensor.cut, tensor.shape)
         if key not in self._arguments:
-            whole = given[value]
-            part = whole if tensor.cut is None else cut_out(whole, tensor.cut, self._ip, self._loc)
+            part = given[value]
+            if tensor.cut is not None:
+                part = reshape(part, [size for size, *_ in tensor.cut], self._ip, self._loc)
+                part = cut_out(part, [kept for _, *kept in tensor.cut], self._ip, self._loc)
             self._arguments[key] = reshape(part, tensor.shape, self._ip, self._loc)
         return self._arguments[key]
 

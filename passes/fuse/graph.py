@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch_mlir import ir
@@ -17,7 +17,7 @@ from shardc.dialects.aten.types import TensorType
 from shardc.dialects.kern.types import ELEMENTS
 from shardc.passes.fuse.scalars import Scalar, wide
 from shardc.passes.fuse.space import Atoms, Dim, Mismatch, Space
-from shardc.passes.fuse.view import View
+from shardc.passes.fuse.view import Cut, View, merged_shape, split_shape
 
 _orders = itertools.count()
 
@@ -41,10 +41,15 @@ class Value:
 
 @dataclass(frozen=True)
 class Access:
-    """How a node reads a tensor: ``dims`` has an entry for each of the tensor's dims."""
+    """How a node reads a tensor: ``dims`` has an entry for each of the tensor's dims, or of a finer shape of it."""
 
     base: Value
     dims: tuple[Dim, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape in which the tensor is read."""
+        return tuple(dim.size for dim in self.dims)
 
 
 @dataclass(eq=False, slots=True)
@@ -52,9 +57,9 @@ class Node:
     """One pointwise op (``compute(scalars, *operands)``), or the reduction of its one operand (``reduce``).
 
     ``out_dims`` are the atoms of its result; ``reduced`` those that a reduction takes away. ``dtype`` is what it computes
-    in. ``heavy``: not worth computing twice. ``placed``: ``compute`` takes two more operands, i64, the row-major index
-    over all dims but the last, and the index in that. ``call`` numbers the ATen call that it belongs to, ``order`` says where the
-    node stands among all nodes.
+    in. ``indices``: groups of dims of the result; ``compute`` takes the row-major index over each, i64, after the operands.
+    ``heavy``: not worth computing twice. ``call`` numbers the ATen call that it belongs to, ``order`` says where the node
+    stands among all nodes.
     """
 
     call: int
@@ -66,8 +71,8 @@ class Node:
     compute: Callable[..., Scalar] | None = None
     reduce: str = ""
     reduced: Atoms = ()
+    indices: tuple[Atoms, ...] = ()
     heavy: bool = False
-    placed: bool = False
     order: int = 0
     others: list[Value] = field(default_factory=list)
     """Views of its result that its call returns in its place."""
@@ -88,9 +93,12 @@ class Builder:
         *,
         dtype: torch.dtype | None = None,
         heavy: bool = False,
-        placed: bool = False,
+        indices: Sequence[Sequence[int]] = (),
     ) -> Value:
-        """A pointwise op on ``inputs``, which broadcast to ``type_``. It computes in ``dtype`` (default: as ATen would)."""
+        """A pointwise op on ``inputs``, which broadcast to ``type_``. It computes in ``dtype`` (default: as ATen would).
+
+        ``compute`` takes the row-major index (i64) over each group of dims of ``indices`` after the operands.
+        """
         if type_.dtype not in ELEMENTS:
             raise NotLowered(f"makes {type_.dtype}")
         space = Space()
@@ -101,8 +109,9 @@ class Builder:
             read = [() if n == 1 else dims[start + d] for d, n in enumerate(value.type.shape)]
             accesses.append(access(space, value, read))
         computes = dtype or wide(type_.dtype)
+        groups = tuple(tuple(a for d in group for a in dims[d]) for group in indices)
         return self._add(
-            Node(self.call, accesses, Value(type_), dims, computes, space, compute, heavy=heavy, placed=placed)
+            Node(self.call, accesses, Value(type_), dims, computes, space, compute, heavy=heavy, indices=groups)
         )
 
     def reduce(self, kind: str, x: Value, dims: Sequence[int], dtype: torch.dtype | None = None) -> Value:
@@ -115,6 +124,55 @@ class Builder:
         shape = tuple(1 if d in dims else n for d, n in enumerate(x.type.shape))
         accesses = [access(space, x, read)]
         return self._add(Node(self.call, accesses, Value(TensorType(shape, dtype)), kept, dtype, space, None, kind, reduced))
+
+    def sliced(self, x: Value, cut: Cut, type_: TensorType) -> Value | None:
+        """``x``'s op on the part that ``cut`` leaves, of ``type_``; None unless it is pointwise and reads that part of a dim alone."""
+        node = x.node
+        if node is None or node.out is not x or node.compute is None or node.heavy or node.indices:
+            return None
+        old, space = node.space, Space()
+        names: dict[int, Atoms] = {}
+        (atom, *more) = old.resolve(node.out_dims[cut.dim]) or (None,)
+        if atom is None or more:
+            return None
+        names[atom] = () if cut.drop else space.new(type_.shape[cut.dim])
+        for a in (a for access in node.accesses for dim in access.dims for a in old.resolve(dim.atoms)):
+            names.setdefault(a, space.new(old.sizes[a]))
+
+        def renamed(atoms: Atoms) -> Atoms:
+            return tuple(new for a in old.resolve(atoms) for new in names.setdefault(a, space.new(old.sizes[a])))
+
+        accesses = []
+        for read in node.accesses:
+            dims = []
+            for dim in read.dims:
+                if atom not in old.resolve(dim.atoms):
+                    dims.append(replace(dim, atoms=renamed(dim.atoms)))
+                elif len(old.resolve(dim.atoms)) == 1:
+                    offset, step = dim.offset + dim.step * cut.offset, dim.step * cut.step
+                    dims.append(Dim(names[atom], dim.size, offset, step, True))
+                else:
+                    return None
+            accesses.append(Access(read.base, tuple(dims)))
+        out_dims = [renamed(atoms) for atoms in node.out_dims]
+        if cut.drop:
+            del out_dims[cut.dim]
+        return self._add(Node(self.call, accesses, Value(type_), tuple(out_dims), node.dtype, space, node.compute))
+
+    def seen(self, x: Value, shape: tuple[int, ...]) -> Value:
+        """``x`` without, or with, dims of size 1, to be read by a node of the same call."""
+        return x if shape == x.type.shape else Value(x.type.with_shape(shape), None, View.of_ones(x, shape), x.node)
+
+    def split(self, x: Value, dim: int, parts: int) -> Value:
+        """``x`` with ``dim`` taken apart into ``parts`` of equal size, to be read by a node of the same call."""
+        return Value(x.type.with_shape(split_shape(x.type.shape, dim, parts)), None, View.of_split(x, dim, parts), x.node)
+
+    def merged(self, x: Value, dim: int) -> Value:
+        """``x`` with ``dim`` and the one after it as one."""
+        assert x.node is not None
+        made = Value(x.type.with_shape(merged_shape(x.type.shape, dim)), None, View.of_merged(x, dim), x.node)
+        x.node.others.append(made)
+        return made
 
     def reshape(self, x: Value, shape: tuple[int, ...]) -> Value:
         """``x`` without, or with, dims of size 1."""
@@ -146,4 +204,4 @@ def access(space: Space, value: Value, read: Sequence[Atoms]) -> Access:
             break
         space.sizes, space._became = trial.sizes, trial._became
         value = value.view.source
-    return Access(value, dims)
+    return Access(value, tuple(part for dim in dims for part in (dim.parts or (dim,))))

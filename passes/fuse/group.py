@@ -156,7 +156,7 @@ def _join(units: Units, a: Unit, b: Unit, wishes: BlockWishes) -> Unit:
     if waits is None:
         raise Refused("something between them needs one and is needed by the other")
     new = joined(a, b, space)
-    check(new.nodes, space, {v.node.out for v in exports(units, {a, b}) if v.node is not None})
+    check(new.nodes, space)
     new.time, moved = waits
     for unit, later in moved.items():
         unit.time = later
@@ -167,8 +167,12 @@ def _join(units: Units, a: Unit, b: Unit, wishes: BlockWishes) -> Unit:
 def exports(units: Units, group: set[Unit]) -> list[Value]:
     """The values of the program that come from ``group`` and are read outside of it, in the order of the program."""
     nodes = sorted((node for unit in group for node in unit.nodes), key=lambda node: node.order)
-    values = [v for node in nodes for v in (node.out, *node.others)]
-    return [v for v in values if v in units.kept or units.readers.get(v, set()) - group]
+    found = []
+    for node in nodes:
+        read = [v for v in (node.out, *node.others) if v in units.kept or units.readers.get(v, set()) - group]
+        named = [v for v in read if v.ir is not None]
+        found += named or read
+    return found
 
 
 def _replace(units: Units, a: Unit, b: Unit, new: Unit) -> None:

@@ -25,6 +25,7 @@ from shardc.passes.ingest.torch_share import drop_unread
 from shardc.passes.program import find_function
 
 NUMERICS = ("fused", "eager")
+LIST = "torch.prim.ListConstruct"
 
 
 @dataclass(frozen=True)
@@ -134,13 +135,15 @@ class _Fusion:
         return decisions
 
     def _kernels(self) -> list[Unit]:
-        """The groups that become kernels: those of a call that shares no kernel with another call do not."""
+        """The groups that become kernels: of a call that shares no kernel with another call only if it must, or gains."""
         shared = {call for unit in self._units.groups if len(unit.calls) > 1 for call in unit.calls}
+        shared |= {step.number for step in self._read.steps if step.always}
         return [unit for unit in self._units.groups if unit.calls & shared]
 
     def _rewrite(self, kernels: list[Unit]) -> None:
-        results = {unit: exports(self._units, {unit}) for unit in kernels}
         staying = self._staying(kernels)
+        self._units.kept |= {v for unit in staying if unit.step and unit.step.nodes for v in unit.step.operands}
+        results = {unit: exports(self._units, {unit}) for unit in kernels}
         terminator = list(self._block.operations)[-1].operation
         kept = {unit.step.number for unit in staying if unit.step is not None}
         dead = [step.op for step in self._read.steps if step.number not in kept]
@@ -150,7 +153,7 @@ class _Fusion:
             elif results[unit]:
                 self._write(unit, results[unit], ir.InsertionPoint(terminator))
         for op in reversed(dead):
-            op.erase()
+            _erase(op)
         drop_unread(self._block)
 
     def _staying(self, kernels: list[Unit]) -> list[Unit]:
@@ -265,9 +268,18 @@ def _move(op: ir.Operation, terminator: ir.Operation) -> None:
     for operand in op.operands:
         if not isinstance(operand, ir.BlockArgument):
             owner = operand.owner
-            if owner.name == "torch.prim.ListConstruct" and any(not _is_static(v) for v in owner.operands):
+            if owner.name == LIST and any(not _is_static(v) for v in owner.operands):
                 _move(owner, terminator)
     op.move_before(terminator)
+
+
+def _erase(op: ir.Operation) -> None:
+    """With the lists of values that it alone reads: what they hold is erased next."""
+    lists = {v: v.owner for v in op.operands if not isinstance(v, ir.BlockArgument) and v.owner.name == LIST}
+    op.erase()
+    for value, owner in lists.items():
+        if not any(True for _ in value.uses):
+            owner.erase()
 
 
 def _is_static(value: ir.Value) -> bool:

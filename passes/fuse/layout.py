@@ -15,8 +15,8 @@ from shardc.passes.fuse.graph import Access, Node
 from shardc.passes.fuse.legal import flat, reads
 from shardc.passes.fuse.space import Atoms, Dim, Space
 
-Cut = tuple[tuple[int, int, int], ...]
-"""For each dim of a tensor the first element that is read, how many, and the step."""
+Cut = tuple[tuple[int, int, int, int], ...]
+"""For each dim of (a finer shape of) a tensor its size, the first element that is read, how many, and the step."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,14 @@ class Step:
 
 
 class Layout:
-    """The loops of a group of nodes, the most major first; ``sizes`` and whether each is ``reduced``."""
+    """The loops of a group of nodes, the most major first, and their ``sizes``."""
 
     def __init__(self, nodes: Sequence[Node], space: Space) -> None:
         self._space = space
-        self._reduced = {a for node in nodes for a in space.resolve(node.reduced)}
+        self._reduced = {frozenset(space.resolve(node.reduced)) for node in nodes if node.reduce}
         runs = [run for a in reads(list(nodes)) for run in self._runs_of(a)]
-        runs += [space.resolve(a for dim in dims for a in dim) for node in nodes for dims in _parts(node)]
+        runs += [space.resolve(a for dim in node.out_dims for a in dim) for node in nodes]
+        runs += [run for node in nodes for group in node.indices if (run := space.resolve(group))]
         follows = self._joints(runs)
         order = self._order(nodes)
         self._loop: dict[int, int] = {}
@@ -57,7 +58,6 @@ class Layout:
                 self.loops.append((atom,))
             self._loop[atom] = len(self.loops) - 1
         self.sizes = [prod(space.sizes[a] for a in loop) for loop in self.loops]
-        self.reduced = [loop[0] in self._reduced for loop in self.loops]
 
     def _runs_of(self, access: Access) -> list[Atoms]:
         """The atoms of an access in memory order, cut where a dim is read in part."""
@@ -81,7 +81,7 @@ class Layout:
         joints: dict[int, int] = {}
         for atom, followers in after.items():
             (follower, *others) = followers
-            same_kind = follower is not None and (follower in self._reduced) == (atom in self._reduced)
+            same_kind = all((follower in reduced) == (atom in reduced) for reduced in self._reduced)
             if follower is not None and not others and same_kind and before[follower] == {atom}:
                 joints[atom] = follower
         return joints
@@ -95,8 +95,8 @@ class Layout:
         return max(orders, key=len)
 
     def place(self, node: Node) -> list[list[Step]]:
-        """Where a ``placed`` node's element stands: as sums of steps, the row-major index of the row, and that in it."""
-        return [self._steps(self._space.resolve(a for dim in dims for a in dim)) for dims in _parts(node)]
+        """The row-major index over each of the node's ``indices``, as the sum of steps."""
+        return [self._steps(self._space.resolve(group)) for group in node.indices]
 
     def _steps(self, atoms: Atoms) -> list[Step]:
         """Minor atoms first; those that stand side by side in one loop are one step."""
@@ -119,6 +119,10 @@ class Layout:
         atoms = [a for dim in node.out_dims for a in dim] + list(node.reduced)
         return tuple(sorted({self._loop[a] for a in self._space.resolve(atoms)}))
 
+    def reduced(self, node: Node) -> frozenset[int]:
+        """The loops that a reduction takes away."""
+        return frozenset(self._loop[a] for a in self._space.resolve(node.reduced))
+
     def made(self, node: Node) -> Tensor:
         """A node's result, a dim for each loop."""
         atoms = self._space.resolve(a for dim in node.out_dims for a in dim)
@@ -128,7 +132,7 @@ class Layout:
         """A tensor from outside."""
         cut = None
         if any(dim.sliced for dim in access.dims):
-            cut = tuple((dim.offset, self._extent(dim), dim.step) for dim in access.dims)
+            cut = tuple((dim.size, dim.offset, self._extent(dim), dim.step) for dim in access.dims)
         return self._tensor(flat(self._space, access.dims), cut)
 
     def _extent(self, dim: Dim) -> int:
@@ -137,11 +141,6 @@ class Layout:
     def _tensor(self, atoms: Atoms, cut: Cut | None = None) -> Tensor:
         loops = tuple(dict.fromkeys(self._loop[a] for a in atoms))
         return Tensor(tuple(self.sizes[n] for n in loops), loops, cut)
-
-
-def _parts(node: Node) -> list[tuple[Atoms, ...]]:
-    """The dims of a node's result, in parts that no loop joins."""
-    return [node.out_dims[:-1], node.out_dims[-1:]] if node.placed else [node.out_dims]
 
 
 def affine_map(tensor: Tensor, domain: Sequence[int]) -> ir.AffineMap:

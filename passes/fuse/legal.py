@@ -1,12 +1,13 @@
 """Whether nodes can be one kernel: one iteration space for all of them, up to broadcasts and one set of reduced dims.
 
-A kernel has *rows*: its parallel dims, and if it reduces, the reduced ones, which are the last of its tensors (row
-reductions, with everything before and after) or not (column reductions, whose results are not spread over rows again).
+A kernel that reduces has *rows*, counted by its parallel dims. A reduction takes away the dims of a row, the last one of its
+tensors among them (a row reduction, with everything before and after), or those that count rows (a column reduction, whose
+result is not spread over the rows again); a kernel may have both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
 from math import prod
 
 from shardc.passes.fuse.graph import Access, Node, Value
@@ -19,6 +20,9 @@ MAX_TENSORS = 40
 """Tensors that one kernel reads."""
 MAX_SERIAL = 1 << 16
 """Elements that a kernel without a parallel dim may reduce: it runs on one thread."""
+
+MIN_PIECE = 16
+"""Elements that lie side by side, at least, in a row that is spread over a tensor: a cache line of f32."""
 
 
 class Refused(Exception):
@@ -62,6 +66,8 @@ def _match_made(space: Space, maker: Unit, reader: Unit) -> int:
 
 def _matched_reads(space: Space, first: Access, second: Access, nodes: list[Node]) -> Space | None:
     """The space in which two reads of one tensor run over it alike; None if they do not."""
+    if first.shape != second.shape:
+        return None
     trial = space.joined(Space())
     try:
         for x, y in zip(first.dims, second.dims, strict=True):
@@ -75,8 +81,8 @@ def _matched_reads(space: Space, first: Access, second: Access, nodes: list[Node
     return trial
 
 
-def check(nodes: list[Node], space: Space, exported: Iterable[Value]) -> None:
-    """Raises Refused unless ``nodes`` can be one kernel whose results are ``exported``."""
+def check(nodes: list[Node], space: Space) -> None:
+    """Raises Refused unless ``nodes`` can be one kernel."""
     if len(nodes) > MAX_NODES:
         raise Refused(f"a kernel has at most {MAX_NODES} ops")
     made = {node.out for node in nodes}
@@ -86,14 +92,11 @@ def check(nodes: list[Node], space: Space, exported: Iterable[Value]) -> None:
     whole = set().union(*domains.values())
     if whole not in domains.values():
         raise Refused("neither runs over all dims of the other")
-    reductions = {frozenset(space.resolve(node.reduced)) for node in nodes if node.reduce}
-    if len(reductions) > 1:
-        raise Refused("they reduce different dims")
-    if reductions:
-        _check_reduction(nodes, space, set(next(iter(reductions))), domains, whole, set(exported))
+    if any(node.reduce for node in nodes):
+        _check_reductions(nodes, space, domains, whole)
 
 
-def check_parts(nodes: list[Node], exported: set[Value]) -> None:
+def check_parts(nodes: list[Node]) -> None:
     """Raises Refused unless the nodes of one call are a kernel, or several of which none reads what another makes."""
     parts: list[Unit] = []
     for node in nodes:
@@ -103,7 +106,7 @@ def check_parts(nodes: list[Node], exported: set[Value]) -> None:
             parts.remove(source)
         parts.append(part)
     for part in parts:
-        check(part.nodes, part.space, exported)
+        check(part.nodes, part.space)
 
 
 def _domain(node: Node, space: Space) -> set[int]:
@@ -113,28 +116,40 @@ def _domain(node: Node, space: Space) -> set[int]:
     return set(atoms)
 
 
-def _check_reduction(
-    nodes: list[Node], space: Space, reduced: set[int], domains: dict[Node, set[int]], whole: set[int], exported: set[Value]
-) -> None:
-    if whole == reduced and prod(space.sizes[a] for a in whole) > MAX_SERIAL:
+def _check_reductions(nodes: list[Node], space: Space, domains: dict[Node, set[int]], whole: set[int]) -> None:
+    kinds = {node: frozenset(space.resolve(node.reduced)) for node in nodes if node.reduce}
+    if whole in kinds.values() and prod(space.sizes[a] for a in whole) > MAX_SERIAL:
         raise Refused(f"it would reduce more than {MAX_SERIAL} elements to one on a single thread")
-    if is_row_reduction(nodes, space, reduced, whole):
-        return
-    after = depths(nodes)
-    for node in nodes:
-        if after[node.out] > bool(node.reduce) and domains[node] & reduced:
-            raise Refused("a sum over columns would be spread over the rows again")
-        if node.out in exported and set(space.resolve(a for dim in node.out_dims for a in dim)) & reduced:
-            raise Refused("a kernel that sums over columns makes sums alone")
+    rows = row_dims(nodes, space, set(kinds.values()), whole)
+    columns = set(kinds.values()) - {rows}
+    if len(columns) > 1 or any(rows and not whole - rows <= reduced for reduced in columns):
+        raise Refused("they reduce different dims")
+    for reduced in columns:
+        summed: set[Value] = set()
+        for node in nodes:
+            if any(a.base in summed for a in node.accesses):
+                summed.add(node.out)
+                if domains[node] & reduced:
+                    raise Refused("a sum over columns would be spread over the rows again")
+            elif kinds.get(node) == reduced:
+                summed.add(node.out)
 
 
-def is_row_reduction(nodes: list[Node], space: Space, reduced: set[int], whole: set[int]) -> bool:
-    """Whether the reduced dims are the last ones of every tensor that has all dims."""
+def row_dims(nodes: list[Node], space: Space, kinds: set[frozenset[int]], whole: set[int]) -> frozenset[int]:
+    """Those of the reduced dims ``kinds`` that are a row: in every tensor that has all dims, they are the last ones, or
+    contiguous in pieces of :data:`MIN_PIECE` elements at least. Empty if none is.
+    """
     made = {node.out for node in nodes}
     tensors = [flat(space, a.dims) for node in nodes for a in node.accesses if a.base not in made]
     tensors += [space.resolve(x for dim in node.out_dims for x in dim) for node in nodes]
     full = [atoms for atoms in tensors if set(atoms) == whole]
-    return bool(full) and all(set(atoms[len(atoms) - len(reduced) :]) == reduced for atoms in full)
+    found = [kind for kind in kinds if full and all(_is_row(kind, atoms, space) for atoms in full)]
+    return min(found, key=len, default=frozenset())
+
+
+def _is_row(kind: frozenset[int], atoms: Atoms, space: Space) -> bool:
+    piece = list(itertools.takewhile(kind.__contains__, reversed(atoms)))
+    return len(piece) == len(kind) or prod(space.sizes[a] for a in piece) >= MIN_PIECE
 
 
 def flat(space: Space, dims: tuple[Dim, ...]) -> Atoms:

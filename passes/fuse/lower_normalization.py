@@ -10,7 +10,7 @@ from shardc.dialects.aten.types import TensorType
 from shardc.passes.fuse.graph import Builder, Value
 from shardc.passes.fuse.lower_reduction import converted, finished, moments
 from shardc.passes.fuse.scalars import wide
-from shardc.passes.fuse.table import lowers
+from shardc.passes.fuse.table import given, lowers
 
 
 def _rows(call: OpCall, x: Value) -> tuple[list[int], list[int]]:
@@ -19,16 +19,9 @@ def _rows(call: OpCall, x: Value) -> tuple[list[int], list[int]]:
     return list(range(rank - inner)), list(range(rank - inner, rank))
 
 
-def _named(call: OpCall, values: Sequence[Value], *names: str) -> list[Value | None]:
-    """The values of tensor arguments by name, None for one that is absent."""
-    rest = iter(values)
-    given = [next(rest) if isinstance(a, TensorType) else None for a in call.args if a is None or isinstance(a, TensorType)]
-    return given[: len(names)]
-
-
 @lowers("aten.native_layer_norm")
 def layer_norm(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value | None]:
-    x, weight, bias = _named(call, values, "input", "weight", "bias")
+    x, weight, bias = given(call, values)
     assert x is not None
     out, mean_type, rstd_type = call.results
     assert out is not None and mean_type is not None and rstd_type is not None
@@ -53,7 +46,7 @@ def layer_norm(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value 
 @lowers("aten.native_layer_norm_backward")
 def layer_norm_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value | None]:
     """With the normalized input h and g = grad * weight: dx = rstd * (g - mean(g) - h * mean(g * h))."""
-    grad, x, mean, rstd, weight, _ = _named(call, values, "grad_out", "input", "mean", "rstd", "weight", "bias")
+    grad, x, mean, rstd, weight, _ = given(call, values)
     assert grad is not None and x is not None and mean is not None and rstd is not None
     dtype, (outer, dims) = wide(grad.type.dtype), _rows(call, x)
     count = prod(x.type.shape[d] for d in dims)

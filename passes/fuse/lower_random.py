@@ -25,7 +25,7 @@ def _uniform(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     blocks = ceil((size or (1,))[-1] / WORDS)
     if prod(size[:-1]) * blocks > MASK:
         raise NotLowered("makes more than 2**34 numbers")
-    dtype = wide(type_.dtype)
+    dtype, dims = wide(type_.dtype), range(len(type_.shape))
 
     def compute(s: Scalars, seed: Scalar, row: Scalar, column: Scalar) -> Scalar:
         keys = [s.bit("and", seed, MASK), s.op("arith.shrui", [seed, s.constant(32, torch.int64)], torch.int64)]
@@ -40,7 +40,7 @@ def _uniform(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
             number = s.bit("or", more, _shifted(s, low, 64 - bits))
         return s.mul(s.cast(number, dtype), 2.0**-bits)
 
-    return [b.point(compute, values, type_, dtype=dtype, heavy=True, placed=True)]
+    return [b.point(compute, values, type_, dtype=dtype, heavy=True, indices=(dims[:-1], dims[-1:]))]
 
 
 def _philox(s: Scalars, block: Scalar, op: int, stream: int, keys: Words) -> Words:

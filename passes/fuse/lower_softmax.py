@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.types import TensorType
 from shardc.passes.fuse.graph import Builder, NotLowered, Value
 from shardc.passes.fuse.lower_reduction import converted
-from shardc.passes.fuse.scalars import wide
+from shardc.passes.fuse.scalars import Scalar, Scalars, wide
 from shardc.passes.fuse.table import lowers, results
 
 
-def _shifted(b: Builder, call: OpCall, x: Value) -> tuple[Value, Value, Value, int]:
-    """x less its largest element, that exponentiated, the sum of these, and the dim."""
+def _shifted(b: Builder, call: OpCall, x: Value) -> tuple[Value, Value, Value, Value]:
+    """x less its largest element, that exponentiated, the sum of these, and the largest element."""
     if not x.type.shape:
         raise NotLowered("is of a number")
     dim, dtype = call["dim"] % len(x.type.shape), wide(results(call)[0].dtype)
@@ -22,13 +23,24 @@ def _shifted(b: Builder, call: OpCall, x: Value) -> tuple[Value, Value, Value, i
     type_ = TensorType(x.type.shape, dtype)
     shifted = b.point(lambda s, v, m: s.sub(v, m), [x, largest], type_)
     powers = b.point(lambda s, v: s.math("exp", v), [shifted], type_, heavy=True)
-    return shifted, powers, b.reduce("sum", powers, [dim]), dim
+    return shifted, powers, b.reduce("sum", powers, [dim]), largest
 
 
 @lowers("aten._softmax")
 def softmax(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     _, powers, total, _ = _shifted(b, call, values[0])
     return [b.point(lambda s, v, t: s.div(v, t), [powers, total], results(call)[0], heavy=True)]
+
+
+@lowers("aten._safe_softmax")
+def safe_softmax(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    """Zeros where a whole row is minus infinity."""
+    _, powers, total, largest = _shifted(b, call, values[0])
+
+    def compute(s: Scalars, v: Scalar, t: Scalar, m: Scalar) -> Scalar:
+        return s.select(s.compare("eq", m, -inf), 0, s.div(v, t))
+
+    return [b.point(compute, [powers, total, largest], results(call)[0], heavy=True)]
 
 
 @lowers("aten._log_softmax")

@@ -13,12 +13,14 @@ from shardc.dialects.aten.types import TensorType, read_type
 from shardc.passes.fuse.graph import Builder, Node, NotLowered, Value
 from shardc.passes.fuse.legal import Refused, check_parts
 from shardc.passes.fuse.table import lower
-from shardc.passes.fuse.view import WHOLE, view_of
+from shardc.passes.fuse.view import WHOLE, View, view_of
 
 _NO_TENSOR = TensorType((), torch.uint8)
 """Stands for the type of an integer or a tuple; kernels read neither."""
 
-VIEWS = WHOLE | {"aten.slice.Tensor", "aten.select.int"}
+CUTS = frozenset(("aten.slice.Tensor", "aten.select.int"))
+VIEWS = WHOLE | CUTS
+_CUTS = frozenset(f"torch.{target}" for target in CUTS)
 
 
 @dataclass(eq=False, slots=True)
@@ -26,7 +28,7 @@ class Step:
     """One op of the block. ``operands`` are the tensors that it reads, ``nodes`` what it lowers to (none: it stays).
 
     ``is_view``: its result is another tensor's memory seen otherwise, so that it need not stand anywhere in particular.
-    ``why`` says why it does not lower.
+    ``always``: it becomes a kernel even if it shares none with another. ``why`` says why it does not lower.
     """
 
     number: int
@@ -36,6 +38,7 @@ class Step:
     results: list[Value | None]
     nodes: list[Node] = field(default_factory=list)
     is_view: bool = False
+    always: bool = False
     why: str = ""
 
 
@@ -84,8 +87,14 @@ def _step(
     static = all(isinstance(leaf, TensorType) for leaf in leaves(call.spec.args) if isinstance(leaf, TensorType | IntValue))
     if static and call.spec.target in VIEWS:
         step.is_view = True
+        view = view_of(call.spec, operands[0])
+        part = None if view is None or number in without or not exclude.isdisjoint(op.results) else _part(step, call, view)
+        if part is not None:
+            step.is_view = False
+            step.results = [_named(values, op.results[0], part)]
+            return step
         result = _value(values, op.results[0])
-        result.view = view_of(call.spec, operands[0])
+        result.view = view
         step.results = [result]
         return step
     made = _lowered(step, call, operands, exclude) if static and number not in without else None
@@ -94,6 +103,17 @@ def _step(
         for i, (result, type_) in enumerate(zip(op.results, call.spec.results, strict=True))
     ]
     return step
+
+
+def _part(step: Step, call: Call, view: View) -> Value | None:
+    """The part of a pointwise op's result that ``view`` cuts out, computed alone, where parts are all that is read of it."""
+    (operand,) = call.operands
+    if view.cut is None or view.source.node is None or any(use.owner.name not in _CUTS for use in operand.uses):
+        return None
+    builder = Builder(step.number)
+    part = builder.sliced(view.source, view.cut, call.spec.results[0])
+    step.nodes, step.always = builder.nodes, part is not None
+    return part
 
 
 def _lowered(step: Step, call: Call, operands: list[Value], exclude: frozenset[ir.Value]) -> list[Value | None] | None:
@@ -106,8 +126,11 @@ def _lowered(step: Step, call: Call, operands: list[Value], exclude: frozenset[i
     except NotLowered as why:
         step.why = str(why)
         return None
+    if any(m is None and any(True for _ in r.uses) for r, m in zip(call.results, made, strict=True)):
+        step.why = "makes an empty tensor that is read"
+        return None
     try:
-        check_parts(builder.nodes, {v.node.out for v in made if v is not None and v.node is not None})
+        check_parts(builder.nodes)
     except Refused as why:
         step.why = f"is no one kernel: {why}"
         return None

@@ -94,7 +94,7 @@ def _with_ones(shape: Shape) -> list[list[int]]:
 
 
 def cut_out(
-    tensor: ir.Value, cut: Sequence[tuple[int, int, int]], ip: ir.InsertionPoint, loc: ir.Location
+    tensor: ir.Value, cut: Sequence[Sequence[int]], ip: ir.InsertionPoint, loc: ir.Location
 ) -> ir.Value:
     """The elements of each dim that ``cut`` names: the first, how many, and the step."""
     offsets, sizes, strides = (list(column) for column in zip(*cut, strict=True))

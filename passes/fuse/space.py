@@ -7,8 +7,8 @@ but cut up differently (a reshape stands between the two ops), atoms are split u
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 Atoms = tuple[int, ...]
 
@@ -23,7 +23,7 @@ class Mismatch(Exception):
 class Dim:
     """How an access reads one dim of a tensor: element ``offset + step * (the atoms' index)`` of ``size``.
 
-    ``sliced``: it does not read all of them.
+    ``sliced``: it does not read all of them. ``parts``: the dim is row-major made of these, each read in its own way.
     """
 
     atoms: Atoms
@@ -31,6 +31,21 @@ class Dim:
     offset: int = 0
     step: int = 1
     sliced: bool = False
+    parts: tuple[Dim, ...] = ()
+
+    @property
+    def plain(self) -> bool:
+        """Whether all elements are read, one after the other."""
+        return not self.sliced and not self.parts
+
+    @staticmethod
+    def of_parts(dims: Sequence[Dim], size: int) -> Dim:
+        """The dim of ``size`` elements that ``dims`` make up."""
+        if len(dims) == 1:
+            return dims[0]
+        if all(dim.plain for dim in dims):
+            return Dim(tuple(a for dim in dims for a in dim.atoms), size)
+        return Dim((), size, parts=tuple(part for dim in dims for part in (dim.parts or (dim,))))
 
 
 @dataclass
@@ -62,9 +77,6 @@ class Space:
             else:
                 found.extend(self.resolve(became))
         return tuple(found)
-
-    def resolve_dim(self, dim: Dim) -> Dim:
-        return replace(dim, atoms=self.resolve(dim.atoms))
 
     def unify(self, a: Atoms, b: Atoms) -> None:
         """Make two dims of one size the same. Raises Mismatch; the space is of no use then."""

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from shardc.dialects.aten.call import OpCall, replace_leaves
+from shardc.dialects.aten.schema import parameters
 from shardc.dialects.aten.types import TensorType
 from shardc.passes.fuse.graph import Builder, NotLowered, Value
 from shardc.passes.fuse.scalars import Scalar, Scalars, wide
@@ -99,12 +100,22 @@ def _bound(call: OpCall, operands: Sequence[Any]) -> tuple[Any, ...]:
     return replace_leaves(call.args, lambda leaf: next(rest) if isinstance(leaf, TensorType) else leaf)
 
 
+def given(call: OpCall, values: Sequence[Value]) -> list[Value | None]:
+    """The values of the tensor arguments in the schema's order, None for one that is absent."""
+    rest = iter(values)
+    tensors = [name for name, type_, _ in parameters(call.target) if "Tensor" in str(type_)]
+    return [next(rest) if isinstance(call[name], TensorType) else None for name in tensors]
+
+
 def results(call: OpCall) -> list[TensorType]:
     """The types of the results that the call makes."""
     return [r for r in call.results if r is not None]
 
 
-_FAMILIES = ("activation", "arithmetic", "comparison", "copy", "math", "normalization", "random", "reduction", "softmax")
+_FAMILIES = (
+    "activation", "arithmetic", "batch_norm", "comparison", "copy", "creation", "group_norm", "loss", "math", "normalization", "parts", "random",
+    "reduction", "softmax",
+)  # fmt: skip
 
 
 @cache
@@ -119,7 +130,7 @@ def lower(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value | Non
     lowering = _loaded().get(call.target)
     if lowering is None:
         raise NotLowered("has no lowering to a kernel")
-    if any(0 in t.shape for t in (*call.tensors, *results(call))):
+    if any(0 in t.shape for t in (*call.tensors, results(call)[0])):
         raise NotLowered("has an empty tensor")
     return list(lowering(b, call, values))
 

@@ -53,28 +53,63 @@ class View:
         result = tuple((next(right)[0],) if n != 1 else () for n in shape)
         return View(source, operand, result, tuple(sizes))
 
+    @staticmethod
+    def of_merged(source: Value, dim: int) -> View:
+        """A view in which ``dim`` of the source and the one after it are one."""
+        names = [f"f{d}" for d in range(len(source.type.shape))]
+        result = [(name,) for name in names]
+        result[dim : dim + 2] = [(names[dim], names[dim + 1])]
+        return View(source, tuple((n,) for n in names), tuple(result), tuple(zip(names, source.type.shape, strict=True)))
+
+    @staticmethod
+    def of_split(source: Value, dim: int, parts: int) -> View:
+        """A view in which ``dim`` of the source is two: ``parts``, and the elements of one."""
+        shape = split_shape(source.type.shape, dim, parts)
+        names = [f"f{d}" for d in range(len(shape))]
+        operand = [(name,) for name in names]
+        operand[dim : dim + 2] = [(names[dim], names[dim + 1])]
+        return View(source, tuple(operand), tuple((n,) for n in names), tuple(zip(names, shape, strict=True)))
+
     def through(self, space: Space, dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
         """How the source is read where the view is read by ``dims``. Raises Mismatch where no index map says it."""
         if self.cut is not None:
             return self._through_cut(dims)
-        if any(dim.sliced for dim in dims):
-            raise Mismatch
-        factors = {name: space.new(size) for name, size in self.sizes}
+        sizes = dict(self.sizes)
+        factors = {name: Dim(space.new(size), size) for name, size in self.sizes}
         for dim, names in zip(dims, self.result, strict=True):
-            if dim.atoms:  # a broadcast dim that is read whole or not at all
-                space.unify(tuple(a for name in names for a in factors[name]), dim.atoms)
-        atoms = [tuple(a for name in names for a in factors[name]) for names in self.operand]
-        return tuple(Dim(a, n) for a, n in zip(atoms, self.source.type.shape, strict=True))
+            if dim.plain and dim.atoms:  # a broadcast dim is read whole or not at all
+                space.unify(tuple(a for name in names for a in factors[name].atoms), dim.atoms)
+            elif not dim.plain:
+                names = [name for name in names if sizes[name] != 1]
+                if len(names) != 1:
+                    raise Mismatch
+                factors[names[0]] = dim
+        return tuple(
+            Dim.of_parts([factors[name] for name in names], size) if names else Dim((), size)
+            for names, size in zip(self.operand, self.source.type.shape, strict=True)
+        )
 
     def _through_cut(self, dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
         assert self.cut is not None
         cut, shape = self.cut, self.source.type.shape
         rest = list(dims)
         seen = Dim((), 1) if cut.drop else rest.pop(cut.dim)
+        if seen.parts:
+            raise Mismatch
         size = shape[cut.dim]
         offset, sliced = cut.offset + cut.step * seen.offset, seen.sliced or seen.size != size
         read = replace(seen, size=size, offset=offset, step=cut.step * seen.step, sliced=sliced)
         return (*rest[: cut.dim], read, *rest[cut.dim :])
+
+
+def merged_shape(shape: tuple[int, ...], dim: int) -> tuple[int, ...]:
+    """``shape`` with ``dim`` and the one after it as one."""
+    return (*shape[:dim], shape[dim] * shape[dim + 1], *shape[dim + 2 :])
+
+
+def split_shape(shape: tuple[int, ...], dim: int, parts: int) -> tuple[int, ...]:
+    """``shape`` with ``dim`` taken apart into ``parts`` and the elements of one."""
+    return (*shape[:dim], parts, shape[dim] // parts, *shape[dim + 1 :])
 
 
 def view_of(call: OpCall, source: Value) -> View | None:
