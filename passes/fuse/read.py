@@ -12,7 +12,7 @@ from shardc.dialects.aten.schema import UnknownOperator
 from shardc.dialects.aten.types import TensorType, read_type
 from shardc.passes.fuse.graph import Builder, Node, NotLowered, Value
 from shardc.passes.fuse.legal import Refused, check_parts
-from shardc.passes.fuse.table import lower
+from shardc.passes.fuse.table import is_worth_alone, lower
 from shardc.passes.fuse.view import WHOLE, View, view_of
 
 _NO_TENSOR = TensorType((), torch.uint8)
@@ -134,7 +134,7 @@ def _lowered(step: Step, call: Call, operands: list[Value], exclude: frozenset[i
     except Refused as why:
         step.why = f"is no one kernel: {why}"
         return None
-    step.nodes = builder.nodes
+    step.nodes, step.always = builder.nodes, is_worth_alone(call.spec)
     return made
 
 

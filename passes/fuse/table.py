@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
+from math import prod
 from typing import Any
 
 import torch
@@ -123,6 +124,27 @@ def _loaded() -> dict[str, Lowering]:
     for family in _FAMILIES:
         import_module(f"shardc.passes.fuse.lower_{family}")
     return _LOWERINGS
+
+
+ALONE = frozenset(
+    f"aten.{name}"
+    for name in (
+        "_log_softmax", "_native_batch_norm_legit.no_stats", "_native_batch_norm_legit_functional",
+        "_native_batch_norm_legit_no_training", "_safe_softmax", "_softmax", "_to_copy", "exp", "gelu_backward", "masked_fill.Scalar",
+        "masked_fill.Tensor", "mean.dim", "native_batch_norm_backward", "native_group_norm", "native_group_norm_backward",
+        "native_layer_norm", "native_layer_norm_backward", "sigmoid", "silu", "slice_backward", "sum.dim_IntList", "tanh",
+        "var.correction", "var_mean.correction", "where.ScalarOther", "where.ScalarSelf", "where.self",
+    )
+)  # fmt: skip
+"""Calls that become kernels even where they share none: ATen took longer, on one thread with 512 x 1024 f32 (exp 3.0 times as
+long, where 7.7, softmax 1.5, layer norm 1.6, its gradient 2.0, a sum over rows 2.2; not so gelu, sums of two, amax, copies)."""
+ALONE_ELEMENTS = 1 << 12
+"""Elements that such a call reads at least: with fewer it is the call itself that takes the time."""
+
+
+def is_worth_alone(call: OpCall) -> bool:
+    """Whether a kernel of this call alone is faster than ATen."""
+    return call.target in ALONE and max((prod(t.shape) for t in call.tensors), default=0) >= ALONE_ELEMENTS
 
 
 def lower(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value | None]:
