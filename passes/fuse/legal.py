@@ -117,7 +117,7 @@ def _domain(node: Node, space: Space) -> set[int]:
 
 
 def _check_reductions(nodes: list[Node], space: Space, domains: dict[Node, set[int]], whole: set[int]) -> None:
-    kinds = {node: frozenset(space.resolve(node.reduced)) for node in nodes if node.reduce}
+    kinds = {node: kind for node in nodes if (kind := frozenset(space.resolve(node.reduced)))}
     if whole in kinds.values() and prod(space.sizes[a] for a in whole) > MAX_SERIAL:
         raise Refused(f"it would reduce more than {MAX_SERIAL} elements to one on a single thread")
     rows = row_dims(nodes, space, set(kinds.values()), whole)

@@ -84,7 +84,7 @@ def batch_norm_inference(b: Builder, call: OpCall, values: Sequence[Value]) -> l
 @lowers("aten.native_batch_norm_backward")
 def batch_norm_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value | None]:
     """With the normalized input h: dw = sum(grad h), db = sum(grad), dx = w rstd (grad - (db + h dw) / n)."""
-    grad, x, weight, _, running_var, mean, rstd = given(call, values)
+    grad, x, weight, _, _, mean, rstd = given(call, values)
     assert grad is not None and x is not None
     if not call["train"] or mean is None or rstd is None:
         raise NotLowered("is the gradient of a norm by running statistics")

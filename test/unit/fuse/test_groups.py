@@ -101,6 +101,47 @@ def test_slices_and_selections_are_offsets(fuse: Any) -> None:
     assert done.kernels and "aten.slice.Tensor" not in done.stayed and "aten.select.int" not in done.stayed
 
 
+def test_a_slice_of_heads(fuse: Any) -> None:
+    """Rotary embedding: both halves of each head, behind the views that make heads, and their concatenation."""
+
+    def f(x: Tensor, angles: Tensor) -> Tensor:
+        heads = x.view(2, 6, 3, 8).transpose(1, 2)
+        return heads * angles + torch.cat((-heads[..., 4:], heads[..., :4]), -1) * (angles + 1)
+
+    done = fuse(f, torch.randn(12, 24), torch.randn(6, 8))
+    assert len(done.kernels) == 1 and done.stayed == []
+
+
+def test_parts_of_a_product_are_computed_apart(fuse: Any) -> None:
+    """The gradient of rotary embedding: all that is read of the product is its halves."""
+
+    def f(g: Tensor, angles: Tensor) -> Tensor:
+        turned = g * angles
+        left = aten.slice_backward(turned[..., 4:], [2, 3, 6, 8], 3, 0, 4, 1)
+        return left + aten.slice_backward(-turned[..., :4], [2, 3, 6, 8], 3, 4, 8, 1) + g
+
+    done = fuse(f, torch.randn(2, 3, 6, 8), torch.randn(6, 8))
+    assert len(done.kernels) == 1 and done.stayed == []
+
+
+def test_a_part_of_what_is_read_whole_too_is_a_slice_of_it(fuse: Any) -> None:
+    done = fuse(lambda x, y: ((x * y)[:, :2] + 1, x * y), torch.randn(4, 6), torch.randn(4, 6))
+    assert "aten.slice.Tensor" in done.stayed or len(done.kernels) == 2
+
+
+def test_a_group_that_waits_for_what_it_feeds(fuse: Any) -> None:
+    """The sum in the middle reads a part of exp's result, and cannot be in its kernel; what reads that sum cannot either."""
+
+    def f(x: Tensor) -> tuple[Tensor, Tensor]:
+        high = x.reshape(3, 24).neg().reshape(3, 4, 2, 3).exp().reshape(3, 4, 6)
+        centered = high - high.mean(-1, keepdim=True)
+        middle = high[:, 1:2] + high
+        last = middle + centered
+        return middle.permute(2, 0, 1).abs().permute(1, 2, 0), torch.where(last > middle, last, middle)
+
+    fuse(f, torch.randn(3, 4, 6))
+
+
 def test_a_slice_that_is_seen_as_several_dims(fuse: Any) -> None:
     def f(x: Tensor) -> Tensor:
         return x[:, :, 4:12].reshape(2, 3, 2, 4).transpose(1, 2).exp() * 2
@@ -124,6 +165,30 @@ def test_two_reductions_over_different_dims_are_two_kernels(fuse: Any) -> None:
         return (x * (x * 2).sum(1, keepdim=True)).exp() + (x * (x * 3).sum(0, keepdim=True)).exp()
 
     assert len(fuse(f, torch.randn(6, 8)).kernels) >= 2
+
+
+def test_column_sums_beside_what_they_sum(fuse: Any) -> None:
+    def f(g: Tensor, x: Tensor) -> tuple[Tensor, ...]:
+        dx = aten.gelu_backward(g, x)
+        return dx, dx.sum(0), dx.softmax(1)
+
+    done = fuse(f, torch.randn(12, 16), torch.randn(12, 16))
+    assert len(done.kernels) == 1 and done.stayed == []
+
+
+def test_rows_that_are_spread_over_a_tensor(fuse: Any) -> None:
+    """Batch norm: a row is all of a channel, in pieces of a cache line at least."""
+
+    def f(x: Tensor) -> Tensor:
+        return (x - x.mean((0, 2, 3), keepdim=True)).tanh()
+
+    assert len(fuse(f, torch.randn(2, 3, 4, 4)).kernels) == 1
+    assert fuse(f, torch.randn(2, 3, 1, 4)).stayed == ["aten.mean.dim"]
+
+
+def test_a_call_that_gains_is_a_kernel_of_its_own(fuse: Any) -> None:
+    assert fuse(lambda x: (x @ x).softmax(-1) @ x, torch.randn(64, 64)).kernels == [("aten._softmax",)]
+    assert fuse(lambda x: (x @ x).relu() @ x, torch.randn(64, 64)).kernels == []
 
 
 def test_a_softmax_over_a_middle_dim_stays(fuse: Any) -> None:

@@ -49,6 +49,10 @@ BINARY = {
     "column": lambda x, y: x * y[:, :1] - y[:, 2:3], "outer": lambda x, y: x[0, :, None] + y[None, 0, :],
     "logic": lambda x, y: ((x > 0) & (y > 0)) | torch.logical_xor(x > y, y > 0), "not": lambda x, y: ~(x > y),
     **{n: lambda x, y, n=n: getattr(torch, n)(x, y) for n in ("eq", "ne", "lt", "le", "gt", "ge")},
+    "cat": lambda x, y: torch.cat([x, y], 1) * torch.stack([y, x]).flatten(0, 1).reshape(4, 12), "triangles": lambda x, y: x.tril(1) + y.triu(-1),
+    "created": lambda x, y: torch.ones_like(x) * 2 + torch.full_like(y, 0.3) + torch.zeros_like(x),
+    "slice_backward": lambda x, y: aten.slice_backward(x[:, :3] * 2, [4, 6], 1, 3, 6, 1) + aten.slice_backward(y[::2], [4, 6], 0, 1, 4, 2),
+    "select_backward": lambda x, y: aten.select_backward(x[0] * 2, [4, 6], 0, -2) + y, "parts of products": lambda x, y: ((x * y)[:, 3:]) - x[:, :3],
     "dropout_backward": lambda x, y: aten.native_dropout_backward(x, y > 0, 1.25),
 }  # fmt: skip
 ROWS = {
@@ -61,6 +65,10 @@ ROWS = {
     "log_softmax_backward": lambda x, y: aten._log_softmax_backward_data(x, y, -1, x.dtype),
     "layer_norm": lambda x, y: aten.native_layer_norm(x, [6], (y[1] + 4), y[0], 1e-5),
     "layer_norm plain": lambda x, y: aten.native_layer_norm(x, [6], None, None, 1e-5),
+    "safe_softmax": lambda x, y: aten._safe_softmax(x, -1),
+    "group_norm": lambda x, y: aten.native_group_norm(x.reshape(2, 4, 3), y[0, :4], y[1, :4], 2, 4, 3, 2, 1e-3),
+    "batch_norm": lambda x, y: aten._native_batch_norm_legit_no_training(x.reshape(2, 4, 3), y[0, :4], None, y[1, :4], y[2, :4] ** 2 + 1, 0.1, 1e-3)[0],
+    "nll_loss_backward": lambda x, y: aten.nll_loss_backward(y[0, 0], x, (x[:, 0] > 0).to(torch.int64) * 5, None, 1, 0, y[1, 0] + 4),
     "rms_norm": lambda x, y: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * (y[1] + 4),
 }  # fmt: skip
 INTEGERS = {
@@ -71,6 +79,7 @@ INTEGERS = {
     "square": lambda x, y: x.pow(2), "float": lambda x, y: x * 0.5, "exp": lambda x, y: x.exp(), "clamp": lambda x, y: x.clamp(-1, 2),
     "bool sum": lambda x, y: (x > 0).to(torch.int64).sum(), "mixed": lambda x, y: x.to(torch.float32) + y,
     "maximum": torch.maximum, "neg": lambda x, y: -x, "abs": lambda x, y: x.abs(), "masked": lambda x, y: x.masked_fill(x > y, 9),
+    "cat": lambda x, y: torch.cat([x, y]), "count up": lambda x, y: x + torch.arange(3, 15, 2, dtype=x.dtype), "triangle": lambda x, y: x.tril() + y,
     "floor of integers": lambda x, y: x.floor() + y.trunc() + y.ceil(),
 }  # fmt: skip
 
@@ -135,7 +144,7 @@ def test_gelu_of_infinity_is_that_of_eager_in_f64(fuse: Any) -> None:
     _check(fuse, aten.gelu, torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0], dtype=torch.float64))
 
 
-@pytest.mark.parametrize("name", ["softmax", "log_softmax", "amax", "amin", "rms_norm", "sum", "var"])
+@pytest.mark.parametrize("name", ["softmax", "safe_softmax", "log_softmax", "amax", "amin", "rms_norm", "sum", "var"])
 def test_rows_with_infinities_and_nans(fuse: Any, name: str) -> None:
     x = X.clone()
     x[0, 1], x[1, 2], x[2] = float("inf"), float("nan"), -float("inf")

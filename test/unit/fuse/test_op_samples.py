@@ -19,10 +19,11 @@ SAMPLES = 4
 FLOATS, INTEGERS = (torch.float32, torch.bfloat16), (torch.int64, torch.bool)
 OPS = {
     **dict.fromkeys(["add", "mul", "maximum", "where", "masked_fill", "eq", "sum"], FLOATS + INTEGERS),
+    **dict.fromkeys(["cat", "tril", "triu"], (torch.float32, torch.int64)),
     **dict.fromkeys(["clamp", "amax"], (*FLOATS, torch.int64)),
     **dict.fromkeys(["bitwise_and", "logical_xor", "logical_not", "bitwise_not", "exp", "neg", "abs"], INTEGERS[:1]),
     **dict.fromkeys(["sub", "div", "lerp", "addcmul", "addcdiv", "pow", "mean", "var", "softmax", "log_softmax"], FLOATS),
-    **dict.fromkeys(["nn.functional.layer_norm", "nn.functional.gelu", "nn.functional.silu", "sigmoid", "rsqrt"], FLOATS),
+    **dict.fromkeys(["nn.functional.group_norm", "nn.functional.layer_norm", "nn.functional.gelu", "nn.functional.silu", "sigmoid", "rsqrt"], FLOATS),
 }
 
 
