@@ -27,19 +27,3 @@ func.func @rotate(%x: !torch.vtensor<[12,24],f32>) -> !torch.vtensor<[12,3,8],f3
   %all = torch.aten.cat %parts, %two : !torch.list<vtensor<[12,3,4],f32>>, !torch.int -> !torch.vtensor<[12,3,8],f32>
   return %all : !torch.vtensor<[12,3,8],f32>
 }
-
-// A sum over columns beside the full result that it sums.
-// CHECK-LABEL: func.func @bias
-// CHECK-COUNT-1: "kern.kernel"
-// CHECK: iterator_types = ["parallel", "parallel"]
-// CHECK: iterator_types = ["reduction", "parallel"]
-// CHECK-NOT: "kern.kernel"
-func.func @bias(%g: !torch.vtensor<[12,24],f32>, %x: !torch.vtensor<[12,24],f32>) -> (!torch.vtensor<[12,24],f32>, !torch.vtensor<[24],f32>) {
-  %zero = torch.constant.int 0
-  %false = torch.constant.bool false
-  %none = torch.constant.none
-  %rows = torch.prim.ListConstruct %zero : (!torch.int) -> !torch.list<int>
-  %d = torch.aten.tanh_backward %g, %x : !torch.vtensor<[12,24],f32>, !torch.vtensor<[12,24],f32> -> !torch.vtensor<[12,24],f32>
-  %sum = torch.aten.sum.dim_IntList %d, %rows, %false, %none : !torch.vtensor<[12,24],f32>, !torch.list<int>, !torch.bool, !torch.none -> !torch.vtensor<[24],f32>
-  return %d, %sum : !torch.vtensor<[12,24],f32>, !torch.vtensor<[24],f32>
-}
