@@ -38,10 +38,11 @@ class Place:
 
 @dataclass(eq=False)
 class Kept:
-    """Where later stages find a value: at the offset, in elements, in a buffer."""
+    """Where later stages find a value: at the offset, in elements, in a buffer that begins at offset ``start``."""
 
     buffer: ir.Value
     offset: Linear
+    start: ir.Value | None = None
 
 
 @dataclass(eq=False)
@@ -87,7 +88,9 @@ class Elements:
         if (found := place.find((value, index))) is not None:
             return found
         if kept := self.kept.get((value, index)):
-            made = self.load(kept.buffer, self.position(kept.offset, place), value.element)
+            position = self.position(kept.offset, place)
+            position = position if kept.start is None else arith.subi(position, kept.start)
+            made = self.load(kept.buffer, position, value.element)
         elif value in self.buffers:
             made = self.load(self.buffers[value], self.position(row_major(index, value.shape), place), value.element)
         elif isinstance(value, Slice):

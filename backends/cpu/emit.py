@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import prod
 
@@ -14,8 +14,9 @@ from torch_mlir.dialects import arith, func
 from shardc.backends.cpu.axes import join_axes
 from shardc.backends.cpu.buffers import Buffers, count_of, memory, padded
 from shardc.backends.cpu.combiner import Combiner, combine
-from shardc.backends.cpu.element import Elements, Place
+from shardc.backends.cpu.element import Elements, Kept, Place
 from shardc.backends.cpu.graph import Argument, Computed, Graph
+from shardc.backends.cpu.linear import Axis, Index, Linear
 from shardc.backends.cpu.loops import bounded_loop, share
 from shardc.backends.cpu.nests import Nest, find_nests
 from shardc.backends.cpu.roots import Root, Roots, find_roots
@@ -23,6 +24,9 @@ from shardc.backends.cpu.row import Row
 from shardc.backends.cpu.stages import Stages, cost, find_stages
 
 BARRIER = "GOMP_barrier"
+
+Range = tuple[Axis, ir.Value, ir.Value]
+"""An axis from a place to before another."""
 
 
 @dataclass(eq=False)
@@ -184,11 +188,31 @@ class _Writer:
         """All rows in short pieces, so that a cache line read across the rows serves as many of them as it holds."""
         (axis,) = set(nest.order) - set(nest.rows)
         size, tile = nest.sizes[axis], self.graph.config.tile
-        with bounded_loop(self.elements, 0, size, tile) as (first, _):
+        with ExitStack() as loops:
+            if nest.turned:
+                start, _ = loops.enter_context(bounded_loop(self.elements, low, high, tile))
+                low, high = start, arith.minui(arith.addi(start, self.elements.number(tile)), high)
+            first, _ = loops.enter_context(bounded_loop(self.elements, 0, size, tile))
             end = arith.addi(first, self.elements.number(tile))
             row.bounds = {axis: (first, end if size % tile == 0 else arith.minui(end, self.elements.number(size)))}
+            for value, index in nest.turned:
+                self._turn(value, index, (nest.rows[0], low, high), (axis, *row.bounds[axis]))
             with bounded_loop(self.elements, low, high) as (p, _):
                 row.emit(row.place(p))
+
+    def _turn(self, value: Argument, index: Index, rows: Range, columns: Range) -> None:
+        """Copies a piece of an argument into a buffer of this thread, where it is contiguous along the row."""
+        tile, elements = self.graph.config.tile, self.elements
+        (row, top, bottom), (column, left, right) = rows, columns
+        offset = Linear.axis(row) * tile + Linear.axis(column)
+        start = elements.position(offset, Place({row: top, column: left}))
+        kept = Kept(self.buffers.add("private", tile * tile, value.element), offset, start)
+        with bounded_loop(elements, left, right) as (q, _), bounded_loop(elements, top, bottom) as (p, _):
+            place = Place({row: p, column: q})
+            at = arith.subi(elements.position(offset, place), start)
+            elements.kept.pop((value, index), None)
+            elements.store(elements.element(value, index, place), kept.buffer, at)
+        elements.kept[value, index] = kept
 
     def _add(self, root: Root, n: int, partial: ir.Value, buffer: ir.Value) -> None:
         count = count_of(root.result_shape(n))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
 
 from torch_mlir import ir
 
 from shardc.backends.cpu.graph import Argument
-from shardc.backends.cpu.linear import Axis, Linear, row_major
+from shardc.backends.cpu.linear import Axis, Index, Linear, row_major
 from shardc.backends.cpu.roots import Reads, Root, Roots
 
 PARALLEL_ROWS = 16  # with fewer rows than this, a sum over the middle of a tensor is rather cut over what it sums
@@ -21,7 +22,8 @@ class Nest:
     A root is *carried* if its reduction runs over all rows: each thread has a partial result, joined after the nest.
     ``split``: there are no rows; the one axis of all loops is cut itself. ``merged`` are axes that became part of
     another (see :func:`merge_axes`). ``waits``: something it reads was written since the last barrier. ``transposed``:
-    something is contiguous along a row axis, and rows are therefore run through in short pieces.
+    something is contiguous along a row axis, and rows are therefore run through in short pieces; ``turned`` are arguments
+    of which a piece is copied first, so that it is contiguous along the row.
     """
 
     rows: list[Axis]
@@ -32,6 +34,7 @@ class Nest:
     order: list[Axis] = field(default_factory=list)
     waits: bool = False
     transposed: bool = False
+    turned: list[tuple[Argument, Index]] = field(default_factory=list)
 
     def carried(self, root: Root) -> bool:
         outer = set(self.order) if self.split else set(self.rows)
@@ -151,7 +154,18 @@ def _nest(rows: frozenset[Axis], members: list[Root], reads: dict[Root, Reads]) 
         nest.rows.remove(fast)
         nest.split = not nest.rows
         nest.transposed = any(o.factor(axis) == 1 and o.factor(fast) > 1 for o in offsets for axis in nest.rows)
+        if nest.transposed and len(nest.rows) == 1:
+            nest.turned = list(dict.fromkeys(_turned(nest.rows[0], fast, members, reads)))
     return nest
+
+
+def _turned(row: Axis, fast: Axis, members: list[Root], reads: dict[Root, Reads]) -> Iterator[tuple[Argument, Index]]:
+    """The arguments that are read across the rows, each with its index."""
+    for value, index in (end for root in members for end in reads[root].ends):
+        if isinstance(value, Argument) and index is not None:
+            offset = row_major(index, value.shape)
+            if offset.factor(row) == 1 and offset.factor(fast) > 1:
+                yield value, index
 
 
 def merge_axes(nest: Nest, offsets: list[Linear], reads: dict[Root, Reads]) -> None:

@@ -185,3 +185,13 @@ def test_softmax_of_rows_that_are_all_masked() -> None:
 def test_two_sums_over_the_same_dims_of_a_tensor_with_more(shape: tuple[int, ...]) -> None:
     """The loops of both are one, though each finds its elements through a reshaped view."""
     check(lambda x: x.var((0, 2, 3)) * 1.5, torch.randn(shape), kernels=1)
+
+
+@pytest.mark.parametrize("shape", [(1, 7), (127, 129), (300, 65), (64, 128)])
+def test_transposed_reads(shape: tuple[int, int], threads: int) -> None:
+    """A piece of what is read across the rows is turned first; the mask is bytes."""
+
+    def f(x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
+        return torch.where(mask.t(), x + y.t().exp(), y.t())
+
+    check(f, torch.randn(shape), torch.randn(shape[::-1]), torch.rand(shape[::-1]) > 0.5, kernels=1)
