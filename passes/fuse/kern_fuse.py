@@ -32,8 +32,8 @@ LIST = "torch.prim.ListConstruct"
 class KernFuse(Pass):
     """Turns groups of torch ops that save memory traffic as one kernel into a ``kern.kernel`` with a linalg body.
 
-    Pointwise ops with broadcasts, row reductions with what is before and after them, column reductions; views become
-    index maps. Collectives, loops and all ops without a lowering stay where they are, in their order; the bodies of loops
+    Pointwise ops with broadcasts, row reductions with what is before and after them, column reductions beside both; views
+    and slices become index maps, concatenations of equal parts a choice by index. Collectives, loops and all ops without a lowering stay where they are, in their order; the bodies of loops
     are fused each by itself. ``numerics``: ``fused`` computes chains of 16-bit floats in f32 and rounds at a kernel's
     results, ``eager`` rounds after every op as eager does. ``lone``: ops that share no kernel with another become kernels
     too, which saves nothing, and shows what every lowering makes. ``forbid`` and ``force`` are edges such as
