@@ -60,7 +60,8 @@ class Space:
             if became is None:
                 found.append(atom)
             else:
-                found.extend(self.resolve(became))
+                self._became[atom] = became = self.resolve(became)
+                found.extend(became)
         return tuple(found)
 
     def resolve_dim(self, dim: Dim) -> Dim:
