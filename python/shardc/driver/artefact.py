@@ -35,6 +35,8 @@ from shardc.driver.manifest import ManifestFields, build_manifest
 from shardc.driver.manifest_form import form_problem
 from shardc.runtime import check
 from shardc.runtime.errors import RuntimeFailure
+from shardc.runtime.kernels import Library
+from shardc.runtime.program import library_of
 
 RUN = '''"""Trains with this folder, under torchrun: torchrun --nproc-per-node {ranks} {name}/run.py --steps 10"""
 
@@ -138,6 +140,14 @@ def read_manifest(folder: Path, model: str | None = None, *, unchecked: Sequence
             where=str(folder / check.MANIFEST),
         )
     return manifest
+
+
+def read_kernels(folder: Path, manifest: Mapping[str, Any]) -> Library | None:
+    """The compiled kernels of an artefact, None if it has none. Raises BadArtefact where this machine cannot run them."""
+    try:
+        return library_of(folder, manifest)
+    except RuntimeFailure as failure:
+        raise BadArtefact(problem=failure.what, hint=failure.hint, where=failure.where) from None
 
 
 def _write_files(

@@ -18,14 +18,12 @@ from shardc.backends.torch.emit import emit_program
 from shardc.diagnostics.api import NotTheProgram
 from shardc.diagnostics.runtime import BadArtefact, MissingOperator
 from shardc.dialects.context import new_context
-from shardc.driver.artefact import AGAIN, read_manifest
+from shardc.driver.artefact import AGAIN, read_kernels, read_manifest
 from shardc.driver.manifest import describe_program
 from shardc.driver.mlir_errors import Source, parse_module
 from shardc.runtime.check import MANIFEST, sha256
 from shardc.runtime.errors import RuntimeFailure
-from shardc.runtime.kernels import Library
 from shardc.runtime.operators import check_operators, import_library
-from shardc.runtime.program import library_of
 
 PROGRAM = "program.py"
 
@@ -70,9 +68,9 @@ def check_artefact(folder: Path, steps: int, libraries: Sequence[str] = ()) -> C
     context = new_context()
     level = "4-kernel" if manifest["kernels"] else "3-rank"
     whole, ranked = (_level(folder, name, context) for name in ("1-global", level))
-    _check_manifest(folder, manifest, describe_program(ranked))
+    _check_manifest(folder, manifest, describe_program(ranked), level)
     inputs = stored_inputs(folder, manifest)
-    proof = prove_step(whole, ranked, inputs, steps=steps, library=_library(folder, manifest))
+    proof = prove_step(whole, ranked, inputs, steps=steps, library=read_kernels(folder, manifest))
     ranks = torch.Size([axis["size"] for axis in manifest["mesh"] if axis["kind"] == "space"]).numel()
     changed = _changed(folder / PROGRAM, emit_program(ranked), manifest, level)
     return CheckReport(proof, ranks, steps, changed, level)
@@ -88,13 +86,6 @@ def register_operators(manifest: dict[str, Any], libraries: Sequence[str], folde
         raise MissingOperator(problem=failure.what, hint=failure.hint, where=failure.where or str(folder)) from None
 
 
-def _library(folder: Path, manifest: dict[str, Any]) -> Library | None:
-    try:
-        return library_of(folder, manifest)
-    except RuntimeFailure as failure:
-        raise BadArtefact(problem=failure.what, hint=failure.hint, where=failure.where) from None
-
-
 def _level(folder: Path, name: str, context: ir.Context) -> ir.Module:
     path = folder / "levels" / f"{name}.mlir"
     if not path.is_file():
@@ -102,12 +93,12 @@ def _level(folder: Path, name: str, context: ir.Context) -> ir.Module:
     return parse_module(Source(str(path), path.read_text()), context)
 
 
-def _check_manifest(folder: Path, manifest: dict[str, Any], program: dict[str, Any]) -> None:
-    """Raises NotTheProgram at the first thing that the manifest and the level-3 module say differently."""
+def _check_manifest(folder: Path, manifest: dict[str, Any], program: dict[str, Any], level: str) -> None:
+    """Raises NotTheProgram at the first thing that the manifest and the rank program say differently."""
     for field, expected in program.items():
         problem = _difference(field, manifest[field], expected)
         if problem is not None:
-            raise NotTheProgram(problem=problem, where=str(folder / MANIFEST))
+            raise NotTheProgram(problem=problem, level=level, where=str(folder / MANIFEST))
 
 
 def _difference(field: str, held: list[dict[str, Any]], expected: list[dict[str, Any]]) -> str | None:
