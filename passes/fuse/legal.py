@@ -62,6 +62,8 @@ def _match_made(space: Space, maker: Unit, reader: Unit) -> int:
 
 def _matched_reads(space: Space, first: Access, second: Access, nodes: list[Node]) -> Space | None:
     """The space in which two reads of one tensor run over it alike; None if they do not."""
+    if all(space.resolve_dim(x) == space.resolve_dim(y) for x, y in zip(first.dims, second.dims, strict=True)):
+        return space
     trial = space.joined(Space())
     try:
         for x, y in zip(first.dims, second.dims, strict=True):

@@ -63,12 +63,11 @@ def checkpointed() -> Any:
     return model
 
 
-@pytest.mark.parametrize("micro_batches", [1, 2])
-def test_dropout_and_recomputation(micro_batches: int) -> None:
+def test_dropout_and_recomputation() -> None:
     """Random numbers are part of the kernels, and are the single device's on every mesh, in forward and again in backward."""
     training = Training(checkpointed, tokens)
     step = capture(training)
-    compiled, library = fused(step, GRID, "zero3*tensor", micro_batches)
+    compiled, library = fused(step, GRID, "zero3*tensor", 2)
     inputs = example_inputs(step.capture, step.optimizer, training.batches(1)[0])
-    proof = prove_step(compiled.global_module, compiled.program, inputs, steps=2, library=library)
+    proof = prove_step(compiled.global_module, compiled.program, inputs, library=library)
     assert proof.passed, proof.render(5)
