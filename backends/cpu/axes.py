@@ -36,22 +36,23 @@ def join_axes(roots: Roots) -> None:
     What a root reads of another root joins first, then what two roots both read of an argument.
     """
     classes = _Classes({axis: size for root in roots.items for axis, size in root.loops.items()})
-    shared: dict[tuple[Value, int], Axis] = {}
-    arguments: list[tuple[Value, Index]] = []
+    shared: dict[tuple[Value, tuple[int, ...], int], Axis] = {}
+    arguments: list[tuple[Value, tuple[int, ...], Index]] = []
     for root in roots.items:
-        for value, index in roots.reads(root).ends:
-            if index is None:
-                continue
+        reads = roots.reads(root)
+        for (value, index), (shape, seen) in zip(reads.ends, reads.shapes, strict=True):
             if isinstance(value, Argument):
-                arguments.append((value, index))
+                arguments.append((value, shape, seen))
+                continue
+            if index is None:
                 continue
             made = roots.of[value]
             for here, there in zip(index, made.result_index(getattr(value, "number", 0)), strict=True):
                 if here.plain() is not None and there.plain() is not None:
                     classes.join(here.plain(), there.plain())
-    for value, index in arguments:
+    for value, shape, index in arguments:
         for dim, position in enumerate(index):
             if position.plain() is not None:
-                classes.join(position.plain(), shared.setdefault((value, dim), position.plain()))
+                classes.join(position.plain(), shared.setdefault((value, shape, dim), position.plain()))
     for root in roots.items:
         root.dims = tuple(d.rename(classes.find) for d in root.dims)

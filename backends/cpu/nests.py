@@ -133,7 +133,7 @@ def fast_axis(members: list[Root], reads: dict[Root, Reads]) -> Axis | None:
 
 
 def _offsets(members: list[Root], reads: dict[Root, Reads]) -> list[Linear]:
-    found = [row_major(index, v.shape) for r in members for v, index in reads[r].ends if index is not None]
+    found = [row_major(index, shape) for r in members for shape, index in reads[r].shapes]
     for root in members:
         found += [row_major(root.result_index(n), root.result_shape(n)) for n in range(root.result_count())]
     return found

@@ -78,9 +78,11 @@ class Reads:
     """What the loops of one root touch: ``ends`` lie in memory or in other roots, ``between`` is computed on the way.
 
     An index of None says that the elements are found by their offset alone (through a view that is no index map).
+    ``shapes`` gives for each end the shape in which it is seen, and the index in that.
     """
 
     ends: list[tuple[Value, Index | None]] = field(default_factory=list)
+    shapes: list[tuple[tuple[int, ...], Index]] = field(default_factory=list)
     between: list[tuple[Computed, Index]] = field(default_factory=list)
     stopped: list[tuple[Computed, Index]] = field(default_factory=list)
     stop: Stop = lambda value, index: False
@@ -111,9 +113,11 @@ class Roots:
         seen.add((value, index))
         if isinstance(value, Argument) or value in self.of:
             reads.ends.append((value, index))
+            reads.shapes.append((value.shape, index))
         elif isinstance(value, View) and not value.follows:
             if not isinstance(base(value), Splat):
                 reads.ends.append((base(value), None))
+                reads.shapes.append((value.shape, index))
         else:
             self._through(value, index, reads, seen)
 
