@@ -151,9 +151,11 @@ def delays(a: Unit, b: Unit) -> tuple[Time, dict[Unit, Time]] | None:
     waiting = [(unit, time) for unit in (a.after | b.after) - {a, b}]
     while waiting:
         unit, floor = waiting.pop()
+        if unit is a or unit is b:
+            return None
         if moved.get(unit, unit.time) > floor:
             continue
-        if unit is a or unit is b or unit.is_fixed:
+        if unit.is_fixed:
             return None
         moved[unit] = (floor[0], floor[1] + 1)
         waiting += [(reader, moved[unit]) for reader in unit.after]
