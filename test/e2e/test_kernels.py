@@ -34,7 +34,7 @@ class Case:
 CASES = [
     Case("llama", GRID, "zero3*tensor"),
     Case("gpt2", GRID, "data*tensor"),
-    Case("bert", GRID, "zero3*tensor", 2),
+    Case("t5", GRID, "zero3*tensor", 2),
     Case("convnet", TWO, "data", bound=1e-9),
 ]
 
