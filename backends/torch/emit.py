@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from torch_mlir import ir
 
+from shardc.backends.cpu.extract import kernels
 from shardc.backends.torch.aliases import Aliases
 from shardc.backends.torch.axes import AxesTable
 from shardc.backends.torch.body import Body, Program
@@ -46,7 +47,8 @@ class Edge:
 def emit_program(module: ir.Module) -> str:
     """The Python text of the ``@step`` of level 3 or 4: ``GROUPS``, and ``step(rank, *arguments)`` returning a tuple.
 
-    One with kernels is to be run with a global ``kernel``: :meth:`shardc.runtime.kernels.Library.kernel`.
+    One with kernels is to be run with the globals ``kernel`` (:meth:`shardc.runtime.kernels.Library.kernel`) and ``empty``
+    (:func:`shardc.runtime.pool.contiguous`): large results of its kernels and of matrix products are in the pool.
 
     Raises ValueError if the module has no mesh or no step.
     """
@@ -92,7 +94,8 @@ def _edges(function: ir.Operation, attribute: str, values: list[ir.Value]) -> li
 def _new_program(module: ir.Module, mesh: Mesh) -> Program:
     names = Names()
     codec = ShardingCodec(module.context, mesh)
-    return Program(names, Functions(names), DistText(AxesTable(mesh, names), codec), codec, Kernels(names))
+    functions = Functions(names, pooled=bool(kernels(module)))
+    return Program(names, functions, DistText(AxesTable(mesh, names), codec), codec, Kernels(names))
 
 
 def _split_results(

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from . import pool
 from .check import KERNELS
 from .kernels import BadLibrary, Library
 from .mesh import Axes
@@ -55,4 +56,4 @@ def library_of(folder: Path, manifest: Mapping[str, Any]) -> Library | None:
 
 def _given(library: Library | None) -> dict[str, Any]:
     """What a program finds among its globals."""
-    return {} if library is None else {"kernel": library.kernel}
+    return {} if library is None else {"kernel": library.kernel, "empty": pool.contiguous}
