@@ -6,10 +6,12 @@ all together are larger than ``$SHARDC_CACHE_BYTES`` (default 2 GiB).
 
 from __future__ import annotations
 
+import fcntl
 import os
 import tempfile
 import warnings
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
@@ -49,6 +51,26 @@ def find(name: str) -> Path | None:
     return None
 
 
+@contextmanager
+def alone(name: str) -> Iterator[None]:
+    """While one process makes the file ``name``, others that want to wait: the ranks of a step compile the same library.
+
+    Where the cache folder cannot be written nobody waits, and each makes its own.
+    """
+    try:
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        lock = (cache_folder() / f"{name}.lock").open("w")
+    except OSError:
+        yield
+        return
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            Path(lock.name).unlink(missing_ok=True)
+
+
 def keep(name: str, content: bytes) -> Path:
     """Writes ``content``, sealed, for every process to find; where that is not allowed, for this process alone."""
     try:
@@ -80,7 +102,7 @@ def _write(folder: Path, name: str, content: bytes) -> Path:
 def _prune(folder: Path, newest: Path) -> None:
     """Removes what was not used for longest until the folder is within its limit. A library that is open stays usable."""
     found = []
-    for path in (p for p in folder.iterdir() if p.suffix != ".part"):
+    for path in (p for p in folder.iterdir() if p.suffix not in (".part", ".lock")):
         with suppress(FileNotFoundError):  # another process prunes too
             status = path.stat()
             found.append((status.st_mtime_ns, status.st_size, path))

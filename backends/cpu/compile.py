@@ -22,7 +22,7 @@ def build_library(module: ir.Module) -> Path:
     """The shared object that has every ``kern.kernel`` of ``module``, compiled if it is not in the cache.
 
     Open it with :class:`shardc.runtime.kernels.Library`. The key is the content of the kernels, the host's CPU, and
-    the versions of MLIR and of this backend; processes that compile the same at once end with the same file.
+    the versions of MLIR and of this backend. Of processes that want the same at once one compiles it.
 
     Raises:
         KernelNotSupported: a body holds what the CPU backend has no loops for.
@@ -30,7 +30,11 @@ def build_library(module: ir.Module) -> Path:
     """
     functions = extract(module)
     name = f"kernels-{library_key(functions)}.so"
-    return library_cache.find(name) or library_cache.keep(name, compile_functions(functions))
+    found = library_cache.find(name)
+    if found is not None:
+        return found
+    with library_cache.alone(name):
+        return library_cache.find(name) or library_cache.keep(name, compile_functions(functions))
 
 
 def compile_functions(functions: ir.Module) -> bytes:

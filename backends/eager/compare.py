@@ -19,6 +19,7 @@ from shardc.backends.eager.tolerance import Tolerance, coarsest_dtype, in_f64, o
 from shardc.diagnostics.oracle import MissingInput, NoStep, ProgramsDiffer
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
+from shardc.runtime.kernels import Library
 
 Key = tuple[str, str]
 """The role and name of an argument, result or observed value."""
@@ -34,6 +35,7 @@ def compare_step(
     steps: int = 1,
     widen: bool = True,
     tolerance: Tolerance | None = None,
+    library: Library | None = None,
 ) -> Comparison:
     """Run both programs for ``steps`` steps and compare loss, observed gradients, and updated state.
 
@@ -42,7 +44,7 @@ def compare_step(
 
     With ``widen`` both run in f64, and each program goes on from its own state. In their own precision, both
     go on from the global program's state, so that rounding errors do not add up and each step is judged by
-    itself.
+    itself. There the rank program's kernels run as ``library`` has them compiled; in f64 as their bodies say.
 
     Raises MissingInput, ProgramsDiffer if the two do not have the same arguments and results, and
     ExecutionFailed.
@@ -58,7 +60,7 @@ def compare_step(
     )
     blocks = ranked.cut(values)
     for step in range(steps):
-        expected, found = whole.run(whole.cut(values), widen), ranked.run(blocks, widen)
+        expected, found = whole.run(whole.cut(values), widen), ranked.run(blocks, widen, None if widen else library)
         wanted = {key: value.join(value.shape)[0] for key, value in expected.items()}
         moved = rate * (step + 1 if widen else 1)
         outcome.rows += _rows(step, wanted, found, tolerance, moved)
@@ -72,11 +74,19 @@ def compare_step(
 
 
 def prove_step(
-    global_module: ir.Module, rank_module: ir.Module, inputs: Mapping[Key, torch.Tensor], *, steps: int = 1
+    global_module: ir.Module,
+    rank_module: ir.Module,
+    inputs: Mapping[Key, torch.Tensor],
+    *,
+    steps: int = 1,
+    library: Library | None = None,
 ) -> Proof:
-    """:func:`compare_step` in f64 and in the program's own precision: the proof, and what users will see."""
+    """:func:`compare_step` in f64 and in the program's own precision: the proof, and what users will see.
+
+    The latter runs the compiled kernels of ``library``.
+    """
     exact = compare_step(global_module, rank_module, inputs, steps=steps)
-    return Proof(exact, compare_step(global_module, rank_module, inputs, steps=steps, widen=False))
+    return Proof(exact, compare_step(global_module, rank_module, inputs, steps=steps, widen=False, library=library))
 
 
 @dataclass
@@ -113,7 +123,9 @@ class _Program:
     def cut(self, values: Mapping[Key, torch.Tensor]) -> dict[Key, list[torch.Tensor]]:
         return {port.key: self._blocks(port, values[port.key]) for port in self.arguments}
 
-    def run(self, blocks: Mapping[Key, list[torch.Tensor]], widen: bool) -> dict[Key, _Value]:
+    def run(
+        self, blocks: Mapping[Key, list[torch.Tensor]], widen: bool, library: Library | None = None
+    ) -> dict[Key, _Value]:
         """The results and the observed values of one step."""
         made: dict[Key, _Value] = {}
 
@@ -125,7 +137,8 @@ class _Program:
                 value.blocks = [a + b for a, b in zip(known.blocks, value.blocks, strict=True)]
             made[role, rest] = value
 
-        results = run(self.module, [blocks[p.key] for p in self.arguments], widen=widen, observe=observe)
+        arguments = [blocks[p.key] for p in self.arguments]
+        results = run(self.module, arguments, widen=widen, observe=observe, library=library)
         for port, values in zip(self.results, results, strict=True):
             sharding = port.sharding if self.is_ranked else None
             made[port.key] = _Value(values, sharding, self.mesh, port.global_type.shape)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch_mlir import ir
@@ -28,6 +29,8 @@ from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
 from shardc.dialects.dist.tuples import element_types
 from shardc.dialects.kern.extern import extern_call
+from shardc.dialects.kern.kernel import kernel_name, result_types
+from shardc.runtime.kernels import Library
 
 Observe = Callable[[str, list[torch.Tensor], ir.Operation], None]
 """Told of each op with a ``dist.name``: the name without ``#index``, the value's tensors by rank, the op."""
@@ -52,13 +55,15 @@ def run(
     *,
     widen: bool = False,
     observe: Observe | None = None,
+    library: Library | None = None,
 ) -> list[list[torch.Tensor]]:
     """Execute ``@step`` of a module of level 1, 2, 3 or 4; gives for each result its tensors by rank.
 
     ``arguments`` has for each argument one tensor at levels 1 and 2 and world_size tensors at level 3; none
     is changed, and no result shares memory with one. ``widen`` runs the program in f64: floating arguments,
     dtype arguments and constants alike, so that programs that are equal in exact arithmetic agree to about
-    1e-12. ``observe`` is told of an op in a loop once for each iteration.
+    1e-12. ``observe`` is told of an op in a loop once for each iteration. Kernels run as ``library`` has them compiled;
+    without one, as their bodies say.
 
     Raises NoStep, BadArguments, and ExecutionFailed for an op that fails or does not make what its type says.
     """
@@ -70,7 +75,7 @@ def run(
     count = max((len(values) for values in arguments), default=1)
     inputs = [[_widened(t) if widen else t for t in values] for values in arguments]
     _check_arguments(read_arguments(step, codec), inputs, count, mesh.world_size, widen)
-    machine = _Machine(Ranks(mesh, codec, count), widen, observe)
+    machine = _Machine(Ranks(mesh, codec, count), widen, observe, library)
     default = torch.get_default_dtype()
     # Factory ops whose dtype argument is absent follow the default dtype.
     torch.set_default_dtype(torch.float64 if widen else default)
@@ -85,10 +90,11 @@ def run(
 class _Machine:
     """Runs blocks. Each block is read once, however often a loop runs it."""
 
-    def __init__(self, ranks: Ranks, widen: bool, observe: Observe | None) -> None:
+    def __init__(self, ranks: Ranks, widen: bool, observe: Observe | None, library: Library | None) -> None:
         self._ranks = ranks
         self._widen = widen
         self._observe = observe
+        self._library = library
         self._reader = CallReader()
         self._blocks: dict[ir.Block, list[Instruction]] = {}
         self._calls: dict[ir.Operation, AtenCall] = {}
@@ -147,7 +153,8 @@ class _Machine:
 
     def _run_kernel(self, op: ir.Operation, operands: list[Values]) -> list[Values]:
         keys = [tuple(id(v[r]) for v in operands) for r in range(self._ranks.count)]
-        made = once_per(keys, lambda rank: run_kernel(op, [v[rank] for v in operands], self._widen))
+        compute = partial(run_kernel, op, widen=self._widen) if self._library is None else _compiled(self._library, op)
+        made = once_per(keys, lambda rank: compute([v[rank] for v in operands]))
         return [list(by_rank) for by_rank in zip(*made, strict=True)]
 
     def _run_extern(self, op: ir.Operation, operands: list[Values]) -> list[Values]:
@@ -210,6 +217,11 @@ def observed_names(op: ir.Operation) -> list[tuple[str, int]]:
         entry.strip().partition("#") for entry in ir.StringAttr(op.attributes["dist.name"]).value.split(",")
     ]
     return [(name, int(index or 0)) for name, _, index in entries]
+
+
+def _compiled(library: Library, op: ir.Operation) -> Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]:
+    call = library.kernel(kernel_name(op), [(t.shape, t.dtype) for t in result_types(op)])
+    return lambda tensors: call(*tensors)
 
 
 def _on_axes(sharding: Sharding, axes: Axes) -> Sharding:

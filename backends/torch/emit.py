@@ -1,6 +1,6 @@
-"""From a level-3 module to the program that every rank runs: one readable Python function.
+"""From a module of level 3 or 4 to the program that every rank runs: one readable Python function.
 
-One line for each ATen call and collective. A collective's line only starts it; its ``wait()`` stands where the result is
+One line for each ATen call, kernel and collective. A collective's line only starts it; its ``wait()`` stands where the result is
 first needed, or sooner if too much is under way. Gathers of parameters start some bytes ahead of their first use. Values
 are freed after their last use. Parameters, optimizer state and buffers are replaced in place (``rank.store``) as soon as
 their new value is there and the old one has been read for the last time, so that no step holds two copies of them; the
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from torch_mlir import ir
 
+from shardc.backends.cpu.extract import kernels
 from shardc.backends.torch.aliases import Aliases
 from shardc.backends.torch.axes import AxesTable
 from shardc.backends.torch.body import Body, Program
@@ -44,9 +45,12 @@ class Edge:
 
 
 def emit_program(module: ir.Module) -> str:
-    """The Python text of the module's ``@step``: ``GROUPS``, and ``step(rank, *arguments)`` returning a tuple.
+    """The Python text of the ``@step`` of level 3 or 4: ``GROUPS``, and ``step(rank, *arguments)`` returning a tuple.
 
-    Raises ValueError if the module has no mesh or no step: it is no level-3 module.
+    One with kernels is to be run with the globals ``kernel`` (:meth:`shardc.runtime.kernels.Library.kernel`) and ``empty``
+    (:func:`shardc.runtime.pool.contiguous`): large results of its kernels and of matrix products are in the pool.
+
+    Raises ValueError if the module has no mesh or no step.
     """
     with collection_paused():
         return _emit(module)
@@ -90,7 +94,8 @@ def _edges(function: ir.Operation, attribute: str, values: list[ir.Value]) -> li
 def _new_program(module: ir.Module, mesh: Mesh) -> Program:
     names = Names()
     codec = ShardingCodec(module.context, mesh)
-    return Program(names, Functions(names), DistText(AxesTable(mesh, names), codec), codec, Kernels(names))
+    functions = Functions(names, pooled=bool(kernels(module)))
+    return Program(names, functions, DistText(AxesTable(mesh, names), codec), codec, Kernels(names))
 
 
 def _split_results(
@@ -148,5 +153,5 @@ def _assemble(program: Program, arguments: list[Edge]) -> str:
     axes = program.dist.axes
     indices = [f"    {line}" for line in axes.indices()]
     parameters = "".join(f"    {program.values[a.value]},\n" for a in arguments)
-    head = [*axes.head(), "", *program.functions.head(), "", "", f"def step(\n    rank,\n{parameters}):", *indices]
+    head = [*axes.head(), "", *program.functions.head(), *program.kernels.head(), "", "", f"def step(\n    rank,\n{parameters}):", *indices]
     return "\n".join([HEAD, *head, *program.lines, ""])

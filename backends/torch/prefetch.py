@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from torch_mlir import ir
 
+from shardc.backends.torch.kernels import KERNEL
 from shardc.dialects.aten.types import read_type
 from shardc.passes.partition.storage import VIEWS, phase_of
 
@@ -18,7 +19,7 @@ PREFETCH_BYTES = 256 * 1024 * 1024
 """How much may have been gathered, or be on its way, that nothing needs yet: two weights of an 8B model in bf16."""
 
 PREPARING = VIEWS | {"aten.cat", "aten._to_copy"}
-"""What a gather's operand is made of: views, a bucket of parameters, a cast."""
+"""What a gather's operand is made of: views, a bucket of parameters, a cast; or a kernel of these."""
 
 
 @dataclass
@@ -77,9 +78,12 @@ def _with_operand(
             producer = made.get(value)
             if producer is None:
                 continue
-            call = steps[producer].call
-            if call is None or call.spec.target not in PREPARING or not chosen.issuperset(readers[value]):
+            if not _prepares(steps[producer]) or not all(chosen.issuperset(readers.get(v, ())) for v in steps[producer].results):
                 return set()
             chosen.add(producer)
             todo.append(producer)
     return chosen
+
+
+def _prepares(step: Step) -> bool:
+    return step.call.spec.target in PREPARING if step.call is not None else step.name == KERNEL

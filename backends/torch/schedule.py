@@ -13,13 +13,9 @@ from shardc.backends.torch.loop_values import TUPLES, LoopValues, loop_values
 from shardc.backends.torch.prefetch import prefetch
 from shardc.dialects.aten.call import Call, CallReader, is_constant
 from shardc.dialects.aten.types import read_type
+from shardc.dialects.dist.collectives import COLLECTIVES
 from shardc.dialects.kern.extern import ExternOp, extern_call
 from shardc.dialects.kern.kernel import kernel_operands, kernel_results
-
-COLLECTIVES = frozenset(
-    f"dist.{name}" for name in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute", "broadcast")
-)
-
 
 IN_FLIGHT_BYTES = 1024 * 1024 * 1024
 """How much the operands of collectives that nobody waits for yet may hold, the last one's aside: they live until then."""

@@ -189,14 +189,14 @@ class Builder:
 
 
 def access(space: Space, value: Value, read: Sequence[Atoms]) -> Access:
-    """The access behind views: of the tensor that ``value`` is a view of, as far as an index map can say it.
+    """The access behind views: of the tensor, or part of one, that ``value`` is a view of, if an index map can say it.
 
     Raises NotLowered for a dtype that kernels do not take.
     """
     if value.type.dtype not in ELEMENTS:
         raise NotLowered(f"reads {value.type.dtype}")
     dims = tuple(Dim(atoms, size) for atoms, size in zip(read, value.type.shape, strict=True))
-    while value.view is not None:
+    while value.view is not None and not (value.ir is not None and value.view.is_apart):
         trial = space.joined(Space())
         try:
             dims = value.view.through(trial, dims)

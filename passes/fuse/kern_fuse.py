@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
+import graphlib
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from shardc.passes.fuse.body import Body
 from shardc.passes.fuse.graph import Value
 from shardc.passes.fuse.group import Decision, exports, group
 from shardc.passes.fuse.read import Block, Step, read_block
-from shardc.passes.fuse.unit import START, Unit, Units, make_units, needed_views
+from shardc.passes.fuse.unit import Unit, Units, make_units, needed_views
 from shardc.passes.fuse.wishes import Wishes
 from shardc.passes.ingest.torch_share import drop_unread
 from shardc.passes.program import find_function
@@ -162,12 +162,8 @@ class _Fusion:
         needed = needed_views(self._read, fused)
         found = []
         for step in self._read.steps:
-            if step.is_view and step.number in needed:
-                found.append(Unit(step, time=START))
-            elif step.nodes and step.number not in fused:
-                found.append(Unit(step, time=max(self._units.maker[node.out].time for node in step.nodes)))
-            elif not step.is_view and not step.nodes:
-                found.append(Unit(step, time=(step.number, 0)))
+            if step.number in needed if step.is_view else step.number not in fused:
+                found.append(Unit(step))
         return found
 
     def _sources(self, staying: list[Unit], kernels: list[Unit]) -> dict[Unit, set[Unit]]:
@@ -242,25 +238,21 @@ def _name_results(unpack: ir.Operation, results: list[Value]) -> None:
 
 
 def _sorted(units: list[Unit], sources: dict[Unit, set[Unit]]) -> list[Unit]:
-    waiting = {unit: len(sources[unit]) for unit in units}
-    readers: dict[Unit, list[Unit]] = {}
-    for unit, before in sources.items():
-        for source in before:
-            readers.setdefault(source, []).append(unit)
+    """``units`` so that each stands behind what it reads: where its last call stood, or before an earlier one needs it.
+
+    Ops that stay, and are no part of what could be fused, keep their order among each other.
+    """
     numbers = {unit: number for number, unit in enumerate(units)}
-    ready = [(unit.time, numbers[unit], unit) for unit in units if not waiting[unit]]
-    heapq.heapify(ready)
-    found: list[Unit] = []
-    while ready:
-        *_, unit = heapq.heappop(ready)
-        found.append(unit)
-        for reader in readers.get(unit, ()):
-            waiting[reader] -= 1
-            if not waiting[reader]:
-                heapq.heappush(ready, (reader.time, numbers[reader], reader))
-    if len(found) != len(units):
-        raise AssertionError("fusion made a cycle")
-    return found
+    graph = {number: {numbers[source] for source in sources[unit]} for unit, number in numbers.items()}
+    fixed = sorted((u.step.number, n) for u, n in numbers.items() if u.step and not u.step.is_view and not u.step.nodes)
+    for (_, before), (_, number) in itertools.pairwise(fixed):
+        graph[number].add(before)
+    order = list(graphlib.TopologicalSorter(graph).static_order())
+    places = [unit.step.number if unit.step else max(unit.calls) for unit in units]
+    for number in reversed(order):
+        for source in graph[number]:
+            places[source] = min(places[source], places[number])
+    return [units[number] for number in sorted(order, key=places.__getitem__)]
 
 
 def _move(op: ir.Operation, terminator: ir.Operation) -> None:

@@ -68,6 +68,8 @@ def _matched_reads(space: Space, first: Access, second: Access, nodes: list[Node
     """The space in which two reads of one tensor run over it alike; None if they do not."""
     if first.shape != second.shape:
         return None
+    if all(_alike(space, x, y) for x, y in zip(first.dims, second.dims, strict=True)):
+        return space
     trial = space.joined(Space())
     try:
         for x, y in zip(first.dims, second.dims, strict=True):
@@ -79,6 +81,13 @@ def _matched_reads(space: Space, first: Access, second: Access, nodes: list[Node
     except (Mismatch, Refused):
         return None
     return trial
+
+
+def _alike(space: Space, x: Dim, y: Dim) -> bool:
+    """Whether two dims are read over the same atoms already."""
+    same = (x.size, x.offset, x.step, x.sliced, len(x.parts)) == (y.size, y.offset, y.step, y.sliced, len(y.parts))
+    parts = zip(x.parts, y.parts, strict=False)
+    return same and space.resolve(x.atoms) == space.resolve(y.atoms) and all(_alike(space, a, b) for a, b in parts)
 
 
 def check(nodes: list[Node], space: Space) -> None:

@@ -75,7 +75,8 @@ class Space:
             if became is None:
                 found.append(atom)
             else:
-                found.extend(self.resolve(became))
+                self._became[atom] = became = self.resolve(became)
+                found.extend(became)
         return tuple(found)
 
     def unify(self, a: Atoms, b: Atoms) -> None:

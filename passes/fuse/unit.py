@@ -1,7 +1,8 @@
-"""What is scheduled: an op that stays, or the nodes of a (growing) kernel; and when each of them runs.
+"""What is scheduled: an op that stays, or the nodes of a (growing) kernel; and when each of them can run.
 
-Ops that stay keep their order: number ``n`` runs at time ``(n, 0)``. A kernel runs as soon as its operands are there:
-right after the last of them, at ``(n, k)``. So a group is legal in time if everything that reads it runs later.
+Ops that stay keep their order: number ``n`` runs at time ``(n, 0)``. A kernel can run as soon as its operands are there:
+right after the last of them, at ``(n, k)``. So a group is legal in time if everything that reads it can run later. What
+reads the result of a collective waits for it, and does not run before its place in the program: others run meanwhile.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from shardc.dialects.dist.collectives import COLLECTIVES
 from shardc.passes.fuse.graph import Access, Node, Value
 from shardc.passes.fuse.space import Space
 
@@ -21,12 +23,16 @@ START: Time = (-1, 0)
 
 @dataclass(eq=False, slots=True)
 class Unit:
-    """An op that stays (``step``), or a group of nodes. ``before`` and ``after`` are the units that it reads and feeds."""
+    """An op that stays (``step``), or a group of nodes. ``before`` and ``after`` are the units that it reads and feeds.
+
+    A group runs at ``floor`` at the earliest.
+    """
 
     step: Step | None = None
     nodes: list[Node] = field(default_factory=list)
     space: Space = field(default_factory=Space)
     time: Time = START
+    floor: Time = START
     before: set[Unit] = field(default_factory=set)
     after: set[Unit] = field(default_factory=set)
     accesses: dict[Value, list[Access]] = field(default_factory=dict)
@@ -35,6 +41,13 @@ class Unit:
     @property
     def is_fixed(self) -> bool:
         return self.step is not None and not self.step.is_view
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether it is a collective, or a view of what one makes."""
+        if self.step is None:
+            return False
+        return self.step.op.name in COLLECTIVES or (self.step.is_view and any(u.is_awaited for u in self.before))
 
     @property
     def calls(self) -> set[int]:
@@ -52,7 +65,7 @@ def unit_of(node: Node) -> Unit:
 
 def joined(a: Unit, b: Unit, space: Space) -> Unit:
     """One group of both, whose dims ``space`` matches; not yet scheduled."""
-    unit = Unit(nodes=sorted([*a.nodes, *b.nodes], key=lambda node: node.order), space=space)
+    unit = Unit(nodes=sorted([*a.nodes, *b.nodes], key=lambda node: node.order), space=space, floor=max(a.floor, b.floor))
     for part in (a, b):
         for value, accesses in part.accesses.items():
             unit.accesses.setdefault(value, []).extend(accesses)
@@ -120,7 +133,9 @@ def _connect(units: Units, unit: Unit, operands: list[Value]) -> None:
         if maker is not None:
             unit.before.add(maker)
             maker.after.add(unit)
-    unit.time = (unit.step.number, 0) if unit.is_fixed and unit.step else after(unit.before)
+    if unit.nodes and any(u.is_awaited for u in unit.before):
+        unit.floor = (unit.nodes[0].call, 0)
+    unit.time = (unit.step.number, 0) if unit.is_fixed and unit.step else max(after(unit.before), unit.floor)
 
 
 def after(units: set[Unit]) -> Time:
@@ -131,7 +146,7 @@ def after(units: set[Unit]) -> Time:
 
 def delays(a: Unit, b: Unit) -> tuple[Time, dict[Unit, Time]] | None:
     """When the two would run as one, and what other units that delays; None if something can't wait for it."""
-    time = after((a.before | b.before) - {a, b})
+    time = max(after((a.before | b.before) - {a, b}), a.floor, b.floor)
     moved: dict[Unit, Time] = {}
     waiting = [(unit, time) for unit in (a.after | b.after) - {a, b}]
     while waiting:

@@ -22,12 +22,18 @@ WHOLE = frozenset(
     )
 )  # fmt: skip
 
+SMALL_BYTES = 1 << 16
+"""A part of a tensor that costs no more to copy than a call does."""
+SMALL_PART = 8
+"""How many such parts a tensor has at least, to count as a bucket of them."""
+
 
 @dataclass(frozen=True)
 class Cut:
-    """A dim of the source of which every ``step``-th element from ``offset`` on is kept; ``drop``: one, and no dim."""
+    """A dim of the source of which ``size`` elements are kept, every ``step``-th from ``offset`` on; ``drop``: one, and no dim."""
 
     dim: int
+    size: int
     offset: int
     step: int
     drop: bool
@@ -69,6 +75,34 @@ class View:
         operand = [(name,) for name in names]
         operand[dim : dim + 2] = [(names[dim], names[dim + 1])]
         return View(source, tuple(operand), tuple((n,) for n in names), tuple(zip(names, shape, strict=True)))
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether kernels read it as a tensor of its own, not as a part of its source.
+
+        So they do with what lies in one piece, or is a small part (``SMALL_BYTES``) of a bucket: the same op on another
+        part is the same kernel then, compiled once.
+        """
+        if self.cut is None:
+            return self._keeps_order and self.source.view is not None and self.source.view.is_apart
+        whole = self.source.type
+        size_bytes = whole.size_bytes // whole.shape[self.cut.dim] * self.cut.size
+        return self._is_block or (size_bytes <= SMALL_BYTES and SMALL_PART * size_bytes <= whole.size_bytes)
+
+    @property
+    def _is_block(self) -> bool:
+        cut, shape = self.cut, self.source.type.shape
+        if cut is None or cut.step != 1 or any(n != 1 for n in shape[: cut.dim]):
+            return False
+        source = self.source.view
+        while source is not None and source._keeps_order:
+            source = source.source.view
+        return source is None or source._is_block
+
+    @property
+    def _keeps_order(self) -> bool:
+        factors = (tuple(name for names in dims for name in names) for dims in (self.operand, self.result))
+        return self.cut is None and next(factors) == next(factors)
 
     def through(self, space: Space, dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
         """How the source is read where the view is read by ``dims``. Raises Mismatch where no index map says it."""
@@ -123,7 +157,7 @@ def view_of(call: OpCall, source: Value) -> View | None:
         return _slice(call, source)
     if call.target == "aten.select.int":
         dim = call["dim"] % len(source.type.shape)
-        return View(source, cut=Cut(dim, call["index"] % source.type.shape[dim], 1, True))
+        return View(source, cut=Cut(dim, 1, call["index"] % source.type.shape[dim], 1, True))
     return None
 
 
@@ -133,5 +167,5 @@ def _slice(call: OpCall, source: Value) -> View | None:
     start, end, step = (call[name] for name in ("start", "end", "step"))
     if any(not isinstance(x, int | None) for x in (start, end, step)):
         return None
-    first, _, stride = slice(start, end, step).indices(shape[dim])
-    return View(source, cut=Cut(dim, first, stride, False))
+    kept = range(shape[dim])[start:end:step]
+    return View(source, cut=Cut(dim, len(kept), kept.start, kept.step, False))

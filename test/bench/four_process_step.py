@@ -1,4 +1,5 @@
-"""One training step of a 20M-parameter Llama on four CPU processes: ours against DTensor tensor parallelism + FSDP2.
+"""One training step of a 20M-parameter Llama on four CPU processes: ours, with compiled kernels and with ATen
+alone, against DTensor tensor parallelism + FSDP2.
 
     python test/bench/four_process_step.py
 
@@ -56,10 +57,11 @@ def contenders(options: argparse.Namespace) -> tuple[dict[str, Step], DeviceMesh
     batch = {"input_ids": ids, "labels": ids}
     steps: dict[str, Step] = {}
     for plan in options.plans:
-        ours = copy.deepcopy(model)
-        made = shardc.compile_step(ours, _adamw(ours.parameters()), batch, mesh=MESH, plan=plan)
-        made.running  # noqa: B018 (joins the ranks, before anything is timed)
-        steps[f"shardc {plan}"] = lambda made=made: made(batch)
+        for name, fuse in ((f"shardc {plan}", True), (f"shardc {plan}, ATen alone", False)):
+            ours = copy.deepcopy(model)
+            made = shardc.compile_step(ours, _adamw(ours.parameters()), batch, mesh=MESH, plan=plan, fuse=fuse)
+            made.running  # noqa: B018 (joins the ranks, before anything is timed)
+            steps[name] = lambda made=made: made(batch)
     mesh = init_device_mesh("cpu", tuple(MESH.values()), mesh_dim_names=tuple(MESH))
     mine = ids.chunk(MESH["data"])[mesh.get_local_rank("data")]
     for kind in options.peers:
@@ -121,7 +123,8 @@ def report(
     taken: Any,
     options: argparse.Namespace,
 ) -> str:
-    base = taken[f"FSDP2, {options.peers[0]}"][0]
+    reference = f"FSDP2, {options.peers[0]}" if options.peers else f"shardc {options.plans[0]}, ATen alone"
+    base = taken[reference][0]
     ratios = {n: median(a / b for a, b in zip(w, base, strict=True)) for n, (w, _) in taken.items()}
     speed = [
         [
@@ -144,7 +147,7 @@ def report(
         for (kind, axis), calls in sorted(meter.calls.items(), key=lambda item: item[0][::-1])
     ]
     size = f"{options.layers} layers, batch {options.batch} x {options.sequence}, {options.steps} steps"
-    ratio = f"time / FSDP2, {options.peers[0]}"
+    ratio = f"time / {reference}"
     return "\n".join([
         heading(f"One step of a Llama on data 2 x tensor 2, four processes ({size})"),
         table(["step", "median ms", "least ms", ratio, "CPU ms, 4 ranks", "first loss", "last loss"], speed),
@@ -184,7 +187,7 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--batch", type=int, default=16, help="sequences in the global batch")
     parser.add_argument("--sequence", type=int, default=128)
     parser.add_argument("--plans", nargs="*", default=["zero3*tensor", "zero3*sequence"])
-    parser.add_argument("--peers", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--peers", nargs="*", choices=KINDS, default=list(KINDS))
     parser.add_argument("--fused", action="store_true", help="the peer with torch's fused AdamW as well")
     return parser
 

@@ -46,7 +46,7 @@ def measure(layers: int, plan: str, clock_name: str) -> dict[str, Any]:
     ids = torch.empty(BATCH, SEQUENCE, dtype=torch.int64, device="meta")
     step = shardc.compile_step(model, optimizer, {"input_ids": ids, "labels": ids}, mesh=MESH, plan=plan)
     clock.append(time.perf_counter())
-    text = emit_program(step.compiled.rank_module)
+    text = emit_program(step.compiled.program)
     clock.append(time.perf_counter())
     cpu.append(time.process_time())
     seconds = dict(step.compiled.seconds)

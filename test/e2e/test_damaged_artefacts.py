@@ -13,9 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch_mlir import ir
 
+from shardc.backends.cpu.compile import build_library
 from shardc.cli import main
 from shardc.diagnostics.runtime import BadArtefact
+from shardc.dialects.context import new_context
 from shardc.driver.check import check_artefact
 
 SCRIPT = """import torch
@@ -27,7 +30,7 @@ def build():
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     return model, optimizer, (torch.randn(8, 8),), lambda out, batch: out.square().mean()
 """
-LEVEL_1, LEVEL_3 = "levels/1-global.mlir", "levels/3-rank.mlir"
+LEVEL_1, LEVEL_3, LEVEL_4 = "levels/1-global.mlir", "levels/3-rank.mlir", "levels/4-kernel.mlir"
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -99,7 +102,7 @@ COMMANDS = [("check",), ("explain",), ("run", "--nproc", "2")]
         (lambda f: (f / "shardc.json").write_text((f / "shardc.json").read_text()[:300]), ["manifest is truncated or no JSON", "line 18"]),
         (lambda f: (f / "shardc.json").write_bytes(b"\xff\xfe"), ["manifest is truncated or no JSON"]),
         (lambda f: (f / "shardc.json").unlink(), ["there is no manifest, so this is no artefact of shardc"]),
-        (lambda f: change_manifest(f, lambda m: m["schema"].update(version=9)), ["of version 9; this runtime reads version 1"]),
+        (lambda f: change_manifest(f, lambda m: m["schema"].update(version=9)), ["of version 9; this runtime reads version 2"]),
         (lambda f: change_manifest(f, lambda m: m["mesh"][0].pop("size")), ["manifest is damaged: mesh[0] has no 'size'"]),
         (lambda f: change_manifest(f, lambda m: m["files"].clear()), ["manifest is damaged: files does not list program.py"]),
         (lambda f: (f / LEVEL_3).unlink(), [f"{LEVEL_3} is missing"]),
@@ -125,7 +128,7 @@ def test_a_changed_program_fails_the_check_and_is_not_run(run: Run, folder: Path
     code, out, _ = run("check", folder, "--steps", "1")
     assert code == 1
     right = line.replace("abs(", "relu(")
-    assert f"program.py: was changed: line {number} is {line!r}, {LEVEL_3} emits {right!r}" in out
+    assert f"program.py: was changed: line {number} is {line!r}, {LEVEL_4} emits {right!r}" in out
     assert out.rstrip().endswith("NOT equal to the single-device program")
     assert run("run", folder, "--nproc", "2")[0] == 2
     sign(folder, "program.py")
@@ -142,12 +145,37 @@ def test_a_program_with_more_lines_fails_the_check(run: Run, folder: Path) -> No
 
 def test_a_changed_level_fails_the_check(run: Run, folder: Path) -> None:
     """The rank program computes something else, and everything was signed: only execution can tell."""
-    rewrite(folder, LEVEL_3, "torch.aten.relu ", "torch.aten.abs ")
-    sign(folder, LEVEL_3)
+    rewrite(folder, LEVEL_4, "torch.aten.relu ", "torch.aten.abs ")
+    sign(folder, LEVEL_4)
     code, out, _ = run("check", folder, "--steps", "1")
     assert code == 1
     assert "NOT equal: " in out and "the first in the program at loss 'loss' of step 0" in out
     assert "FAIL" in out
+
+
+def test_kernels_that_compute_something_else_fail_the_check(run: Run, folder: Path) -> None:
+    """Their bodies are right, and so is f64, where these run; the compiled ones are of bodies with another constant."""
+    text = (folder / LEVEL_4).read_text()
+    with new_context():
+        module = ir.Module.parse(re.sub(r"arith\.constant 2\.0+e\+00 : f32", "arith.constant 3.0 : f32", text))
+    shutil.copyfile(build_library(module), folder / "kernels.so")
+    sign(folder, "kernels.so")
+    code, out, _ = run("check", folder, "--steps", "1")
+    assert code == 1
+    exact, own = out.split("in the program's own precision")
+    assert "NOT equal: " not in exact and "NOT equal: " in own
+
+
+@pytest.mark.parametrize("command", [("check",), ("run", "--nproc", "2")], ids=lambda c: c[0])
+def test_kernels_for_another_cpu_are_refused(
+    run: Run, whole: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr("shardc.runtime.kernels.cpu_features", frozenset)
+    monkeypatch.setattr("shardc.driver.run._launch", lambda _: pytest.fail("processes were started"))
+    code, out, err = run(command[0], whole, *command[1:])
+    assert (code, out) == (2, "")
+    for part in ("kernels.so was compiled for a CPU with ", "shardc compile` again on this machine, or with --no-fuse"):
+        assert part in err
 
 
 @pytest.mark.parametrize(
@@ -157,6 +185,7 @@ def test_a_changed_level_fails_the_check(run: Run, folder: Path) -> None:
         (lambda m: m["arguments"][0].update(shape=[16, 9]), "arguments '0.weight': shape is [16, 9] there and [16, 8]"),
         (lambda m: m["arguments"].pop(0), "they differ in 0.weight"),
         (lambda m: m["results"].reverse(), "they differ in order"),
+        (lambda m: m["kernels"][0].update(calls=7), "calls is 7 there and "),
     ],
 )
 def test_a_manifest_of_another_program_fails_the_check(
@@ -165,7 +194,7 @@ def test_a_manifest_of_another_program_fails_the_check(
     change_manifest(folder, change)
     code, _, err = run("check", folder)
     assert code == 1
-    assert "NotTheProgram: the manifest does not describe the program in levels/3-rank.mlir: " in err
+    assert "NotTheProgram: the manifest does not describe the program in levels/4-kernel.mlir: " in err
     assert problem in err
     assert f"at: {folder / 'shardc.json'}" in err
 

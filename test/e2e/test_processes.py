@@ -23,12 +23,13 @@ pytestmark = pytest.mark.processes
 
 @dataclass(frozen=True)
 class Run:
-    """``bound`` is on the error of each tensor, by the metric of ``training.errors``."""
+    """``bound`` is on the error of each tensor, by the metric of ``training.errors``. ``fuse``: with compiled kernels."""
 
     training: Training
     mesh: dict[str, int]
     plan: str
     bound: float
+    fuse: bool = True
 
 
 RUNS = {
@@ -36,7 +37,8 @@ RUNS = {
     "llama-data2-tensor2": Run(
         replace(TRAININGS["llama"], optimizer=sgd), {"data": 2, "tensor": 2}, "data*tensor", 1e-5
     ),
-    "gpt2-zero3-4": Run(TRAININGS["gpt2"], {"data": 4}, "zero3", 1e-9),
+    # In f64, with ATen's own cross entropy in f32.
+    "gpt2-zero3-4": Run(TRAININGS["gpt2"], {"data": 4}, "zero3", 1e-9, fuse=False),
     "t5-tensor2": Run(replace(TRAININGS["t5"], optimizer=sgd), {"tensor": 2}, "tensor", 1e-5),
     "convnet-data2": Run(TRAININGS["convnet"], {"data": 2}, "data", 1e-9),
 }
@@ -73,8 +75,10 @@ def compile_to(folder: Path, run: Run) -> None:
             mesh=run.mesh,
             plan=run.plan,
             loss=run.training.loss,
+            fuse=run.fuse,
         )
         step.save(folder)
+    assert (folder / "kernels.so").exists() is run.fuse
     leaves = [batch_leaves(step.compiled.capture, batch) for batch in batches]
     tensors = {f"{i}/{name}": tensor for i, batch in enumerate(leaves) for name, tensor in batch.items()}
     save_file(tensors, folder.with_suffix(".batches"))

@@ -34,6 +34,7 @@ from shardc.driver.model_plan import model_plan_of
 from shardc.driver.values import batch_leaves, example_inputs
 from shardc.frontend.capture import capture_step
 from shardc.frontend.spec import Capture
+from shardc.runtime.kernels import Library
 
 STEPS = 3
 BOUND = 1e-9
@@ -126,26 +127,27 @@ def trained(name: str) -> list[Values]:
 class Ranks:
     """A rank program and its state on simulated ranks. ``seed`` is the first one; goes up by one a step.
 
-    ``widen``: run in f64; else in the program's own precision.
+    ``widen``: run in f64; else in the program's own precision, and its kernels as ``library`` has them compiled.
     """
 
-    def __init__(self, step: Captured, module: ir.Module, seed: int = 0, *, widen: bool = True) -> None:
+    def __init__(
+        self, step: Captured, module: ir.Module, seed: int = 0, *, widen: bool = True, library: Library | None = None
+    ) -> None:
         mesh, function = read_mesh(module), find_step(module)
         assert mesh is not None and function is not None
         codec = ShardingCodec(module.context, mesh)
         self._step, self._module, self._mesh = step, module, mesh
         self._arguments, self._results = read_arguments(function, codec), read_results(function, codec)
         self._blocks: dict[Key, list[Tensor]] = {}
-        self._seed, self._widen = seed, widen
+        self._seed, self._widen, self._library = seed, widen, library
 
     def train(self, batches: list[Batch]) -> tuple[list[Values], float]:
         """What :func:`train_eagerly` gives, and by how much ranks differ that should agree."""
         made, spread = [], 0.0
         for batch in batches:
             self._take(batch)
-            results = interpreter.run(
-                self._module, [self._blocks[p.key] for p in self._arguments], widen=self._widen
-            )
+            blocks = [self._blocks[p.key] for p in self._arguments]
+            results = interpreter.run(self._module, blocks, widen=self._widen, library=self._library)
             values: Values = {}
             for port, blocks in zip(self._results, results, strict=True):
                 assert port.sharding is not None
@@ -191,9 +193,14 @@ def _kind(key: Key) -> str:
 
 def check_equal(step: Captured, compiled: Compiled, training: Training, wanted: list[Values]) -> None:
     """The rank program, trained as long as ``wanted``, must make its losses and state after each step."""
-    found, spread = Ranks(step, compiled.rank_module).train(training.batches(len(wanted)))
+    check_trained(Ranks(step, compiled.program), training, wanted)
+
+
+def check_trained(ranks: Ranks, training: Training, wanted: list[Values], bound: float = BOUND) -> None:
+    """``ranks``, trained as long as ``wanted``, must make its losses and state after each step."""
+    found, spread = ranks.train(training.batches(len(wanted)))
     for number, (ours, theirs) in enumerate(zip(found, wanted, strict=True)):
-        wrong = {key: error for key, error in errors(ours, theirs).items() if not error <= BOUND}
+        wrong = {key: error for key, error in errors(ours, theirs).items() if not error <= bound}
         worst = sorted(wrong.items(), key=lambda item: -item[1])[:8]
         assert not wrong, f"step {number}: {len(wrong)} of {len(theirs)} tensors differ: {worst}"
-    assert spread <= BOUND, f"ranks that hold the same block differ by {spread}"
+    assert spread <= bound, f"ranks that hold the same block differ by {spread}"

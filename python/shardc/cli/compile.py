@@ -37,6 +37,13 @@ def compile_(
     clip: Annotated[
         float | None, typer.Option(min=0.0, help="Clip the gradients to this global norm.")
     ] = None,
+    fuse: Annotated[
+        bool, typer.Option(help="Compile groups of ops to kernels for this machine's CPU (none where there are GPUs).")
+    ] = True,
+    numerics: Annotated[
+        str,
+        typer.Option(help="Where kernels round 16-bit floats: at their results (fused), or after each op (eager)."),
+    ] = "fused",
     verify: Annotated[
         bool, typer.Option("--verify", help="Prove the result equal to one device before writing it.")
     ] = False,
@@ -53,8 +60,9 @@ def compile_(
       shardc compile examples/llama.py --mesh data=4 --plan zero3 --micro-batches 4 --clip 1.0 -o out/
     """
     axes = parse_mesh(mesh)
+    options = {"clip": clip, "fuse": fuse, "numerics": numerics, "verify": verify}
     with status(f"compiling {script.name}"):
         from shardc.driver.compile import compile_script
 
-        report = compile_script(script, out, axes, micro_batches, plan, {"clip": clip, "verify": verify})
+        report = compile_script(script, out, axes, micro_batches, plan, options)
     print(report.render())

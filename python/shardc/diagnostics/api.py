@@ -60,7 +60,7 @@ class NameNotFound(ShardcError):
 class NotTheProgram(ShardcError):
     """The manifest of an artefact describes another program than the artefact's level-3 module."""
 
-    template: ClassVar[str] = "the manifest does not describe the program in levels/3-rank.mlir: {problem}"
+    template: ClassVar[str] = "the manifest does not describe the program in levels/{level}.mlir: {problem}"
     hint: ClassVar[str] = "one of the two was changed by hand: compile again, or copy the folder again"
     exit_code: ClassVar[int] = 1
 

@@ -18,11 +18,13 @@ from shardc.dialects.context import new_context
 from shardc.driver.arguments import check_arguments, world_size
 from shardc.driver.artefact import write_artefact
 from shardc.driver.compiler import Compiled, PlanLike, compile_capture, make_mesh
-from shardc.driver.manifest import ManifestFields, build_manifest, fields_of
+from shardc.driver.manifest import ManifestFields, build_manifest, describe_kernels, fields_of
 from shardc.driver.model_plan import model_plan_of
 from shardc.driver.report import Report, make_report
+from shardc.driver.step_kernels import fuse_step
 from shardc.driver.values import batch_leaves, example_inputs
 from shardc.frontend.capture import capture_step
+from shardc.runtime.kernels import Library
 from shardc.runtime.program import Program
 from shardc.runtime.state import Source
 from shardc.runtime.step import TrainStep
@@ -52,7 +54,7 @@ class CompiledStep:
     def plan(self) -> Report:
         """What was cut how and why, what it needs and what it sends."""
         c = self.compiled
-        return make_report(c.rank_module, c.plan.text, list(c.remarks), c.seconds)
+        return make_report(c.rank_module, c.plan.text, list(c.remarks), c.seconds, describe_kernels(c.program))
 
     def save_plan(self, path: Path | str) -> None:
         """Write the plan as JSON, for ``plan=`` of another compile."""
@@ -61,11 +63,11 @@ class CompiledStep:
         save_plan(Path(path), self.compiled)
 
     def check(self, steps: int = 1) -> Proof:
-        """Run this program on simulated ranks against the single-device program: losses, gradients and state, in f64
-        and in its own precision."""
+        """Run this program on simulated ranks against the single-device program: losses, gradients and state, in f64,
+        and in its own precision with its compiled kernels."""
         c = self.compiled
         inputs = example_inputs(c.capture, self._optimizer, self._batch)
-        return prove_step(c.global_module, c.rank_module, inputs, steps=steps)
+        return prove_step(c.global_module, c.program, inputs, steps=steps, library=self._library())
 
     def save(self, folder: Path | str) -> None:
         """Write an artefact, which runs with torch alone.
@@ -79,8 +81,9 @@ class CompiledStep:
         write_artefact(
             Path(folder),
             c.levels,
-            c.rank_module,
+            c.program,
             self._fields,
+            library=c.library,
             plan=c.plan_json,
             constants=c.capture.constants,
             state=values if any(value is not None for value in values.values()) else None,
@@ -100,13 +103,16 @@ class CompiledStep:
             if state is None:
                 state = {n: v for (_, n), v in c.capture.initial_values().items() if v is not None}
             self._running = TrainStep(
-                Program.of(emit_program(c.rank_module)),
-                build_manifest(c.rank_module, self._fields, {}),
+                Program.of(emit_program(c.program), self._library()),
+                build_manifest(c.program, self._fields, {}),
                 c.capture.constants,
                 state=state,
             )
             self._running.bind(self._optimizer)
         return self._running
+
+    def _library(self) -> Library | None:
+        return None if self.compiled.library is None else Library(self.compiled.library)
 
     def __getattr__(self, name: str) -> Any:
         # Only what a running step has joins the processes: hasattr(step, "anything") must not.
@@ -128,6 +134,8 @@ def compile_step(
     micro_batches: int = 1,
     seed: int = 0,
     state: Source = None,
+    fuse: bool = True,
+    numerics: str = "fused",
     verify: bool = False,
 ) -> CompiledStep:
     """Compile forward, loss, backward, clipping and the optimizer's update of a single-device program for a mesh.
@@ -140,6 +148,8 @@ def compile_step(
     ``micro_batches`` cuts each rank's batch into parts that run one after the other, gradients accumulated.
     ``state`` gives initial values (a state dict, or a function ``(name, shape, dtype, slices) -> tensor`` called for
     each block) where the model's own tensors are not to be used, or have no storage.
+    ``fuse``: on machines without GPUs, groups of ops become kernels compiled for the CPU; ``numerics`` says where their
+    chains of 16-bit floats are rounded: ``"fused"`` at a kernel's results, ``"eager"`` after each op.
     ``verify`` proves the program equal to the single-device one on the example batch before returning, in f64 to 1e-9 and
     in its own precision within the bounds of ``shardc.backends.eager.tolerance``.
 
@@ -163,6 +173,8 @@ def compile_step(
         )
         fields = fields_of(capture, optimizer, capture.module.operation.get_asm(enable_debug_info=False), seed)
         compiled = compile_capture(capture, device_mesh, plan, model_plan=model_plan_of(model))
+        if fuse and not torch.cuda.is_available():
+            fuse_step(compiled, numerics)
     step = CompiledStep(compiled, fields, example_batch, optimizer, state)
     if verify:
         outcome = step.check()

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from shardc.diagnostics.api import BadArgument
+from shardc.passes.fuse.kern_fuse import NUMERICS
 
 AUTOCAST = (torch.bfloat16, torch.float16)
 """What torch's autocast computes in on every device."""
@@ -95,6 +96,16 @@ RULES: dict[str, Rule] = {
         "give the number of parts that each rank's batch is cut into",
     ),
     "seed": (_is_whole, "a whole number", "give the seed of dropout and other random numbers, such as 0"),
+    "fuse": (
+        lambda v: isinstance(v, bool),
+        "True or False",
+        "pass fuse=False for a program of ATen calls alone",
+    ),
+    "numerics": (
+        lambda v: v in NUMERICS,
+        " or ".join(map(repr, NUMERICS)),
+        "\"fused\" rounds 16-bit floats at a kernel's results, \"eager\" after each op, as PyTorch does",
+    ),
     "state": (
         lambda v: v is None or isinstance(v, Mapping) or callable(v),
         "a state dict or a function",

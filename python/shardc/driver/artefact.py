@@ -2,6 +2,7 @@
 
     shardc.json            the manifest
     program.py             the rank program
+    kernels.so             its compiled kernels, if it has any
     plan.json              the plan it follows
     levels/*.mlir          the program at each level
     constants.safetensors  tensors that the step reads and nobody changes
@@ -34,6 +35,8 @@ from shardc.driver.manifest import ManifestFields, build_manifest
 from shardc.driver.manifest_form import form_problem
 from shardc.runtime import check
 from shardc.runtime.errors import RuntimeFailure
+from shardc.runtime.kernels import Library
+from shardc.runtime.program import library_of
 
 RUN = '''"""Trains with this folder, under torchrun: torchrun --nproc-per-node {ranks} {name}/run.py --steps 10"""
 
@@ -58,9 +61,10 @@ Run it: torchrun --nproc-per-node {ranks} run.py --steps 10   (use it: from runt
 def write_artefact(
     folder: Path,
     levels: Mapping[str, str],
-    rank_module: ir.Module,
+    module: ir.Module,
     fields: ManifestFields,
     *,
+    library: Path | None = None,
     plan: Mapping[str, Any] | None = None,
     constants: Mapping[str, torch.Tensor] | None = None,
     state: Mapping[str, torch.Tensor | None] | None = None,
@@ -68,7 +72,8 @@ def write_artefact(
 ) -> None:
     """Write an artefact: all of it, or, if anything fails, nothing.
 
-    ``levels`` maps names (``1-global``) to MLIR text. ``state`` and ``batches`` hold whole tensors by the names of the
+    ``levels`` maps names (``1-global``) to MLIR text. ``module`` is what runs, of level 3, or of level 4 with the
+    ``library`` of its kernels. ``state`` and ``batches`` hold whole tensors by the names of the
     program's arguments; entries that are None or on the meta device are left out. An older artefact in ``folder`` is
     replaced. Raises NotOurFolder if the folder holds anything else, UnwritableOutput if it can't be written.
     """
@@ -78,7 +83,7 @@ def write_artefact(
     shutil.rmtree(new, ignore_errors=True)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        _write_files(new, folder.name, levels, rank_module, fields, plan, constants, state, batches)
+        _write_files(new, folder.name, levels, module, fields, library, plan, constants, state, batches)
         _put_in_place(new, folder)
     except (OSError, SafetensorError) as error:
         problem = getattr(error, "strerror", None) or str(error)
@@ -137,18 +142,27 @@ def read_manifest(folder: Path, model: str | None = None, *, unchecked: Sequence
     return manifest
 
 
+def read_kernels(folder: Path, manifest: Mapping[str, Any]) -> Library | None:
+    """The compiled kernels of an artefact, None if it has none. Raises BadArtefact where this machine cannot run them."""
+    try:
+        return library_of(folder, manifest)
+    except RuntimeFailure as failure:
+        raise BadArtefact(problem=failure.what, hint=failure.hint, where=failure.where) from None
+
+
 def _write_files(
     new: Path,
     name: str,
     levels: Mapping[str, str],
-    rank_module: ir.Module,
+    module: ir.Module,
     fields: ManifestFields,
+    library: Path | None,
     plan: Mapping[str, Any] | None,
     constants: Mapping[str, torch.Tensor] | None,
     state: Mapping[str, torch.Tensor | None] | None,
     batches: Sequence[Mapping[str, torch.Tensor]],
 ) -> None:
-    manifest = build_manifest(rank_module, fields, {})
+    manifest = build_manifest(module, fields, {})
     space = [axis for axis in manifest["mesh"] if axis["kind"] == "space"]
     words = {
         "ranks": torch.Size([axis["size"] for axis in space]).numel(),
@@ -158,7 +172,9 @@ def _write_files(
     (new / "levels").mkdir(parents=True)
     for level, text in levels.items():
         (new / "levels" / f"{level}.mlir").write_text(text)
-    (new / "program.py").write_text(emit_program(rank_module))
+    (new / "program.py").write_text(emit_program(module))
+    if library is not None:
+        shutil.copyfile(library, new / check.KERNELS)
     (new / "plan.json").write_text(json.dumps(plan or {}, indent=1) + "\n")
     (new / "run.py").write_text(RUN.format(**words))
     (new / "README").write_text(README.format(**words))

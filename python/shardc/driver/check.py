@@ -18,7 +18,7 @@ from shardc.backends.torch.emit import emit_program
 from shardc.diagnostics.api import NotTheProgram
 from shardc.diagnostics.runtime import BadArtefact, MissingOperator
 from shardc.dialects.context import new_context
-from shardc.driver.artefact import AGAIN, read_manifest
+from shardc.driver.artefact import AGAIN, read_kernels, read_manifest
 from shardc.driver.manifest import describe_program
 from shardc.driver.mlir_errors import Source, parse_module
 from shardc.runtime.check import MANIFEST, sha256
@@ -32,43 +32,48 @@ PROGRAM = "program.py"
 class CheckReport:
     """What came of running an artefact's levels.
 
-    ``ranks`` and ``steps`` say what was run. ``changed`` says how ``program.py`` differs from what the folder's level-3
-    module emits, None if it does not.
+    ``ranks`` and ``steps`` say what was run: the rank program at ``level``. ``changed`` says how ``program.py`` differs
+    from what that emits, None if it does not.
     """
 
     proof: Proof
     ranks: int
     steps: int
     changed: str | None
+    level: str = "3-rank"
 
     @property
     def passed(self) -> bool:
         return self.proof.passed and self.changed is None
 
     def render(self) -> str:
-        lines = [f"levels/1-global.mlir on one device, levels/3-rank.mlir on {self.ranks} simulated ranks, {self.steps} steps"]
+        lines = [f"levels/1-global.mlir on one device, levels/{self.level}.mlir on {self.ranks} simulated ranks, {self.steps} steps"]
         lines += ["", self.proof.render()]
-        lines += ["", f"{PROGRAM}: {self.changed or 'is what levels/3-rank.mlir emits'}"]
+        lines += ["", f"{PROGRAM}: {self.changed or f'is what levels/{self.level}.mlir emits'}"]
         lines += ["", "equal to the single-device program" if self.passed else "NOT equal to the single-device program"]
         return "\n".join(lines)
 
 
 def check_artefact(folder: Path, steps: int, libraries: Sequence[str] = ()) -> CheckReport:
-    """Run levels 1 and 3 of an artefact on its stored state and first batch and compare them.
+    """Run level 1 and the rank program of an artefact on its stored state and first batch and compare them.
+
+    In the program's own precision its compiled kernels run, in f64 their bodies.
 
     ``libraries``: modules or files to import first, which register its custom operators. Raises MissingOperator,
     BadArtefact for a folder that is damaged or has no values to run on, NotTheProgram if the manifest does not
-    describe the level-3 module. A changed ``program.py`` is a finding of the report.
+    describe the rank program. A changed ``program.py`` is a finding of the report.
     """
     manifest = read_manifest(folder, unchecked=(PROGRAM,))
     register_operators(manifest, libraries, folder)
     context = new_context()
-    whole, ranked = (_level(folder, name, context) for name in ("1-global", "3-rank"))
-    _check_manifest(folder, manifest, describe_program(ranked))
+    level = "4-kernel" if manifest["kernels"] else "3-rank"
+    whole, ranked = (_level(folder, name, context) for name in ("1-global", level))
+    _check_manifest(folder, manifest, describe_program(ranked), level)
     inputs = stored_inputs(folder, manifest)
-    proof = prove_step(whole, ranked, inputs, steps=steps)
+    proof = prove_step(whole, ranked, inputs, steps=steps, library=read_kernels(folder, manifest))
     ranks = torch.Size([axis["size"] for axis in manifest["mesh"] if axis["kind"] == "space"]).numel()
-    return CheckReport(proof, ranks, steps, _changed(folder / PROGRAM, emit_program(ranked), manifest))
+    changed = _changed(folder / PROGRAM, emit_program(ranked), manifest, level)
+    return CheckReport(proof, ranks, steps, changed, level)
 
 
 def register_operators(manifest: dict[str, Any], libraries: Sequence[str], folder: Path) -> None:
@@ -88,12 +93,12 @@ def _level(folder: Path, name: str, context: ir.Context) -> ir.Module:
     return parse_module(Source(str(path), path.read_text()), context)
 
 
-def _check_manifest(folder: Path, manifest: dict[str, Any], program: dict[str, Any]) -> None:
-    """Raises NotTheProgram at the first thing that the manifest and the level-3 module say differently."""
+def _check_manifest(folder: Path, manifest: dict[str, Any], program: dict[str, Any], level: str) -> None:
+    """Raises NotTheProgram at the first thing that the manifest and the rank program say differently."""
     for field, expected in program.items():
         problem = _difference(field, manifest[field], expected)
         if problem is not None:
-            raise NotTheProgram(problem=problem, where=str(folder / MANIFEST))
+            raise NotTheProgram(problem=problem, level=level, where=str(folder / MANIFEST))
 
 
 def _difference(field: str, held: list[dict[str, Any]], expected: list[dict[str, Any]]) -> str | None:
@@ -108,14 +113,14 @@ def _difference(field: str, held: list[dict[str, Any]], expected: list[dict[str,
     return None
 
 
-def _changed(path: Path, emitted: str, manifest: dict[str, Any]) -> str | None:
+def _changed(path: Path, emitted: str, manifest: dict[str, Any], level: str) -> str | None:
     """How a program differs from the emitted one: at the first line that does."""
     expected, found = emitted.splitlines(), path.read_text(errors="replace").splitlines()
     for number, (right, line) in enumerate(zip(expected, found, strict=False), 1):
         if right != line:
-            return f"was changed: line {number} is {line.strip()!r}, levels/3-rank.mlir emits {right.strip()!r}"
+            return f"was changed: line {number} is {line.strip()!r}, levels/{level}.mlir emits {right.strip()!r}"
     if len(expected) != len(found):
-        return f"was changed: it has {len(found)} lines, levels/3-rank.mlir emits {len(expected)}"
+        return f"was changed: it has {len(found)} lines, levels/{level}.mlir emits {len(expected)}"
     if sha256(path) != manifest["files"][PROGRAM]["sha256"]:
         return f"has another SHA-256 than {MANIFEST} says, so shardc run will refuse it"
     return None

@@ -19,7 +19,8 @@ def compile_script(
 ) -> Report:
     """Compile what ``script`` builds for ``mesh`` and write the folder ``out``; what was done, as a report.
 
-    ``options``: ``clip`` (largest gradient norm, or None) and ``verify`` (prove equality first).
+    ``options``: ``clip`` (largest gradient norm, or None), ``fuse`` and ``numerics`` (of kernels), and ``verify`` (prove
+    equality first).
     """
     check_folder(out.absolute())
     training = read_script(script)
@@ -33,6 +34,8 @@ def compile_script(
             loss=training.loss,
             clip_grad_norm=options.get("clip"),
             micro_batches=micro_batches,
+            fuse=options.get("fuse", True),
+            numerics=options.get("numerics", "fused"),
             verify=bool(options.get("verify")),
         )
     step.save(out)

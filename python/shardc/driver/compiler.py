@@ -34,8 +34,9 @@ MICRO = "micro"
 class Compiled:
     """A step after all passes.
 
-    ``rank_module`` is level 3. ``levels`` are the texts of levels 1 to 3 with source lines, there if they were asked
-    for. ``seconds`` says what each pass took.
+    ``rank_module`` is level 3; ``kernel_module`` level 4, if ops were fused, and ``library`` its compiled kernels.
+    ``levels`` are the texts of all levels with source lines, there if they were asked for. ``seconds`` says what each
+    pass took.
     """
 
     capture: Capture
@@ -46,6 +47,13 @@ class Compiled:
     levels: dict[str, str]
     remarks: Remarks
     seconds: dict[str, float] = field(default_factory=dict)
+    kernel_module: ir.Module | None = None
+    library: Path | None = None
+
+    @property
+    def program(self) -> ir.Module:
+        """What runs on each rank: level 4, or 3 where nothing was fused."""
+        return self.rank_module if self.kernel_module is None else self.kernel_module
 
     @cached_property
     def global_module(self) -> ir.Module:

@@ -6,6 +6,7 @@ import difflib
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 from torch_mlir import ir
 
@@ -27,19 +28,19 @@ def explain(path: Path, what: str | None = None) -> str:
     With ``what`` only the arguments whose name contains it. Raises BadArtefact, MalformedMlir, UnreadableInput,
     NotAnArtefact, or NameNotFound.
     """
-    module, plan = _read(path)
-    report = make_report(module, plan, [])
+    module, plan, kernels = _read(path)
+    report = make_report(module, plan, [], kernels=kernels)
     if what is not None:
         return "\n\n".join([report.title(), "\n".join(_arguments(report, what, path))])
     parts = [report.render(), "\n".join(_arguments(report, "", path)), "\n".join(_collectives(transfers(module)))]
     return "\n\n".join(parts)
 
 
-def _read(path: Path) -> tuple[ir.Module, str]:
-    """The level-3 module of a path, and its plan's text."""
-    plan = "?"
+def _read(path: Path) -> tuple[ir.Module, str, list[dict[str, Any]]]:
+    """The level-3 module of a path, its plan's text, and the kernels that run it."""
+    plan, kernels = "?", []
     if path.is_dir():
-        read_manifest(path)
+        kernels = read_manifest(path)["kernels"]
         plan = _plan_text(path / "plan.json")
         path = path / "levels" / "3-rank.mlir"
     try:
@@ -55,7 +56,7 @@ def _read(path: Path) -> tuple[ir.Module, str]:
     problem = _level_problem(module)
     if problem is not None:
         raise NotAnArtefact(path=path, problem=problem, where=str(path))
-    return module, plan
+    return module, plan, kernels
 
 
 def _plan_text(path: Path) -> str:

@@ -13,6 +13,8 @@ from torch.utils import _pytree as pytree
 from torch_mlir import ir
 
 from shardc import __version__
+from shardc.backends.cpu.extract import kernel_name, kernels
+from shardc.backends.cpu.target import host_target
 from shardc.backends.torch.emit import step_function
 from shardc.dialects.aten.call import target_name
 from shardc.dialects.aten.types import read_type
@@ -59,7 +61,7 @@ def fingerprint(level1: str) -> str:
 
 
 def build_manifest(module: ir.Module, fields: ManifestFields, files: Mapping[str, Any]) -> dict[str, Any]:
-    """The manifest of a level-3 module. ``files`` maps each file's path to its size and SHA-256."""
+    """The manifest of a module of level 3 or 4. ``files`` maps each file's path to its size and SHA-256."""
     program = describe_program(module)
     for entry in program["arguments"]:
         if entry["name"] in fields.fills:
@@ -69,6 +71,7 @@ def build_manifest(module: ir.Module, fields: ManifestFields, files: Mapping[str
         "made_with": {"shardc": __version__, "torch": torch.__version__, "python": platform.python_version()},
         "model": fields.model,
         **program,
+        "target": host_target() if program["kernels"] else "",
         "hyperparameters": fields.hyperparameters,
         "baked": fields.baked,
         "batch": fields.batch,
@@ -79,7 +82,7 @@ def build_manifest(module: ir.Module, fields: ManifestFields, files: Mapping[str
 
 
 def describe_program(module: ir.Module) -> dict[str, Any]:
-    """What a manifest says of a level-3 module alone: ``mesh``, ``arguments``, ``results``, and custom ``operators``."""
+    """What a manifest says of a module of level 3 or 4 alone: its mesh, arguments, results, custom operators and kernels."""
     mesh = read_mesh(module)
     if mesh is None:
         raise ValueError("the module has no dist.mesh: it is not at level 3")
@@ -92,7 +95,18 @@ def describe_program(module: ir.Module) -> dict[str, Any]:
         "arguments": list(_edges(function, "arg_attrs", block.arguments, codec)),
         "results": list(_edges(function, "res_attrs", returned, codec)),
         "operators": [{"name": name} for name in sorted(_custom_operators(block))],
+        "kernels": describe_kernels(module),
     }
+
+
+def describe_kernels(module: ir.Module) -> list[dict[str, Any]]:
+    """The distinct kernels of a level-4 module: name, how many calls the program has, and the ops that each stands for."""
+    found: dict[str, dict[str, Any]] = {}
+    for op in kernels(module):
+        ops = [ir.StringAttr(name).value for name in op.attributes["kern.ops"]]
+        entry = found.setdefault(kernel_name(op), {"name": kernel_name(op), "calls": 0, "ops": ops})
+        entry["calls"] += 1
+    return list(found.values())
 
 
 def _custom_operators(block: ir.Block) -> set[str]:

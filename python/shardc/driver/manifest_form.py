@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from shardc.runtime.check import KERNELS
 from shardc.runtime.layout import Leaf
 
 _PORT = {"name": str, "role": str, "shape": list, "dtype": str, "sharding": dict}
@@ -13,6 +14,7 @@ ENTRIES: dict[str, dict[str, type | tuple[type, ...]]] = {
     "arguments": _PORT,
     "results": _PORT,
     "operators": {"name": str},
+    "kernels": {"name": str, "calls": int, "ops": list},
     "hyperparameters": {"name": str, "group": int, "key": str, "value": (int, float)},
     "baked": {"group": int, "key": str},
     "files": {"size": int, "sha256": str},
@@ -20,7 +22,8 @@ ENTRIES: dict[str, dict[str, type | tuple[type, ...]]] = {
 """What the entries of each list of a manifest hold, and the JSON type of each."""
 
 FILES = ("program.py", "run.py", "plan.json", "levels/3-rank.mlir", "constants.safetensors", "batches.safetensors")
-"""What every artefact has; a manifest that does not list one of them would let a change of it pass."""
+KERNEL_FILES = (KERNELS, "levels/4-kernel.mlir")
+"""What every artefact has, and one with kernels besides; a manifest that does not list one of them would let a change of it pass."""
 
 
 def form_problem(manifest: Mapping[str, Any]) -> str | None:
@@ -36,7 +39,8 @@ def _problems(manifest: Mapping[str, Any]) -> Iterator[str]:
     for field in ("arguments", "results"):
         for label, entry in _entries(field, manifest[field]):
             yield from _port_problems(label, entry)
-    yield from (f"files does not list {name}" for name in FILES if name not in manifest["files"])
+    wanted = [*FILES, *(KERNEL_FILES if manifest["kernels"] else ())]
+    yield from (f"files does not list {name}" for name in wanted if name not in manifest["files"])
 
 
 def _entries(field: str, held: Any) -> Iterator[tuple[str, Any]]:

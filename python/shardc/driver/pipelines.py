@@ -31,6 +31,7 @@ PIPELINES: dict[str, str] = {
     "shard": "torch-lift-bmm,torch-share,dist-pad,torch-split-softmax,dist-propagate,dist-insert-reshards,verify-level{level=2}",
     "partition": "dist-partition,dist-combine,verify-level{level=3}",
     "rank": "shard,partition",
+    "kernel": "rank,kern-fuse",
 }
 """Named pipelines; the text may name passes and other pipelines."""
 

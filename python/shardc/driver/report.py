@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -27,7 +27,8 @@ class Report:
     """A compiled step in words.
 
     ``shardings`` are (role, name, shape, layout, why), ``traffic`` (phase, axes, kind, how many, bytes of all of them).
-    ``local_bytes`` are by role, ``seconds`` by pass. ``written`` is the folder of the artefact, if one was written.
+    ``local_bytes`` are by role, ``seconds`` by pass. ``written`` is the folder of the artefact, if one was written;
+    ``kernels`` are the manifest's.
     """
 
     mesh: str
@@ -39,9 +40,10 @@ class Report:
     seconds: dict[str, float]
     devices: int = 0
     written: Path | None = None
+    kernels: Sequence[Mapping[str, Any]] = ()
 
     def render(self) -> str:
-        parts = [[self.title()], self._memory(), self._collectives(), self._layouts(), self._remarks(), self._end()]
+        parts = [[self.title()], self._memory(), self._collectives(), self._kernels(), self._layouts(), self._remarks(), self._end()]
         return "\n\n".join("\n".join(lines) for lines in parts if lines)
 
     def title(self) -> str:
@@ -61,6 +63,13 @@ class Report:
         sent = size_text(sum(row[4] for row in self.traffic))
         rows.append(("total", "", "", str(sum(row[3] for row in self.traffic)), sent))
         return [title, *table(rows, right=(3, 4))]
+
+    def _kernels(self) -> list[str]:
+        if not self.kernels:
+            return []
+        calls = sum(k["calls"] for k in self.kernels)
+        ops = sum(k["calls"] * len(k["ops"]) for k in self.kernels)
+        return [f"kernels: {calls} calls of {len(self.kernels)} compiled kernels in place of {ops:,} ops"]
 
     def _layouts(self) -> list[str]:
         counts = Counter((role, layout, why) for role, _, _, layout, why in self.shardings)
@@ -86,9 +95,10 @@ class Report:
 
 
 def make_report(
-    rank_module: ir.Module, plan: str, remarks: list[Remark], seconds: dict[str, float] | None = None
+    rank_module: ir.Module, plan: str, remarks: list[Remark], seconds: dict[str, float] | None = None,
+    kernels: Sequence[Mapping[str, Any]] = (),
 ) -> Report:
-    """The report of a level-3 module."""
+    """The report of a level-3 module, and of the ``kernels`` of a manifest."""
     mesh, leaves, whys = edges(rank_module)
     runtime_mesh = RuntimeMesh.read(mesh)
     shardings: list[tuple[str, str, str, str, str]] = []
@@ -101,7 +111,7 @@ def make_report(
         shardings.append((leaf.role, leaf.name, str(list(leaf.shape)), layout(entry["sharding"]), why))
     rows = [(phase, "+".join(axes), kind, n, moved) for (phase, axes, kind), (n, moved) in totals(transfers(rank_module)).items()]
     text = " x ".join(f"{a['name']} {a['size']}" + (" (time)" if a["kind"] == "time" else "") for a in mesh)
-    return Report(text, plan, shardings, sizes, rows, remarks, seconds or {}, runtime_mesh.world_size)
+    return Report(text, plan, shardings, sizes, rows, remarks, seconds or {}, runtime_mesh.world_size, kernels=kernels)
 
 
 def layout(sharding: dict[str, Any]) -> str:

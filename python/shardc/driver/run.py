@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from shardc.diagnostics.runtime import BadCheckpointFolder, MeshSizeMismatch, RankFailed, RankRefused
-from shardc.driver.artefact import read_manifest
+from shardc.driver.artefact import read_kernels, read_manifest
 from shardc.runtime.mesh import Mesh
 
 CHECKPOINT = ".metadata"
@@ -32,9 +32,11 @@ def run_artefact(
     the rank that failed first.
     """
     folder = folder.absolute()
-    mesh = Mesh.read(read_manifest(folder)["mesh"])
+    manifest = read_manifest(folder)
+    mesh = Mesh.read(manifest["mesh"])
     if mesh.world_size != nproc:
         raise MeshSizeMismatch(mesh_size=mesh.world_size, mesh=mesh.describe(), nproc=nproc, where=str(folder))
+    read_kernels(folder, manifest)
     _check_checkpoints((options or {}).get("load"), (options or {}).get("save"))
     arguments = ["--standalone", "--nproc-per-node", str(nproc), str(folder / "run.py"), "--steps", str(steps)]
     for name, value in (options or {}).items():

@@ -9,19 +9,11 @@ from math import prod
 from torch_mlir import ir
 
 from shardc.dialects.aten.types import TensorType, read_type
+from shardc.dialects.dist.collectives import COLLECTIVES
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import Axes, ShardingCodec
 from shardc.dialects.location import source_line
 from shardc.passes.program import find_function
-
-COLLECTIVES = (
-    "dist.all_reduce",
-    "dist.all_gather",
-    "dist.reduce_scatter",
-    "dist.all_to_all",
-    "dist.permute",
-    "dist.broadcast",
-)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ the blocks are moved to the front, which copies only where the dims before it ar
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from . import pool
 from .errors import CommunicationError
 from .groups import Group, Groups
 from .mesh import Axes, Mesh
@@ -76,7 +77,7 @@ class Rank:
         if group.size == 1:
             return Done(x)
         mine = reuse and x.is_contiguous()
-        out = _plain(x if mine else x.clone(memory_format=torch.contiguous_format))
+        out = _plain(x if mine else _empty(x.shape, x).copy_(x))
         work = dist.all_reduce(out, _op(reduction, x), group.handle, async_op=True)
         return Pending(work, out, out, _typed(x))
 
@@ -86,7 +87,7 @@ class Rank:
         if group.size == 1:
             return Done(x)
         block = _plain(x).contiguous()
-        out = block.new_empty((group.size, *block.shape))
+        out = _empty((group.size, *block.shape), block)
         work = _gather(out.flatten(0, 1) if x.dim() else out, block, group.handle, async_op=True)
         return Pending(work, block, out, lambda parts: _retype(_join(group.ordered(parts), dim), x))
 
@@ -96,7 +97,7 @@ class Rank:
         if group.size == 1:
             return Done(x)
         blocks = group.sorted(_split(_plain(x), dim, group.size)).contiguous()
-        out = blocks.new_empty(blocks.shape[1:])
+        out = _empty(blocks.shape[1:], blocks)
         flat = blocks.flatten(0, 1) if out.dim() else blocks
         work = _reduce_scatter(out, flat, _op(reduction, x), group.handle, async_op=True)
         return Pending(work, blocks, out, _typed(x))
@@ -147,6 +148,11 @@ class Rank:
             senders[r] = r if r in have else have[turn[block] % len(have)]
             turn[block] += r not in have
         return senders
+
+
+def _empty(shape: Sequence[int], like: Tensor) -> Tensor:
+    """New contiguous memory of the dtype and device of ``like``; on a CPU of the pool, if it is large."""
+    return pool.contiguous(tuple(shape), like.dtype) if like.device.type == "cpu" else like.new_empty(shape)
 
 
 def _plain(x: Tensor) -> Tensor:

@@ -18,10 +18,11 @@ from .comm import Rank
 from .connect import TIMEOUT_S, connect
 from .groups import Groups
 from .hyper import Hyperparameters
+from .kernels import BadLibrary
 from .layout import Leaf, cut, with_padding
 from .mesh import Mesh
 from .operators import check_operators
-from .program import Program
+from .program import ANYWHERE, Program, library_of
 from .state import ROLES, Source, State
 from .tensor_file import TensorFile
 from .watch import Watch
@@ -46,6 +47,8 @@ class TrainStep:
     ) -> None:
         self._mesh = Mesh.read(manifest["mesh"])
         self._place = connect(self._mesh, device, timeout_s)
+        if manifest["kernels"] and self._place.device.type != "cpu":
+            raise BadLibrary(f"the program has compiled kernels for CPUs, and rank {self._place.rank} is on {self._place.device}", hint=ANYWHERE)
         self._manifest, self._program = manifest, program
         self._arguments = [Leaf.read(entry) for entry in manifest["arguments"]]
         self._inputs = {leaf.name: leaf for leaf in self._arguments if leaf.role == "input"}
@@ -69,7 +72,7 @@ class TrainStep:
     ) -> TrainStep:
         """The step of an artefact. ``state`` gives initial values: a state dict, or a function for each block.
 
-        Raises BadArtefact, MissingOperator, WorldMismatch or StateMismatch.
+        Raises BadArtefact, BadLibrary, MissingOperator, WorldMismatch or StateMismatch.
         """
         folder = Path(folder)
         manifest = read_manifest(folder)
@@ -77,7 +80,7 @@ class TrainStep:
         check_operators(manifest)
         stored = folder / "state.safetensors"
         return cls(
-            Program.load(folder / "program.py"),
+            Program.load(folder / "program.py", library_of(folder, manifest)),
             manifest,
             TensorFile(folder / "constants.safetensors"),
             file=TensorFile(stored) if stored.exists() else None,

@@ -116,6 +116,9 @@ sys.path.append({here!r})
 import torch
 from bodies import compiled
 from programs import softmax
+from shardc.backends.cpu import compile
+make = compile.compile_functions
+compile.compile_functions = lambda functions: print("compiled") or make(functions)
 torch.manual_seed(0)
 x = torch.randn(50, 60)
 assert torch.allclose(compiled(softmax(50, 60))(x)[0], x.softmax(-1), atol=1e-6)
@@ -124,11 +127,15 @@ assert torch.allclose(compiled(softmax(50, 60))(x)[0], x.softmax(-1), atol=1e-6)
 
 def test_processes_compile_the_same_at_once(folder):
     code = WORKER.format(here=str(Path(__file__).parent))
-    running = [subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    running = [subprocess.Popen([sys.executable, "-c", code], text=True, **pipes) for _ in range(2)]
+    printed = ""
     for process in running:
-        _, errors = process.communicate(timeout=120)
+        out, errors = process.communicate(timeout=120)
         assert process.returncode == 0, errors
-    assert len(list(folder.glob("*.so"))) == 1 and not list(folder.glob("*.part"))
+        printed += out
+    assert printed == "compiled\n", "one compiles, the other waits for it"
+    assert len(list(folder.glob("*.so"))) == 1 and not list(folder.glob("*.part")) and not list(folder.glob("*.lock"))
 
 
 @pytest.mark.parametrize("inner", [1, 2])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shardc.driver.manifest_form import FILES, form_problem
+from shardc.driver.manifest_form import FILES, KERNEL_FILES, form_problem
 
 
 def manifest() -> dict[str, Any]:
@@ -18,9 +18,10 @@ def manifest() -> dict[str, Any]:
         "arguments": [port],
         "results": [dict(port)],
         "operators": [{"name": "mylib::row_norm"}],
+        "kernels": [{"name": "mul_add_0", "calls": 2, "ops": ["aten.mul.Tensor", "aten.add.Tensor"]}],
         "hyperparameters": [{"name": "group0.lr", "group": 0, "key": "lr", "index": None, "value": 0.1}],
         "baked": [{"group": 0, "key": "eps", "value": 1e-8}],
-        "files": {name: {"size": 1, "sha256": "0"} for name in FILES},
+        "files": {name: {"size": 1, "sha256": "0"} for name in (*FILES, *KERNEL_FILES)},
     }
 
 
@@ -50,6 +51,8 @@ def test_a_whole_manifest_passes() -> None:
         (lambda m: m["files"].update({"run.py": 3}), "files['run.py'] is 3, not an object"),
         (lambda m: m["files"]["run.py"].pop("sha256"), "files['run.py'] has no 'sha256'"),
         (lambda m: m["files"].pop("program.py"), "files does not list program.py"),
+        (lambda m: m["files"].pop("kernels.so"), "files does not list kernels.so"),
+        (lambda m: m["kernels"][0].pop("calls"), "kernels[0] has no 'calls'"),
     ],
 )
 def test_a_damaged_entry_is_named(damage: Callable[[dict[str, Any]], object], problem: str) -> None:

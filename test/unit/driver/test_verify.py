@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
+from torch_mlir import ir
 
 import shardc
 from shardc.backends.eager import compare
 from shardc.backends.eager.tolerance import Tolerance
 from shardc.diagnostics.api import NotEqual
+from shardc.diagnostics.dynamo import ShardcFallbackWarning
+from shardc.driver import step_kernels
 from shardc.driver.api import CompiledStep
 
 IMPOSSIBLE = Tolerance(-1.0)
 
 
-def verified(dtype: torch.dtype = torch.float32) -> CompiledStep:
+def verified(dtype: torch.dtype = torch.float32, fuse: bool = True) -> CompiledStep:
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 4)).to(dtype)
     return shardc.compile_step(
@@ -24,6 +29,7 @@ def verified(dtype: torch.dtype = torch.float32) -> CompiledStep:
         mesh={"data": 2, "tensor": 2},
         plan="zero3*tensor",
         loss=lambda out, _: out.square().mean(),
+        fuse=fuse,
         verify=True,
     )
 
@@ -46,3 +52,19 @@ def test_each_precision_can_refuse(monkeypatch: pytest.MonkeyPatch, bound: str, 
     failing, passing = (exact, own) if bound == "in_f64" else (own, exact)
     assert "NOT equal" in failing and "NOT equal" not in passing.replace("is not equal", "")
     assert where in str(caught.value)
+
+
+def test_the_report_counts_kernels() -> None:
+    assert re.search(r"kernels: \d+ calls of \d+ compiled kernels in place of \d+ ops", str(verified().plan))
+    plain = verified(fuse=False)
+    assert plain.compiled.program is plain.compiled.rank_module and "kernels" not in str(plain.plan)
+
+
+def test_kernels_that_do_not_compile_are_left_to_aten(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(module: ir.Module) -> None:
+        raise RuntimeError("no room for kernels")
+
+    monkeypatch.setattr(step_kernels, "build_library", refuse)
+    with pytest.warns(ShardcFallbackWarning, match="all groups of the step.*no room for kernels"):
+        step = verified()
+    assert step.compiled.program is step.compiled.rank_module

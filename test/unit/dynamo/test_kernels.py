@@ -123,6 +123,16 @@ def test_odd_sizes(compiled: Wrap, size: int, dtype: torch.dtype) -> None:
         near(found, expected.to(dtype))
 
 
+def test_a_mask_that_all_of_the_batch_shares(compiled: Wrap) -> None:
+    """Batch and rows lie side by side in the scores, not in the mask and the bias: they are no one loop."""
+
+    def f(x: torch.Tensor, bias: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return (x + bias).masked_fill(mask.logical_not(), 0.0).softmax(-1)
+
+    arguments = torch.randn(8, 2, 16, 16), torch.randn(1, 2, 16, 16), torch.rand(1, 2, 16, 1) > 0.3
+    near(compiled(f, fuse=True)(*arguments), f(*arguments))
+
+
 def test_inputs_with_other_strides(compiled: Wrap) -> None:
     """Transposed, cut out, broadcast, one in two places; and a result that eager makes transposed."""
 

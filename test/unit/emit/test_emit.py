@@ -90,6 +90,37 @@ def test_gathers_start_some_bytes_ahead(emit, monkeypatch: pytest.MonkeyPatch, l
     assert lines.index("mul_4 = mul(a, a)") > lines.index("mul_3 = mul(mul_2, all_gather_3)")
 
 
+def kernel(result: str, operand: str) -> str:
+    """A kernel that gives its operand back."""
+    group = f"!torch.tuple<vtensor<{T}>>"
+    return f"""%{result}_in = torch.prim.TupleConstruct %{operand} : {V} -> {group}
+    %{result}_out = "kern.kernel"(%{result}_in) ({{
+    ^bb0(%e: tensor<4x64xf32>):
+      %p = builtin.unrealized_conversion_cast %e : tensor<4x64xf32> to tuple<tensor<4x64xf32>>
+      "kern.yield"(%p) : (tuple<tensor<4x64xf32>>) -> ()
+    }}) {{kern.name = "same_{result}"}} : ({group}) -> {group}
+    %{result} = torch.prim.TupleUnpack %{result}_out : {group} -> {V}"""
+
+
+def test_gathers_of_what_kernels_prepare_start_ahead(emit) -> None:
+    """The second gather starts before the first is used, with the kernel that makes its operand of a parameter."""
+    body = [gather("a1", "a"), use("u", "x", "a1"), kernel("c", "b"), gather("b1", "c"), use("v", "u", "b1")]
+    arguments = {"param:a": T, "param:b": T, "input:x": "[8,64],f32"}
+    lines = emit(arguments, {"loss:l": "[8,64],f32"}, "\n".join(body), ["%v"])
+    order = [n for line in lines for n in ("all_gather(a", "same_c(b)", "all_gather(same_0", "mul(x") if n in line]
+    assert order == ["all_gather(a", "same_c(b)", "all_gather(same_0", "mul(x"], lines
+
+
+def test_collectives_are_waited_for_behind_kernels_that_do_not_read_them(emit) -> None:
+    body = [reduce("a1", "a"), kernel("b1", "b"), mm("l", "b1", "a1")]
+    lines = emit({"input:a": T, "input:b": T}, {"loss:l": T}, "\n".join(body), ["%l"])
+    assert lines[:3] == [
+        "all_reduce_0 = rank.all_reduce(a, axes=DATA)",
+        "same_0, = same_b1(b)",
+        "all_reduce_0 = all_reduce_0.wait()",
+    ]
+
+
 def test_collectives_in_flight_are_bounded(emit, monkeypatch: pytest.MonkeyPatch) -> None:
     """One operand of 1024 bytes may be held when another one starts; of two the older is waited for first."""
     monkeypatch.setattr(schedule, "IN_FLIGHT_BYTES", 1024)

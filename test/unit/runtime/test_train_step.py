@@ -50,6 +50,8 @@ def manifest() -> dict[str, Any]:
         "hyperparameters": [{"name": "group0.lr", "group": 0, "key": "lr", "index": None, "first_step": None, "value": 0.5}],
         "baked": [],
         "operators": [],
+        "kernels": [],
+        "target": "",
         "batch": {"sequence": [{"leaf": "x"}]},
         "seed": 100,
         "tied": {"alias": "w"},

@@ -1,0 +1,69 @@
+"""A rank program with its groups of ops as compiled kernels: level 4."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+
+from torch_mlir import ir
+
+from shardc.backends.cpu.compile import build_library
+from shardc.backends.cpu.extract import kernels
+from shardc.dialects.collection import collection_paused
+from shardc.driver.compiler import Compiled
+from shardc.driver.kernels import failing, say_once
+from shardc.passes.fuse.kern_fuse import fuse_module
+
+log = logging.getLogger(__name__)
+
+
+def fuse_step(compiled: Compiled, numerics: str = "fused") -> None:
+    """Give ``compiled`` its level 4 and the library of its kernels; nothing if no ops share a kernel.
+
+    Groups whose kernels do not compile stay calls of ATen, and a warning says so.
+    """
+    with collection_paused():
+        started = time.perf_counter()
+        module, library, fuse_s = _fused(compiled.rank_module, numerics)
+        total_s = time.perf_counter() - started
+    compiled.seconds |= {"kern-fuse": fuse_s, "kernels": total_s - fuse_s}
+    if library is not None:
+        compiled.kernel_module, compiled.library = module, library
+        if compiled.levels:
+            compiled.levels["4-kernel"] = module.operation.get_asm(enable_debug_info=True)
+
+
+def _fused(module: ir.Module, numerics: str) -> tuple[ir.Module, Path | None, float]:
+    """A fused copy of ``module``, its library, and the seconds that fusing took."""
+    started = time.perf_counter()
+    fused = _copy(module)
+    try:
+        fuse_module(fused, numerics)
+        fuse_s = time.perf_counter() - started
+        return fused, _library(fused), fuse_s
+    except Exception:  # whatever went wrong in there, ATen has every op
+        log.debug("kernels of a step could not be compiled", exc_info=True)
+    try:
+        without = failing(fused)
+        fused = _copy(module)
+        fuse_module(fused, numerics, without=without)
+        return fused, _library(fused), time.perf_counter() - started
+    except Exception as error:
+        log.debug("kernels of a step could not be compiled", exc_info=True)
+        say_once("all groups of the step", error)
+        return module, None, time.perf_counter() - started
+
+
+def _library(module: ir.Module) -> Path | None:
+    return build_library(module) if kernels(module) else None
+
+
+def _copy(module: ir.Module) -> ir.Module:
+    with module.context, ir.Location.unknown():
+        made = ir.Module.create(module.operation.location)
+        for attribute in module.operation.attributes:
+            made.operation.attributes[attribute.name] = attribute.attr
+        for op in module.body:
+            op.operation.clone(ip=ir.InsertionPoint(made.body))
+        return made

@@ -1,0 +1,73 @@
+"""Rank programs with fused kernels against eager training: the kernels' bodies in f64 to 1e-9, and the compiled kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from models import TRAININGS, Training, gpt2, sgd, tokens
+from training import Captured, Ranks, capture, check_equal, check_trained, train_eagerly
+
+from shardc.backends.eager.compare import prove_step
+from shardc.driver.compiler import Compiled
+from shardc.driver.manifest import describe_kernels
+from shardc.driver.step_kernels import fuse_step
+from shardc.driver.values import example_inputs
+from shardc.runtime.kernels import Library
+
+TWO, GRID = {"data": 2}, {"data": 2, "tensor": 2}
+
+
+@dataclass(frozen=True)
+class Case:
+    """With SGD, not Adam: its steps are as far off as its gradients. ``bound``: of the compiled program, which computes in
+    f32 where the model asks for it."""
+
+    model: str
+    mesh: dict[str, int]
+    plan: str
+    micro_batches: int = 1
+    bound: float = 1e-5
+
+
+CASES = [
+    Case("llama", GRID, "zero3*tensor"),
+    Case("gpt2", GRID, "data*tensor"),
+    Case("t5", GRID, "zero3*tensor", 2),
+    Case("convnet", TWO, "data", bound=1e-9),
+]
+
+
+def fused(step: Captured, mesh: dict[str, int], plan: str, micro_batches: int = 1) -> tuple[Compiled, Library]:
+    compiled = step.compile(mesh, plan, micro_batches)
+    fuse_step(compiled)
+    assert compiled.library is not None
+    return compiled, Library(compiled.library)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.model}-{case.plan}")
+def test_equals_eager_training(case: Case) -> None:
+    training = replace(TRAININGS[case.model], optimizer=sgd)
+    step = capture(training)
+    compiled, library = fused(step, case.mesh, case.plan, case.micro_batches)
+    assert sum(k["calls"] * len(k["ops"]) for k in describe_kernels(compiled.program)) > 100
+    check_equal(step, compiled, training, train_eagerly(training))
+    ranks = Ranks(step, compiled.program, widen=False, library=library)
+    check_trained(ranks, training, train_eagerly(training, wide=False), case.bound)
+
+
+def checkpointed() -> Any:
+    model = gpt2(dropout=0.2)
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return model
+
+
+def test_dropout_and_recomputation() -> None:
+    """Random numbers are part of the kernels, and are the single device's on every mesh, in forward and again in backward."""
+    training = Training(checkpointed, tokens)
+    step = capture(training)
+    compiled, library = fused(step, GRID, "zero3*tensor", 2)
+    inputs = example_inputs(step.capture, step.optimizer, training.batches(1)[0])
+    proof = prove_step(compiled.global_module, compiled.program, inputs, library=library)
+    assert proof.passed, proof.render(5)
