@@ -7,7 +7,7 @@ import keyword
 import re
 from collections.abc import Iterable
 
-RESERVED = frozenset(keyword.kwlist) | frozenset(dir(builtins)) | {"rank", "torch", "inf", "nan", "step", "GROUPS", "kernel"}
+RESERVED = frozenset(keyword.kwlist) | frozenset(dir(builtins)) | {"rank", "torch", "inf", "nan", "step", "GROUPS", "kernel", "kernels"}
 
 
 class Names:
