@@ -18,7 +18,7 @@ from shardc.backends.cpu.element import Elements, Place
 from shardc.backends.cpu.graph import Argument, Computed, Graph
 from shardc.backends.cpu.loops import bounded_loop, share
 from shardc.backends.cpu.nests import Nest, find_nests
-from shardc.backends.cpu.roots import Root, Roots, find_roots
+from shardc.backends.cpu.roots import Reads, Root, Roots, find_roots
 from shardc.backends.cpu.row import Row
 from shardc.backends.cpu.stages import Stages, cost, find_stages
 from shardc.diagnostics.kernels import KernelNotSupported
@@ -53,11 +53,22 @@ def _emit(graph: Graph, module: ir.Module) -> Emitted:
     join_axes(roots)
     reads = {root: roots.reads(root) for root in roots.items}
     nests = find_nests(roots, reads)
+    _check_in_place(roots, reads, nests)
     writer = _Writer(graph, roots, module)
     for nest in nests:
         stages = find_stages(nest, roots, reads, graph.config.recompute_cost)
         writer.nest(nest, stages, _read_later(nest, nests, roots, reads))
     return writer.finish()
+
+
+def _check_in_place(roots: Roots, reads: dict[Root, Reads], nests: list[Nest]) -> None:
+    """An operand that is overwritten is read in the loops that overwrite it alone. Raises KernelNotSupported."""
+    for root in roots.items:
+        for argument, index in roots.written(root):
+            touch = {r for r in roots.items if any(value is argument for value, _ in reads[r].ends)} | {root}
+            same = all(i == index for r in touch for value, i in reads[r].ends if value is argument)
+            if not same or not any(touch <= set(nest.roots) for nest in nests):
+                raise KernelNotSupported(what="a result in the memory of an operand that other loops read")
 
 
 @contextmanager
