@@ -44,12 +44,15 @@ def check_graph(module: GraphModule) -> torch.device:
 
 
 def final_writes(graph: Graph) -> list[Node]:
-    """The calls at the end of the graph by which AOTAutograd gives inputs their new values, the last first."""
+    """The calls by which AOTAutograd gives inputs their new values, the last first; nothing reads these inputs later."""
     found: list[Node] = []
-    node = graph.output_node().prev
-    while _is_write(node):
-        found.append(node)
-        node = node.prev
+    read: set[Node] = set()
+    for node in reversed(graph.nodes):
+        if _is_write(node) and node.args[0] not in read:
+            found.append(node)
+            read.add(node.args[1])  # type: ignore[arg-type]
+        elif node.op != "output":
+            read.update(node.all_input_nodes)
     return found
 
 
