@@ -33,12 +33,13 @@ class _Classes:
 def join_axes(roots: Roots) -> None:
     """Renames the loops of all roots, so that loops that can be run together have one name.
 
-    What a root reads of another root joins first, then what two roots both read of an argument.
+    What a root reads of another root joins first, then what two roots both read of an argument, or one of them writes to it.
     """
     classes = _Classes({axis: size for root in roots.items for axis, size in root.loops.items()})
     shared: dict[tuple[Value, tuple[int, ...], int], Axis] = {}
     arguments: list[tuple[Value, tuple[int, ...], Index]] = []
     for root in roots.items:
+        arguments += [(written, written.shape, index) for written, index in roots.written(root)]
         reads = roots.reads(root)
         for (value, index), (shape, seen) in zip(reads.ends, reads.shapes, strict=True):
             if isinstance(value, Argument):

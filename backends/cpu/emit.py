@@ -19,9 +19,11 @@ from shardc.backends.cpu.graph import Argument, Computed, Graph
 from shardc.backends.cpu.linear import Axis, Index, Linear
 from shardc.backends.cpu.loops import bounded_loop, share
 from shardc.backends.cpu.nests import Nest, find_nests
-from shardc.backends.cpu.roots import Root, Roots, find_roots
+from shardc.backends.cpu.roots import Reads, Root, Roots, find_roots
 from shardc.backends.cpu.row import Row
 from shardc.backends.cpu.stages import Stages, cost, find_stages
+from shardc.diagnostics.kernels import KernelNotSupported
+from shardc.passes.fuse.flat import SIZE
 
 BARRIER = "GOMP_barrier"
 
@@ -31,13 +33,17 @@ Range = tuple[Axis, ir.Value, ir.Value]
 
 @dataclass(eq=False)
 class Emitted:
-    """What is known of a function once it is written."""
+    """What is known of a function once it is written. ``outputs`` are those with memory of their own.
+
+    ``elements_per_thread`` (0: sizes are known) are those of a flat kernel below which another thread does not pay.
+    """
 
     name: str
     inputs: int
     outputs: int
     max_threads: int
     buffers: Buffers
+    elements_per_thread: int
 
 
 def emit(graph: Graph, module: ir.Module) -> Emitted:
@@ -51,11 +57,22 @@ def _emit(graph: Graph, module: ir.Module) -> Emitted:
     join_axes(roots)
     reads = {root: roots.reads(root) for root in roots.items}
     nests = find_nests(roots, reads)
+    _check_in_place(roots, reads, nests)
     writer = _Writer(graph, roots, module)
     for nest in nests:
         stages = find_stages(nest, roots, reads, graph.config.recompute_cost)
         writer.nest(nest, stages, _read_later(nest, nests, roots, reads))
     return writer.finish()
+
+
+def _check_in_place(roots: Roots, reads: dict[Root, Reads], nests: list[Nest]) -> None:
+    """An operand that is overwritten is read in the loops that overwrite it alone. Raises KernelNotSupported."""
+    for root in roots.items:
+        for argument, index in roots.written(root):
+            touch = {r for r in roots.items if any(value is argument for value, _ in reads[r].ends)} | {root}
+            same = all(i == index for r in touch for value, i in reads[r].ends if value is argument)
+            if not same or not any(touch <= set(nest.roots) for nest in nests):
+                raise KernelNotSupported(what="a result in the memory of an operand that other loops read")
 
 
 @contextmanager
@@ -81,15 +98,18 @@ class _Writer:
         self.graph, self.roots = graph, roots
         index = ir.IndexType.get()
         inputs = [memory(count_of(a.shape), a.element) for a in graph.arguments]
-        outputs = [memory(count_of(v.shape), v.element) for v in graph.results]
+        new = [n for n in range(len(graph.results)) if n not in graph.in_place]
+        outputs = [memory(count_of(v.shape), v.element) for v in map(graph.results.__getitem__, new)]
+        sizes = [index] if graph.flat else []
         with ir.InsertionPoint(module.body):
-            self.function = func.FuncOp(f"{graph.name}_body", ([index, index, *inputs, *outputs], []))
+            self.function = func.FuncOp(f"{graph.name}_body", ([index, index, *sizes, *inputs, *outputs], []))
         self.block = self.function.add_entry_block()
         self.buffers = Buffers(self.block)
-        arguments = list(self.block.arguments)
-        self.thread, self.threads = arguments[:2]
-        self.outputs = arguments[2 + len(inputs) :]
-        self.elements = Elements(self.block, dict(zip(graph.arguments, arguments[2:], strict=False)))
+        self.thread, self.threads, *arguments = self.block.arguments
+        self.size = arguments.pop(0) if graph.flat else None
+        self.outputs = {number: arguments[at] for number, at in graph.in_place.items()}
+        self.outputs.update(zip(new, arguments[len(inputs) :], strict=True))
+        self.elements = Elements(self.block, dict(zip(graph.arguments, arguments, strict=False)))
         self.computed = {(v.generic, v.number): v for v in graph.computed}
 
     def finish(self) -> Emitted:
@@ -106,9 +126,12 @@ class _Writer:
             prod(root.sizes) * (2 + sum(cost(v, self.roots, known) for v, _ in root.read())) for root in self.roots.items
         )
         per_thread = self.graph.config.work_per_thread
+        if self.graph.flat and self.buffers.kinds:
+            raise KernelNotSupported(what="a flat kernel that keeps values in memory")
         return Emitted(
-            self.graph.name, len(self.graph.arguments), len(self.outputs), max(1, work // per_thread), self.buffers
-        )
+            self.graph.name, len(self.graph.arguments), len(self.outputs) - len(self.graph.in_place),
+            max(1, work // per_thread), self.buffers, max(1, per_thread * SIZE // work) if self.graph.flat else 0,
+        )  # fmt: skip
 
     def nest(self, nest: Nest, stages: Stages, read_later: set[Root]) -> None:
         """The loops of one nest, and the joining of what the threads summed up."""
@@ -222,7 +245,8 @@ class _Writer:
 
     def _split(self, nest: Nest, row: Row, partials: dict) -> None:
         (axis,) = nest.order
-        low, high = share(self.elements, nest.sizes[axis], self.thread, self.threads, multiple=16)
+        size = nest.sizes[axis] if self.size is None else self.size
+        low, high = share(self.elements, size, self.thread, self.threads, multiple=16)
         if not partials:
             row.bounds = {axis: (low, high)}
             row.emit(Place())

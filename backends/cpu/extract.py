@@ -9,7 +9,12 @@ from torch_mlir import ir
 from torch_mlir.dialects import func
 from torch_mlir.passmanager import PassManager
 
+from shardc.dialects.kern.kernel import IN_PLACE
+from shardc.passes.fuse.flat import FLAT, flatten
+
 KERNEL = "kern.kernel"
+ATTRIBUTES = {"config": "kern.config", IN_PLACE: "kern.in_place", FLAT: FLAT}
+"""What a function takes over of its kernel, and under which name."""
 
 
 def kernels(module: ir.Module) -> list[ir.Operation]:
@@ -25,7 +30,7 @@ def kernel_name(kernel: ir.Operation) -> str:
 def extract(module: ir.Module) -> ir.Module:
     """A new module with one function for each kernel of ``module``, which is left as it is.
 
-    Functions carry the kernel's ``config``. Named ops are generic ones afterwards, and views between ops are moved
+    Functions carry the kernel's ``config`` and ``in_place``; those of flat kernels have flat bodies. Named ops are generic ones afterwards, and views between ops are moved
     to the edges of the function where that is possible.
     """
     with module.context, ir.Location.unknown():
@@ -50,14 +55,17 @@ def _kernels(op: ir.Operation) -> Iterator[ir.Operation]:
 def _function(kernel: ir.Operation, module: ir.Module) -> None:
     copy = kernel.clone(ip=ir.InsertionPoint(kernel))
     block = copy.regions[0].blocks[0]
+    if FLAT in kernel.attributes:
+        flatten(block)
     end = list(block.operations)[-1].operation
     packed = end.operands[0].owner.operation  # the yield takes one tuple
     results = list(packed.operands)
     types = [a.type for a in block.arguments], [v.type for v in results]
     with ir.InsertionPoint(module.body):
         function = func.FuncOp(kernel_name(kernel), types)
-    if "config" in kernel.attributes:
-        function.attributes["kern.config"] = kernel.attributes["config"]
+    for attribute, name in ATTRIBUTES.items():
+        if attribute in kernel.attributes:
+            function.attributes[name] = kernel.attributes[attribute]
     block.append_to(function.regions[0])
     with ir.InsertionPoint(end):
         func.ReturnOp(results)

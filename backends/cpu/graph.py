@@ -10,6 +10,7 @@ from torch_mlir import ir
 from shardc.backends.cpu.config import Config
 from shardc.backends.cpu.linear import Index, Linear, apply
 from shardc.diagnostics.kernels import KernelNotSupported
+from shardc.passes.fuse.flat import FLAT
 
 
 @dataclass(eq=False)
@@ -132,7 +133,10 @@ class Generic:
 
 @dataclass(eq=False)
 class Graph:
-    """The whole body: its arguments, its results, and its ops in order."""
+    """The whole body: its arguments, its results, and its ops in order.
+
+    ``in_place``: number of a result -> that of the argument whose memory it takes. ``flat``: sizes are any number.
+    """
 
     name: str
     arguments: list[Argument]
@@ -141,6 +145,8 @@ class Graph:
     views: list[View]
     computed: list[Computed]
     config: Config
+    in_place: dict[int, int]
+    flat: bool
 
 
 def read_graph(function: ir.Operation) -> Graph:
@@ -169,7 +175,11 @@ def read_graph(function: ir.Operation) -> Graph:
     views = [v for v in values.values() if isinstance(v, View)]
     computed = [v for v in values.values() if isinstance(v, Computed)]
     name = ir.StringAttr(function.attributes["sym_name"]).value
-    return Graph(name, arguments, results, generics, views, computed, _config(function))
+    pairs = list(ir.DenseI64ArrayAttr(function.attributes["kern.in_place"])) if "kern.in_place" in function.attributes else []
+    in_place = dict(zip(pairs[::2], pairs[1::2], strict=True))
+    return Graph(
+        name, arguments, results, generics, views, computed, _config(function), in_place, FLAT in function.attributes
+    )
 
 
 def _simple(op: ir.Operation, values: dict[ir.Value, Value]) -> Value | None:

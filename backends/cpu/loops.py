@@ -25,14 +25,17 @@ def bounded_loop(
 
 
 def share(
-    elements: Elements, total: int, thread: ir.Value, threads: ir.Value, multiple: int = 1
+    elements: Elements, total: int | ir.Value, thread: ir.Value, threads: ir.Value, multiple: int = 1
 ) -> tuple[ir.Value, ir.Value]:
     """The part of ``range(total)`` that belongs to ``thread`` of ``threads``; parts begin at multiples of ``multiple``."""
     number = elements.number
-    count = number(-(-total // multiple))
+    if isinstance(total, int):
+        count, total = number(-(-total // multiple)), number(total)
+    else:
+        count = arith.divui(arith.addi(total, number(multiple - 1)), number(multiple))
     low = arith.divui(arith.muli(count, thread), threads)
     high = arith.divui(arith.muli(count, arith.addi(thread, number(1))), threads)
     if multiple == 1:
         return low, high
     low, high = (arith.muli(v, number(multiple)) for v in (low, high))
-    return arith.minui(low, number(total)), arith.minui(high, number(total))
+    return arith.minui(low, total), arith.minui(high, total)

@@ -22,7 +22,10 @@ TARGET_SYMBOL = "shardc_target"
 def lower(module: ir.Module, kernels: list[Emitted], target: str) -> None:
     """Turns ``module`` into the LLVM dialect and adds the entries, the kernels' figures and the name of the target.
 
-    Entry ``name(void **pointers)``: inputs, outputs, workspace. ``name_info``: five i64 (see ``runtime/kernels.py``).
+    Entry ``name(void **pointers)``: inputs, outputs, workspace; that of a flat kernel: a count, and so many times the
+    number of elements, inputs, outputs. ``name_info``: six i64, the numbers of inputs and of outputs with memory of their
+    own, the most threads that pay, bytes of workspace that threads share and that each has, and for flat kernels the
+    number of elements for which a thread pays (else 0).
 
     Raises:
         KernelNotLowered: a pass failed.
@@ -64,8 +67,52 @@ def _target(target: str) -> str:
 
 
 def _entry(kernel: Emitted) -> str:
+    return "\n".join([_flat_entry(kernel) if kernel.elements_per_thread else _plain_entry(kernel), _info(kernel)])
+
+
+_THREADS = """
+  %thread32 = llvm.call @omp_get_thread_num() : () -> i32
+  %threads32 = llvm.call @omp_get_num_threads() : () -> i32
+  %thread = llvm.sext %thread32 : i32 to i64
+  %threads = llvm.sext %threads32 : i32 to i64"""
+
+
+def _flat_entry(kernel: Emitted) -> str:
+    pointers = kernel.inputs + kernel.outputs
+    slots = "\n".join(
+        f"  %slot{at} = llvm.getelementptr %call[{at + 1}] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr\n"
+        f"  %p{at} = llvm.load %slot{at} : !llvm.ptr -> !llvm.ptr"
+        for at in range(pointers)
+    )
+    types = ", ".join(["i64"] * 3 + ["!llvm.ptr"] * pointers)
+    arguments = ", ".join(["%thread", "%threads", "%size", *(f"%p{at}" for at in range(pointers))])
+    return f"""llvm.func @{kernel.name}(%pointers: !llvm.ptr) {{{_THREADS}
+  %zero = llvm.mlir.constant(0 : i64) : i64
+  %one = llvm.mlir.constant(1 : i64) : i64
+  %width = llvm.mlir.constant({pointers + 1} : i64) : i64
+  %count = llvm.load %pointers : !llvm.ptr -> i64
+  llvm.br ^head(%zero : i64)
+^head(%number: i64):
+  %more = llvm.icmp "slt" %number, %count : i64
+  llvm.cond_br %more, ^call, ^end
+^call:
+  %before = llvm.mul %number, %width : i64
+  %first = llvm.add %before, %one : i64
+  %call = llvm.getelementptr %pointers[%first] : (!llvm.ptr, i64) -> !llvm.ptr, i64
+  %size = llvm.load %call : !llvm.ptr -> i64
+{slots}
+  llvm.call @{kernel.name}_body({arguments}) : ({types}) -> ()
+  %next = llvm.add %number, %one : i64
+  llvm.br ^head(%next : i64)
+^end:
+  llvm.return
+}}
+llvm.func @{kernel.name}_body({types})"""
+
+
+def _plain_entry(kernel: Emitted) -> str:
     buffers, pointers = kernel.buffers, kernel.inputs + kernel.outputs
-    shared, private, partial = (sum(sizes) for sizes in (buffers.shared, buffers.private, buffers.partial))
+    shared, private = sum(buffers.shared), sum(buffers.private)
     lines = [f"llvm.func @{kernel.name}(%pointers: !llvm.ptr) {{"]
     for at in range(pointers + 1):
         lines += [
@@ -73,10 +120,7 @@ def _entry(kernel: Emitted) -> str:
             f"  %p{at} = llvm.load %slot{at} : !llvm.ptr -> !llvm.ptr",
         ]
     lines += [
-        "  %thread32 = llvm.call @omp_get_thread_num() : () -> i32",
-        "  %threads32 = llvm.call @omp_get_num_threads() : () -> i32",
-        "  %thread = llvm.sext %thread32 : i32 to i64",
-        "  %threads = llvm.sext %threads32 : i32 to i64",
+        _THREADS,
         f"  %privates = llvm.getelementptr %p{pointers}[{shared}] : (!llvm.ptr) -> !llvm.ptr, i8",
         f"  %size = llvm.mlir.constant({private} : i64) : i64",
         "  %before = llvm.mul %thread, %size : i64",
@@ -98,9 +142,14 @@ def _entry(kernel: Emitted) -> str:
     types = ", ".join(["i64", "i64"] + ["!llvm.ptr"] * (len(arguments) - 2))
     lines += [f"  llvm.call @{kernel.name}_body({', '.join(arguments)}) : ({types}) -> ()", "  llvm.return", "}"]
     lines.append(f"llvm.func @{kernel.name}_body({types})")
-    figures = [kernel.inputs, kernel.outputs, kernel.max_threads, shared, private + partial]
-    lines.append(
+    return "\n".join(lines)
+
+
+def _info(kernel: Emitted) -> str:
+    buffers = kernel.buffers
+    shared, private, partial = (sum(sizes) for sizes in (buffers.shared, buffers.private, buffers.partial))
+    figures = [kernel.inputs, kernel.outputs, kernel.max_threads, shared, private + partial, kernel.elements_per_thread]
+    return (
         f"llvm.mlir.global external constant @{kernel.name}{INFO_SUFFIX}(dense<{figures}> : tensor<{len(figures)}xi64>)"
         f" : !llvm.array<{len(figures)} x i64>"
     )
-    return "\n".join(lines)

@@ -107,6 +107,12 @@ class Roots:
                 self._walk(value, root.generic.operand_index(inputs + number, root.dims), reads, seen)
         return reads
 
+    def written(self, root: Root) -> list[tuple[Argument, Index]]:
+        """The arguments in whose memory results of ``root`` are stored, with their index."""
+        places = self.graph.in_place
+        stores = [(n, number) for n, numbers in enumerate(root.stores) for number in numbers if number in places]
+        return [(self.graph.arguments[places[number]], root.result_index(n)) for n, number in stores]
+
     def _walk(self, value: Value, index: Index, reads: Reads, seen: set) -> None:
         if isinstance(value, Splat | Undefined) or (value, index) in seen:
             return

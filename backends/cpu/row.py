@@ -87,12 +87,10 @@ class Row:
         hidden = {key: elements.kept.pop(key) for key in loop.kept}
         for key, kept in hidden.items():
             elements.store(elements.element(*key, place), kept.buffer, elements.position(kept.offset, place))
-        for root in loop.roots:
-            if not root.is_reduction:
-                made = elements.element(root.value, root.dims, place)
-                elements.store(
-                    made, self.targets[root, 0], elements.position(row_major(root.dims, root.value.shape), place)
-                )
+        stored = [root for root in loop.roots if not root.is_reduction]
+        made = [elements.element(root.value, root.dims, place) for root in stored]  # all, before one is stored in place
+        for root, value in zip(stored, made, strict=True):
+            elements.store(value, self.targets[root, 0], elements.position(row_major(root.dims, root.value.shape), place))
         lanes = {key: self._lane(loop, *key, place) for key in self._lanes(loop)}
         for root in loop.roots:
             if root.is_reduction:

@@ -29,7 +29,8 @@ from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
 from shardc.dialects.dist.tuples import element_types
 from shardc.dialects.kern.extern import extern_call
-from shardc.dialects.kern.kernel import kernel_name, result_types
+from shardc.dialects.kern.kernel import in_place, kernel_name, result_types
+from shardc.passes.fuse.flat import FLAT, element_count
 from shardc.runtime.kernels import Library
 
 Observe = Callable[[str, list[torch.Tensor], ir.Operation], None]
@@ -220,8 +221,12 @@ def observed_names(op: ir.Operation) -> list[tuple[str, int]]:
 
 
 def _compiled(library: Library, op: ir.Operation) -> Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]:
-    call = library.kernel(kernel_name(op), [(t.shape, t.dtype) for t in result_types(op)])
-    return lambda tensors: call(*tensors)
+    """Machine code as a function that leaves its operands as they are, also those whose memory results take."""
+    places = in_place(op)
+    outputs = [places.get(n, (t.shape, t.dtype)) for n, t in enumerate(result_types(op))]
+    call = library.kernel(kernel_name(op), outputs, element_count(op) if FLAT in op.attributes else None)
+    taken = frozenset(places.values())
+    return lambda tensors: call(*[t.clone() if n in taken else t for n, t in enumerate(tensors)])
 
 
 def _on_axes(sharding: Sharding, axes: Axes) -> Sharding:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch_mlir import ir
 
-from shardc.backends.torch.schedule import Step
+from shardc.backends.torch.step import Step
 from shardc.dialects.aten.integers import is_integer
 from shardc.dialects.aten.schema import overload
 
@@ -45,7 +45,8 @@ class Aliases:
 
     def __init__(self, foreign: Iterable[ir.Value]) -> None:
         self._groups: dict[ir.Value, Group] = {}
-        for value in foreign:
+        self.foreign = list(foreign)
+        for value in self.foreign:
             self.group(value).foreign = True
 
     def group(self, value: ir.Value) -> Group:
@@ -59,9 +60,10 @@ class Aliases:
         """Note what a step's results share. ``reused``: its result takes the operand's place; ``alone``: a group of one."""
         if reused or alone or _shares(step):
             for value in (*step.operands, *step.results):
-                self._join(step.results[0], value)
+                self.join(step.results[0], value)
 
-    def _join(self, value: ir.Value, other: ir.Value) -> None:
+    def join(self, value: ir.Value, other: ir.Value) -> None:
+        """Note that two values share memory."""
         ours, theirs = self.group(value), self.group(other)
         if ours is theirs:
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -12,11 +13,13 @@ from shardc.backends.torch.collectives import DistText
 from shardc.backends.torch.functions import Functions
 from shardc.backends.torch.kernels import KERNEL, Kernels
 from shardc.backends.torch.names import Names
-from shardc.backends.torch.schedule import Schedule, Step
+from shardc.backends.torch.overwrite import Overwrites
+from shardc.backends.torch.schedule import Schedule
 from shardc.backends.torch.source import SourceLines
+from shardc.backends.torch.step import Step
 from shardc.dialects.aten.call import CallReader
 from shardc.dialects.dist.sharding import ShardingCodec
-from shardc.dialects.kern.kernel import kernel_name
+from shardc.dialects.kern.kernel import in_place, kernel_name
 
 FREED_BYTES = 1024
 """Values smaller than this are left to the end of the function: a `del` for each would drown the program."""
@@ -42,7 +45,11 @@ class Program:
 
 
 class Body:
-    """Writes the steps of one block; ``stores`` are (state argument, its new value) pairs to put in place."""
+    """Writes the steps of one block; ``stores`` are (state argument, its new value) pairs to put in place.
+
+    ``writes`` are such pairs that the caller puts in place; ``returned`` are what somebody else is given.
+    ``overwritten``: the new values that kernels have written there already, unless the argument was not contiguous.
+    """
 
     def __init__(
         self,
@@ -50,12 +57,18 @@ class Body:
         schedule: Schedule,
         aliases: Aliases,
         indent: str,
-        stores: list[tuple[ir.Value, ir.Value]] = (),  # type: ignore[assignment]
+        stores: Sequence[tuple[ir.Value, ir.Value]] = (),
+        writes: Sequence[tuple[ir.Value, ir.Value]] = (),
+        returned: Sequence[ir.Value] = (),
     ) -> None:
         self.program, self.schedule, self.aliases, self.indent = program, schedule, aliases, indent
         self._stores = _place_stores(schedule, list(stores))
         self._waits = schedule.waits()
         self.dying = schedule.dying()
+        self.overwritten: set[ir.Value] = set()
+        self._overwrites = Overwrites(
+            schedule, self._whole_aliases(), {new: old for old, new in (*stores, *writes)}, returned
+        )
 
     def write(self) -> None:
         """Every step with its waits, stores and frees."""
@@ -90,22 +103,53 @@ class Body:
             text = program.functions.call(step.call.spec, operands)
             self.aliases.add(step)
         elif step.name == KERNEL:
-            text = program.kernels.call(step.op, operands)
-            self.aliases.add(step)
+            text = self._kernel_call(step, position)
         else:
             reuse = step.name == "dist.all_reduce" and self._may_reuse(step.operands[0], position)
             text = program.dist.write(step.op, operands, reuse)
             self.aliases.add(step, reused=reuse, alone=step.starts and self._is_alone(step))
-        self._name_results(step)
+        for member in step.members or (step,):
+            self._name_results(member)
         unused = [v for v in step.results if v not in self.schedule.first]
-        names = ", ".join(["_" if v in unused else program.values[v] for v in step.results])
+        if step.members:
+            names = ", ".join(f"({self._targets(member, unused)})" for member in step.members)
+        else:
+            names = self._targets(step, unused)
         if step.starts and self.schedule.first[step.results[0]] == position + 1:
             text += ".wait()"
             self._waits[position + 1].remove(step.results[0])
-        comma = "," if step.name == KERNEL and len(step.results) == 1 else ""
-        self.line(f"{names}{comma} = {text}")
+        self.line(f"{names} = {text}")
         if any(map(self._is_worth_freeing, unused)):
             self.line("del _")
+
+    def _kernel_call(self, step: Step, position: int) -> str:
+        """Operands that a result takes the place of are copied first where that is not allowed."""
+        texts = []
+        for member in step.members or (step,):
+            operands = [self.program.values[v] for v in member.operands]
+            for number, at in in_place(member.op).items():
+                result, operand = member.results[number], member.operands[at]
+                if self._overwrites.allows(step, result, operand, position):
+                    self.aliases.join(result, operand)
+                    self.overwritten.add(result)
+                else:
+                    operands[at] += ".clone()"
+            texts.append(operands)
+        if step.members:
+            return self.program.kernels.batch([member.op for member in step.members], texts)
+        return self.program.kernels.call(step.op, texts[0])
+
+    def _targets(self, step: Step, unused: list[ir.Value]) -> str:
+        """The left side of a call: kernels give tuples."""
+        names = ["_" if v in unused else self.program.values[v] for v in step.results]
+        text = ", ".join(names) + ("," if step.name == KERNEL and len(names) == 1 else "")
+        return text
+
+    def _whole_aliases(self) -> Aliases:
+        whole = Aliases(self.aliases.foreign)
+        for step in self.schedule.steps:
+            whole.add(step, alone=step.starts and self._is_alone(step))
+        return whole
 
     def _write_waits(self, position: int) -> None:
         for value in self._waits.get(position, ()):
@@ -113,6 +157,9 @@ class Body:
 
     def _write_stores(self, position: int) -> None:
         for old, new in self._stores.get(position, ()):
+            if new in self.overwritten and self.aliases.group(new) is self.aliases.group(old):
+                self.line(f"if {self.name(new)} is not {self.name(old)}: rank.store({self.name(old)}, {self.name(new)})")
+                continue
             group = self.aliases.group(new)
             copy = ".clone()" if group.foreign or group.stored else ""
             group.stored = True

@@ -120,7 +120,7 @@ def _write_function(
     for value in outputs:
         schedule.need(value, schedule.end)
     _name_new_values(program, arguments, stores, schedule.made)
-    body = Body(program, schedule, Aliases(values), "    ", _copied(program, values, stores))
+    body = Body(program, schedule, Aliases(values), "    ", _copied(program, values, stores), returned=outputs)
     body.write()
     body.line(f"return ({', '.join(map(body.name, outputs))}{',' if len(outputs) == 1 else ''})")
 

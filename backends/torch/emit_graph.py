@@ -1,7 +1,7 @@
 """From the module of one graph to a Python function of ATen calls, for one device and for whoever runs it.
 
-Unlike a rank's step it replaces nothing in place: it takes its inputs in a list, which it empties so that each can be
-freed after its last use (a backward holds all activations in it), and returns what the graph returns.
+It takes its inputs in a list, which it empties so that each can be freed after its last use (a backward holds all
+activations in it), and returns what the graph returns. Inputs that the graph writes to are written to at the end.
 """
 
 from __future__ import annotations
@@ -32,12 +32,17 @@ from math import inf, nan
 
 
 def emit_graph(
-    module: ir.Module, outputs: Sequence[int | None], strides: Sequence[Sequence[int] | None] = (), pooled: bool = False
+    module: ir.Module,
+    outputs: Sequence[int | None],
+    writes: Sequence[tuple[int, int]] = (),
+    strides: Sequence[Sequence[int] | None] = (),
+    pooled: bool = False,
 ) -> str:
     """The text of ``graph(rank, inputs)``, which returns a tuple with an entry for each of ``outputs``.
 
     An entry is the number of a result of the module's ``@step``, or None for None. ``inputs`` is a list of the
-    arguments of ``@step``; the function empties it. ``strides`` says how results must be laid out (None: anyhow): kernels
+    arguments of ``@step``; the function empties it. ``writes`` are pairs (argument, result): the result is copied into the
+    argument's memory at the end. ``strides`` says how results must be laid out (None: anyhow): kernels
     make contiguous tensors, and what ATen makes of those follows them. ``pooled``: large results of matrix products are in
     the runtime's pool. Raises ValueError if the module has no ``@step``.
     """
@@ -48,10 +53,12 @@ def emit_graph(
     program = _new_program(module, pooled)
     names = [_name(attributes) for attributes in function.attributes["arg_attrs"]]
     program.values.update((value, program.names.exact(name)) for value, name in zip(arguments, names, strict=True))
-    _write(program, block, results)
+    pairs = [(arguments[argument], results[result]) for argument, result in writes]
+    body = _write(program, block, results, pairs, [results[number] for number in outputs if number is not None])
     for result, wanted in zip(results, strides, strict=False):
         if wanted is not None:
             program.lines.append(_laid_out(program.values[result], tuple(wanted)))
+    program.lines += _writes(program, pairs, body)
     returned = ["None" if number is None else program.values[results[number]] for number in outputs]
     return _assemble(program, [program.values[a] for a in arguments], returned)
 
@@ -66,17 +73,40 @@ def _name(attributes: ir.Attribute) -> str:
     return ir.DictAttr(attributes)["dist.name"].value
 
 
-def _write(program: Program, block: ir.Block, results: list[ir.Value]) -> None:
+def _write(
+    program: Program,
+    block: ir.Block,
+    results: list[ir.Value],
+    writes: list[tuple[ir.Value, ir.Value]],
+    returned: list[ir.Value],
+) -> Body:
     arguments = list(block.arguments)
     schedule = schedule_block(block, program.reader, results)
     for value in results:
         schedule.need(value, schedule.end)
-    body = Body(program, schedule, Aliases(arguments), "    ")
-    for value in arguments:
+    body = Body(program, schedule, Aliases(arguments), "    ", writes=writes, returned=returned)
+    kept = {old for old, _ in writes}
+    for value in (v for v in arguments if v not in kept):
         if value in schedule.last:
             body.dying.setdefault(schedule.last[value], []).append(value)
-    body.free([value for value in arguments if value not in schedule.last])
+    body.free([value for value in arguments if value not in schedule.last and value not in kept])
     body.write()
+    return body
+
+
+def _writes(program: Program, pairs: list[tuple[ir.Value, ir.Value]], body: Body) -> list[str]:
+    """What shares memory with an argument is taken out of it first: the argument may be one that is written to."""
+    lines, copies = [], []
+    for old, new in pairs:
+        into, value = program.values[old], program.values[new]
+        if new in body.overwritten and body.aliases.group(new) is body.aliases.group(old):
+            copies.append(f"    if {value} is not {into}: {into}.copy_({value})")
+            continue
+        if body.aliases.group(new).foreign:
+            lines.append(f"    {program.names.exact(f'kept_{value}')} = {value}.clone()")
+            value = lines[-1].split()[0]
+        copies.append(f"    {into}.copy_({value})")
+    return lines + copies
 
 
 def _laid_out(name: str, strides: tuple[int, ...]) -> str:

@@ -1,13 +1,17 @@
 """Calls of compiled kernels as Python text: ``add_gelu, = add_gelu_0(x, bias)``, with every kernel bound once at the
-program's head. The program's globals must have ``kernel``: :meth:`shardc.runtime.kernels.Library.kernel`.
+program's head. The program's globals must have ``kernel`` and ``kernels``: :meth:`shardc.runtime.kernels.Library.kernel`
+and ``batch``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch_mlir import ir
 
 from shardc.backends.torch.names import Names
-from shardc.dialects.kern.kernel import kernel_name, result_types
+from shardc.dialects.kern.kernel import in_place, kernel_name, result_types
+from shardc.passes.fuse.flat import FLAT, element_count
 
 KERNEL = "kern.kernel"
 
@@ -17,16 +21,33 @@ class Kernels:
 
     def __init__(self, names: Names) -> None:
         self._names = names
-        self._bound: dict[str, tuple[str, str]] = {}
+        self._bound: dict[str, str] = {}
 
     def call(self, op: ir.Operation, operands: list[str]) -> str:
         """The text of one call, which gives a tuple."""
-        name = kernel_name(op)
-        if name not in self._bound:
-            outputs = ", ".join(f"({t.shape}, {t.dtype})" for t in result_types(op))
-            self._bound[name] = self._names.exact(name), f'kernel("{name}", [{outputs}])'
-        return f"{self._bound[name][0]}({', '.join(operands)})"
+        size = f", {element_count(op)}" if FLAT in op.attributes else ""
+        bound = self._bind(kernel_name(op), f'kernel("{kernel_name(op)}", {_outputs(op)}{size})')
+        return f"{bound}({', '.join(operands)})"
+
+    def batch(self, ops: Sequence[ir.Operation], operands: Sequence[list[str]]) -> str:
+        """The text of one call of a flat kernel for several tuples of operands, which gives a list of tuples."""
+        members = ", ".join(f"({element_count(op)}, {_outputs(op)})" for op in ops)
+        bound = self._bind(kernel_name(ops[0]), f'kernels("{kernel_name(ops[0])}", [{members}])')
+        tuples = [f"({', '.join(each)},)" for each in operands]
+        return f"{bound}({', '.join(tuples)})"
+
+    def _bind(self, name: str, text: str) -> str:
+        """A name of the program for ``text``, which is evaluated once."""
+        if text not in self._bound:
+            self._bound[text] = self._names.exact(name)
+        return self._bound[text]
 
     def head(self) -> list[str]:
         """The lines that bind them, in order of first use."""
-        return [f"{name} = {text}" for name, text in self._bound.values()]
+        return [f"{name} = {text}" for text, name in self._bound.items()]
+
+
+def _outputs(op: ir.Operation) -> str:
+    places = in_place(op)
+    forms = [str(places[n]) if n in places else f"({t.shape}, {t.dtype})" for n, t in enumerate(result_types(op))]
+    return f"[{', '.join(forms)}]"

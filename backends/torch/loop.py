@@ -8,7 +8,8 @@ from torch_mlir import ir
 
 from shardc.backends.torch.aliases import Aliases
 from shardc.backends.torch.loop_values import LoopValues
-from shardc.backends.torch.schedule import Schedule, Step, schedule_block
+from shardc.backends.torch.schedule import Schedule, schedule_block
+from shardc.backends.torch.step import Step
 
 if TYPE_CHECKING:
     from shardc.backends.torch.body import Body

@@ -7,7 +7,8 @@ import keyword
 import re
 from collections.abc import Iterable
 
-RESERVED = frozenset(keyword.kwlist) | frozenset(dir(builtins)) | {"rank", "torch", "inf", "nan", "step", "GROUPS", "kernel", "empty"}
+GIVEN = {"rank", "torch", "inf", "nan", "step", "GROUPS", "kernel", "kernels", "empty"}
+RESERVED = frozenset(keyword.kwlist) | frozenset(dir(builtins)) | GIVEN
 
 
 class Names:

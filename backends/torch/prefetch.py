@@ -13,7 +13,7 @@ from shardc.dialects.aten.types import read_type
 from shardc.passes.partition.storage import VIEWS, phase_of
 
 if TYPE_CHECKING:
-    from shardc.backends.torch.schedule import Step
+    from shardc.backends.torch.step import Step
 
 PREFETCH_BYTES = 256 * 1024 * 1024
 """How much may have been gathered, or be on its way, that nothing needs yet: two weights of an 8B model in bf16."""

@@ -8,34 +8,18 @@ from dataclasses import dataclass, field
 
 from torch_mlir import ir
 
+from shardc.backends.torch.batch import batch_kernels
 from shardc.backends.torch.kernels import KERNEL
-from shardc.backends.torch.loop_values import TUPLES, LoopValues, loop_values
+from shardc.backends.torch.loop_values import TUPLES, loop_values
 from shardc.backends.torch.prefetch import prefetch
-from shardc.dialects.aten.call import Call, CallReader, is_constant
+from shardc.backends.torch.step import Step
+from shardc.dialects.aten.call import CallReader, is_constant
 from shardc.dialects.aten.types import read_type
-from shardc.dialects.dist.collectives import COLLECTIVES
 from shardc.dialects.kern.extern import ExternOp, extern_call
 from shardc.dialects.kern.kernel import kernel_operands, kernel_results
 
 IN_FLIGHT_BYTES = 1024 * 1024 * 1024
 """How much the operands of collectives that nobody waits for yet may hold, the last one's aside: they live until then."""
-
-
-@dataclass(slots=True)
-class Step:
-    """One op that becomes lines of the program, with the values that it reads and makes."""
-
-    op: ir.Operation
-    name: str
-    call: Call | None
-    operands: list[ir.Value]
-    results: list[ir.Value]
-    loop: LoopValues | None = None
-
-    @property
-    def starts(self) -> bool:
-        """Whether it only starts: its result is a handle to be waited for."""
-        return self.name in COLLECTIVES
 
 
 @dataclass
@@ -116,7 +100,7 @@ def schedule_block(block: ir.Block, reader: CallReader, wanted: Iterable[ir.Valu
         if needed.intersection(step.results):
             needed.update(step.operands)
             steps.append(step)
-    schedule = Schedule(prefetch(steps[::-1]))
+    schedule = Schedule(batch_kernels(prefetch(steps[::-1])))
     for position, step in enumerate(schedule.steps):
         for value in step.operands:
             schedule.need(value, position)

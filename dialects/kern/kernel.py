@@ -18,6 +18,7 @@ from shardc.dialects.kern.types import ELEMENTS, read_builtin
 from shardc.dialects.kern.yield_op import YieldOp, yielded_values
 
 NAME = "kern.name"
+IN_PLACE = "in_place"
 
 
 class KernelOp(Kern.Operation, name="kernel", traits=[ir.IsIsolatedFromAboveTrait, ext.Pure]):
@@ -27,6 +28,7 @@ class KernelOp(Kern.Operation, name="kernel", traits=[ir.IsIsolatedFromAboveTrai
     body's arguments are the builtin tensors of the operands' shapes and dtypes, one for one; what it yields are those
     of the results. It holds ``linalg.generic`` and ``linalg.fill``, ``tensor.empty``, expand_shape, collapse_shape and extract_slice,
     and ``arith`` and ``math``. ``kern.name`` names the kernel, ``config`` (optional) tiles it.
+    ``in_place`` (optional) holds pairs of numbers, result and operand: the result is written into the operand's memory.
 
     ``%1 = "kern.kernel"(%0) ({
     ^bb0(%x: tensor<4x8xf32>, %w: tensor<8xf32>):
@@ -61,10 +63,26 @@ def _check(site: Site) -> None:
         raise Illegal(f"must have an identifier as its {NAME}, not {name}")
     if site.has("config"):
         read_config(site.op.attributes["config"])
+    if site.has(IN_PLACE):
+        _check_in_place(site)
     for what, types in (("operand", operand_types(site.op)), ("result", result_types(site.op))):
         for number, type_ in enumerate(types):
             if type_.dtype not in ELEMENTS:
                 raise Illegal(f"{what} {number} is {type_}: kernels take no {type_.dtype}")
+
+
+def _check_in_place(site: Site) -> None:
+    if not isinstance(site.op.attributes[IN_PLACE], ir.DenseI64ArrayAttr) or len(site.op.attributes[IN_PLACE]) % 2:
+        raise Illegal(f"{IN_PLACE} must be an array of i64, a result and an operand in turn")
+    pairs = in_place(site.op)
+    takes, makes = operand_types(site.op), result_types(site.op)
+    for result, operand in pairs.items():
+        if not (0 <= result < len(makes) and 0 <= operand < len(takes)):
+            raise Illegal(f"{IN_PLACE}: there is no result {result} or no operand {operand}")
+        if makes[result] != takes[operand]:
+            raise Illegal(f"{IN_PLACE}: result {result} is {makes[result]}, operand {operand} {takes[operand]}")
+    if 2 * len(set(pairs.values())) != len(site.op.attributes[IN_PLACE]):
+        raise Illegal(f"{IN_PLACE}: a result and an operand may each be there once")
 
 
 def _check_body(site: Site) -> None:
@@ -107,6 +125,14 @@ def _element_types(type_: ir.Type, what: str) -> list[TensorType]:
 
 def kernel_name(op: ir.Operation) -> str:
     return ir.StringAttr(op.attributes[NAME]).value
+
+
+def in_place(op: ir.Operation) -> dict[int, int]:
+    """Number of each result that is written into an operand's memory -> that operand's number."""
+    if IN_PLACE not in op.attributes:
+        return {}
+    numbers = list(ir.DenseI64ArrayAttr(op.attributes[IN_PLACE]))
+    return dict(zip(numbers[::2], numbers[1::2], strict=True))
 
 
 def kernel_operands(op: ir.Operation) -> list[ir.Value]:

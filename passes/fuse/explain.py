@@ -78,10 +78,11 @@ def explain_fusion(
     exclude: frozenset[ir.Value] = frozenset(),
     without: frozenset[str] = frozenset(),
     wishes: Wishes | None = None,
+    writes: Sequence[tuple[int, int]] = (),
 ) -> FusionReport:
     """Fuses ``module`` as :func:`~shardc.passes.fuse.kern_fuse.fuse_module` does, and reports. Raises what that raises."""
     ops = {op.number: op for op in _ops(module, exclude)}
-    decisions = fuse_module(module, numerics, exclude, without, wishes=wishes)
+    decisions = fuse_module(module, numerics, exclude, without, wishes=wishes, writes=writes)
     kernels, fused = [], set()
     for op in _kernels(module):
         calls = tuple(ops[ir.StringAttr(number).value] for number in op.attributes["kern.calls"])

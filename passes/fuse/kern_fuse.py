@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import graphlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,12 +12,14 @@ from torch_mlir import ir
 
 from shardc.diagnostics.fusion import NoSuchFusionEdge
 from shardc.dialects.aten.call import CallReader, is_constant
-from shardc.dialects.kern.kernel import NAME, KernelOp, kernel
+from shardc.dialects.kern.kernel import IN_PLACE, NAME, KernelOp, kernel
 from shardc.dialects.kern.types import builtin_type
 from shardc.passes.base import Pass
 from shardc.passes.fuse.body import Body
+from shardc.passes.fuse.flat import FLAT, body_text, is_flat
 from shardc.passes.fuse.graph import Value
 from shardc.passes.fuse.group import Decision, exports, group
+from shardc.passes.fuse.in_place import place_results
 from shardc.passes.fuse.read import Block, Step, read_block
 from shardc.passes.fuse.unit import Unit, Units, make_units, needed_views
 from shardc.passes.fuse.wishes import Wishes
@@ -61,14 +63,16 @@ def fuse_module(
     without: frozenset[str] = frozenset(),
     lone: bool = False,
     wishes: Wishes | None = None,
+    writes: Sequence[tuple[int, int]] = (),
 ) -> list[tuple[str, str, Decision]]:
     """Fuses every block of the module's step; gives the calls of each pair that was looked at, and how it came out.
 
     Calls have the numbers that they have in ``kern.calls``.
 
     Calls that make one of ``exclude`` stay as they are, and so do those ``without``: entries of the ``kern.calls`` that
-    kernels had when the same module was fused before. Raises ValueError for unknown ``numerics``, and FusionRefused for an
-    edge that ``wishes`` force and that cannot be had.
+    kernels had when the same module was fused before. ``writes`` are (argument, result) pairs of the step: the program ends
+    by writing the result to the argument, whose memory a kernel may then use for it. Raises ValueError for unknown
+    ``numerics``, and FusionRefused for an edge that ``wishes`` force and that cannot be had.
     """
     if numerics not in NUMERICS:
         raise ValueError(f"numerics is {numerics!r}; it must be one of {', '.join(NUMERICS)}")
@@ -81,24 +85,33 @@ def fuse_module(
     for number, block in enumerate(blocks):
         calls = frozenset(int(c.partition(".")[2]) for c in without if c.startswith(f"{number}."))
         decisions += _Fusion(block, number, numerics, exclude, calls, names).run(lone, wishes or Wishes())
+    _place_results(function, blocks, writes)
     _share_names(blocks)
     return decisions
 
 
+def _place_results(function: ir.Operation, blocks: list[ir.Block], writes: Sequence[tuple[int, int]]) -> None:
+    for op in _kernel_ops(blocks):
+        if is_flat(op):
+            op.attributes[FLAT] = ir.UnitAttr.get(op.context)
+    step = function.regions[0].blocks[0]
+    results = list(list(step.operations)[-1].operation.operands)
+    pairs = {results[result]: step.arguments[argument] for argument, result in writes}
+    for block in blocks:
+        place_results(block, pairs if block == step else {})
+
+
+def _kernel_ops(blocks: list[ir.Block]) -> list[ir.Operation]:
+    ops = (view.operation for block in blocks for view in block.operations)
+    return [op for op in ops if op.name == KernelOp.OPERATION_NAME]
+
+
 def _share_names(blocks: list[ir.Block]) -> None:
     """Kernels with equal bodies get one name: they are compiled once."""
-    names: dict[str, ir.Attribute] = {}
-    for block in blocks:
-        for op in block.operations:
-            if op.operation.name == KernelOp.OPERATION_NAME:
-                attributes = op.operation.attributes
-                attributes[NAME] = names.setdefault(_body_text(op.operation), attributes[NAME])
-
-
-def _body_text(op: ir.Operation) -> str:
-    """The body of a kernel, printed alone: its values are then numbered from 0, and nothing else is verified."""
-    text = op.get_asm(assume_verified=True, use_local_scope=True)
-    return text[text.index("\n") : text.rindex("\n")]
+    names: dict[tuple[str, str], ir.Attribute] = {}
+    for op in _kernel_ops(blocks):
+        places = str(op.attributes[IN_PLACE]) if IN_PLACE in op.attributes else ""
+        op.attributes[NAME] = names.setdefault((body_text(op), places), op.attributes[NAME])
 
 
 def step_blocks(block: ir.Block) -> Iterator[ir.Block]:

@@ -5,3 +5,4 @@ from __future__ import annotations
 from shardc.passes.fuse.table import untyped
 
 untyped("clone contiguous lift_fresh_copy _to_copy", lambda s, x, *_, **__: x)
+untyped("copy", lambda s, x, source, *_: source)

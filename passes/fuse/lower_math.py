@@ -59,6 +59,13 @@ def pow_scalar(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]
     return [point(b, call, values, lambda s, x, e: power(s, x, e), heavy=exponent not in (0, 1, 2, 3))]
 
 
+@lowers("aten.pow.Scalar")
+def pow_of_number(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    if not results(call)[0].dtype.is_floating_point:
+        raise NotLowered("is a power of integers")
+    return [point(b, call, values, lambda s, x, y: s.math("powf", s.constant(x, y.dtype), y), heavy=True)]
+
+
 @lowers("aten.pow.Tensor_Tensor")
 def pow_tensor(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     if not results(call)[0].dtype.is_floating_point:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -33,6 +34,12 @@ _INT_PREDICATES = {"eq": 0, "ne": 1, "lt": 2, "le": 3, "gt": 4, "ge": 5}
 def wide(dtype: torch.dtype) -> torch.dtype:
     """What ATen computes in: f32 for the 16-bit floats, else the dtype itself."""
     return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
+
+
+@cache
+def _holds(dtype: torch.dtype, number: float) -> bool:
+    """Whether a float of ``dtype`` is exactly ``number``. Remembered: while a graph is traced, asking torch takes 15 ms."""
+    return torch.tensor(number, dtype=dtype).double().item() == number
 
 
 class Scalars:
@@ -70,8 +77,7 @@ class Scalars:
             value = bool(number) if dtype == torch.bool else int(number)
             return self.op("arith.constant", [], dtype, value=ir.IntegerAttr.get(self.type(dtype), int(value)))
         number = float(number)
-        exact = math.isnan(number) or torch.tensor(number, dtype=dtype).double().item() == number
-        made = dtype if exact else torch.float64
+        made = dtype if math.isnan(number) or _holds(dtype, number) else torch.float64
         with self._loc:
             attribute = ir.FloatAttr.get(self.type(made), number)
         return self.cast(self.op("arith.constant", [], made, value=attribute), dtype)

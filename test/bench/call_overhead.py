@@ -58,7 +58,9 @@ def compiled(arguments: Tensors) -> tuple[Callable[..., Any], Callable[..., Any]
     for name, tensor in zip(names, arguments, strict=True):
         entry = machine[name]
         entry.argtypes, entry.restype = [ctypes.c_void_p], None
-        kept += [out := torch.empty_like(tensor), slots := (ctypes.c_void_p * 3)(tensor.data_ptr(), out.data_ptr(), 0)]
+        out = torch.empty_like(tensor)
+        slots = (ctypes.c_void_p * 4)(1, tensor.numel(), tensor.data_ptr(), out.data_ptr())  # one call, of so many elements
+        kept += [out, slots]
         calls.append((entry, ctypes.addressof(slots)))
 
     def kernels(kept: list[Any] = kept) -> None:

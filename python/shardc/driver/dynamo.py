@@ -47,6 +47,7 @@ from shardc.driver.kernels import fuse_graph
 from shardc.driver.pipelines import build, run
 from shardc.frontend.aot_graph import ImportedGraph, constants_of, import_graph
 from shardc.frontend.decompositions import decomposition_table
+from shardc.frontend.foreach import fma_table, foreach_table
 from shardc.frontend.graph_check import check_graph, values_of
 from shardc.frontend.graph_random import GraphStream, drop_unread_seed, seeded
 from shardc.frontend.recorder import BACKWARD, FORWARD
@@ -90,7 +91,7 @@ def shardc_backend(graph: GraphModule, example_inputs: Sequence[Any], **options:
     """
     settings = Settings.of(options.pop("options", None) or {})
     table = decomposition_table()
-    views = {op: table[same] for op, same in _LISTS.items()}
+    lists = {op: table[same] for op, same in _LISTS.items()} | foreach_table() | fma_table()
     wishes = settings.wishes()
     forward, backward = (partial(_compile, settings, wishes, phase) for phase in (FORWARD, BACKWARD))
     draws = GraphStream() if settings.random == "counter" else None
@@ -98,7 +99,8 @@ def shardc_backend(graph: GraphModule, example_inputs: Sequence[Any], **options:
         fw_compiler=forward,
         bw_compiler=_last(wishes, backward),
         inference_compiler=_last(wishes, forward),
-        decompositions={**views, **(draws.table() if draws else {})},
+        decompositions={**lists, **(draws.table() if draws else {})},
+        keep_inference_input_mutations=True,
     )
     try:
         with seeded(graph) if draws else nullcontext():
@@ -207,7 +209,8 @@ def _compiled(settings: Settings, wishes: Wishes, graph: GraphModule, phase: str
                 strides = _argument_strides(graph, constants)
                 externs = extern_module(imported.module, measured_form, settings.numerics, strides)
         pooled = settings.fuse and device.type == "cpu"
-        text = emit_graph(imported.module, imported.outputs, imported.strides if library or externs else (), pooled)
+        strides = imported.strides if library or externs else ()
+        text = emit_graph(imported.module, imported.outputs, imported.writes, strides, pooled)
         if whole:  # else the next process is to be told, too, what is not compiled
             program_cache.store(key, text, library)
     else:
@@ -243,7 +246,7 @@ def _load(text: str, library: Library | None = None) -> Callable[..., Any]:
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     names: dict[str, Any] = {"empty": pool.contiguous}
     if library is not None:
-        names["kernel"] = library.kernel
+        names |= {"kernel": library.kernel, "kernels": library.batch}
     exec(compile(text, file, "exec"), names)
     for name, value in names.items():
         if isinstance(value, torch._ops.OpOverload):

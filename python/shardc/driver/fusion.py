@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -46,13 +46,19 @@ def is_explained() -> bool:
 
 
 def fuse(
-    wishes: Wishes, phase: str, module: ir.Module, numerics: str, exclude: frozenset[ir.Value], without: frozenset[str]
+    wishes: Wishes,
+    phase: str,
+    module: ir.Module,
+    numerics: str,
+    exclude: frozenset[ir.Value],
+    without: frozenset[str],
+    writes: Sequence[tuple[int, int]] = (),
 ) -> None:
     """``fuse_module``, and its report where one is wanted. Raises FusionRefused."""
     if not is_explained():
-        fuse_module(module, numerics, exclude, without, wishes=wishes)
+        fuse_module(module, numerics, exclude, without, wishes=wishes, writes=writes)
         return
-    report = explain_fusion(module, numerics, exclude, without, wishes)
+    report = explain_fusion(module, numerics, exclude, without, wishes, writes)
     log.debug("%s: %s", phase, render(report))
     reports = _reports.get()
     if reports is not None:

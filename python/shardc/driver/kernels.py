@@ -25,8 +25,8 @@ _said: set[str] = set()
 """The causes that a warning told of."""
 
 
-Fuse = Callable[[ir.Module, str, frozenset[ir.Value], frozenset[str]], object]
-"""``fuse_module``, or what does the same and reports; called with its first four parameters."""
+Fuse = Callable[..., object]
+"""``fuse_module``, or what does the same and reports; called with its first four parameters and ``writes``."""
 
 
 def fuse_graph(
@@ -38,7 +38,7 @@ def fuse_graph(
     Raises FusionWish for what a user wants and cannot have.
     """
     try:
-        fuse(graph.module, numerics, _strided_results(graph), frozenset())
+        fuse(graph.module, numerics, _strided_results(graph), frozenset(), writes=graph.writes)
     except FusionWish:
         raise
     except Exception as error:  # whatever went wrong in there, ATen has every op
@@ -53,7 +53,7 @@ def fuse_graph(
             return make(), None, False
     graph = make()
     try:
-        fuse(graph.module, numerics, _strided_results(graph), failed)
+        fuse(graph.module, numerics, _strided_results(graph), failed, writes=graph.writes)
         return graph, _library(graph), False
     except Exception as error:
         say_once(ALL, error)

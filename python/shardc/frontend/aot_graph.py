@@ -18,7 +18,7 @@ from shardc.diagnostics.dynamo import GraphNotCompiled
 from shardc.diagnostics.frontend import UnsupportedOp
 from shardc.dialects.aten.integers import overload_of
 from shardc.dialects.context import new_context
-from shardc.frontend.graph_check import check_graph, values_of
+from shardc.frontend.graph_check import check_graph, final_writes, values_of
 from shardc.frontend.graph_io import StepGraph
 from shardc.frontend.mlir_import import import_step
 from shardc.frontend.recorder import FRAMES, PHASE
@@ -45,7 +45,9 @@ class ImportedGraph:
     module: ir.Module
     outputs: list[int | None]
     strides: list[tuple[int, ...] | None]
-    """For each result of the function how the graph lays it out in memory; None for contiguous."""
+    """For each result of the function how the graph lays it out in memory; None for contiguous, and for what is written."""
+    writes: list[tuple[int, int]]
+    """(argument, result): the input whose memory takes the result when the graph is done. Nothing else of it changes."""
 
 
 def import_graph(graph_module: GraphModule, phase: str) -> ImportedGraph:
@@ -56,8 +58,13 @@ def import_graph(graph_module: GraphModule, phase: str) -> ImportedGraph:
     check_graph(graph_module)
     graph = _copy(graph_module)
     _mark(graph, phase)
+    written = _take_writes(graph)
     _drop_aliases(graph)
     outputs, numbers = _number_outputs(graph)
+    returned = len(outputs)
+    writes = [(argument, returned + number) for number, argument in enumerate(written)]
+    outputs += written.values()
+    graph.output_node().args = (outputs,)
     calls = expected_calls(graph)
     step = _step_graph(graph, outputs)
     try:
@@ -68,7 +75,8 @@ def import_graph(graph_module: GraphModule, phase: str) -> ImportedGraph:
     except ir.MLIRError as error:
         raise _refused(error, calls) from error
     check_calls(module, [spec.name for spec in step.arguments], calls, keep=_sharing_memory_with(outputs))
-    return ImportedGraph(module, numbers, [_strides(node) for node in outputs])
+    strides = [_strides(node) for node in outputs[:returned]] + [None] * len(writes)
+    return ImportedGraph(module, numbers, strides, writes)
 
 
 def constants_of(module: GraphModule) -> list[torch.Tensor]:
@@ -134,6 +142,16 @@ def _drop_aliases(graph: Graph) -> None:
                 graph.erase_node(node)
 
 
+def _take_writes(graph: Graph) -> dict[int, Node]:
+    """The number of each input that the graph ends by writing to, with its new value; these ``copy_`` leave the graph."""
+    inputs = {node: number for number, node in enumerate(n for n in graph.nodes if n.op == "placeholder")}
+    found: dict[int, Node] = {}
+    for node in final_writes(graph):
+        found.setdefault(inputs[node.args[0]], node.args[1])  # the last write to an input counts
+        graph.erase_node(node)
+    return dict(sorted(found.items()))
+
+
 def _number_outputs(graph: Graph) -> tuple[list[Node], list[int | None]]:
     """The nodes that are returned, and for each output its number among them."""
     nodes: list[Node] = []
@@ -142,7 +160,6 @@ def _number_outputs(graph: Graph) -> tuple[list[Node], list[int | None]]:
         numbers.append(len(nodes) if isinstance(value, Node) else None)
         if isinstance(value, Node):
             nodes.append(value)
-    graph.output_node().args = (nodes,)
     return nodes, numbers
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, GraphModule, Node
 from torch.utils import _pytree as pytree
 from torch_mlir.extras.fx_importer import TORCH_DTYPE_TO_MLIR_TYPE
 
@@ -23,12 +23,14 @@ _SYMBOLIC = "is a symbolic {}; only sizes are imported so, torch.compile(dynamic
 def check_graph(module: GraphModule) -> torch.device:
     """The one device that the graph works on. Raises GraphNotCompiled."""
     devices: dict[torch.device, Node] = {}
+    writes = set(final_writes(module.graph))
     for node in module.graph.nodes:
         if node.op == "output":
             _check_outputs(node)
             continue
         if node.op == "call_function":
-            _check_target(node)
+            if node not in writes:
+                _check_target(node)
         elif node.op == "get_attr":
             _check_constant(node, getattr(module, str(node.target), None))
         elif node.op != "placeholder":
@@ -39,6 +41,26 @@ def check_graph(module: GraphModule) -> torch.device:
         first, second = list(devices)[:2]
         raise _cause(devices[second], f"it is on {second}, other tensors are on {first}; a compiled graph has one device")
     return next(iter(devices), torch.device("cpu"))
+
+
+def final_writes(graph: Graph) -> list[Node]:
+    """The calls by which AOTAutograd gives inputs their new values, the last first; nothing reads these inputs later."""
+    found: list[Node] = []
+    read: set[Node] = set()
+    for node in reversed(graph.nodes):
+        if _is_write(node) and node.args[0] not in read:
+            found.append(node)
+            read.add(node.args[1])  # type: ignore[arg-type]
+        elif node.op != "output":
+            read.update(node.all_input_nodes)
+    return found
+
+
+def _is_write(node: Node) -> bool:
+    if node.target is not torch.ops.aten.copy_.default or node.users or len(node.args) != 2:
+        return False
+    into, value = node.args
+    return isinstance(into, Node) and into.op == "placeholder" and isinstance(value, Node)
 
 
 def values_of(node: Node) -> Iterator[torch.Tensor]:

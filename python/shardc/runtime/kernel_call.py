@@ -26,14 +26,17 @@ _of_thread = threading.local()
 
 
 def caller(
-    entry: Any, inputs: int, outputs: Sequence[Output], max_threads: int, workspace_bytes: tuple[int, int], parallel: Any
+    entry: Any, inputs: int, outputs: Sequence[Output], max_threads: int, workspace_bytes: tuple[int, int], parallel: Any,
+    size: int | None = None,
 ) -> Callable[..., tuple[torch.Tensor, ...]]:
     """The function of ``inputs`` CPU tensors that calls ``entry`` and gives a tensor for each of ``outputs``.
 
     ``workspace_bytes`` is what all threads share, and what each has; ``parallel`` runs an address on several threads. A
-    result in an input's memory is that input, or, if that was not contiguous, a new tensor.
+    result in an input's memory is that input, or, if that was not contiguous, a new tensor. ``size`` is the number of
+    elements that a flat kernel is called for.
     """
-    arrays = _Arrays(inputs + sum(isinstance(o, tuple) for o in outputs) + 1)
+    first = () if size is None else (1, size)
+    arrays = _Arrays(len(first) + inputs + sum(isinstance(o, tuple) for o in outputs) + 1)
     shared_bytes, thread_bytes = workspace_bytes
     names: dict[str, Any] = {
         "entry": entry,
@@ -54,11 +57,18 @@ def caller(
             names |= {f"shape{number}": shape, f"strides{number}": _strides(shape), f"dtype{number}": dtype}
             names[f"empty{number}"] = _maker(prod(shape) * dtype.itemsize)
     places = tuple(o if isinstance(o, int) else None for o in outputs)
-    return _writer(inputs, places, max_threads > 1, sum(workspace_bytes) > 0, tuple(names))(**names)
+    return _writer(first, inputs, places, max_threads > 1, sum(workspace_bytes) > 0, tuple(names))(**names)
 
 
 @cache
-def _writer(inputs: int, places: tuple[int | None, ...], threaded: bool, scratch: bool, names: tuple[str, ...]) -> Any:
+def _writer(
+    first: tuple[int, ...],
+    inputs: int,
+    places: tuple[int | None, ...],
+    threaded: bool,
+    scratch: bool,
+    names: tuple[str, ...],
+) -> Any:
     """Compiles the text of a call once for all kernels of one form."""
     read = [f"a{i}" for i in range(inputs)]
     made = {number: f"r{number}" for number, place in enumerate(places) if place is None}
@@ -68,7 +78,8 @@ def _writer(inputs: int, places: tuple[int | None, ...], threaded: bool, scratch
         lines.append("threads = min(max_threads, threads_now())")
     if scratch:
         lines.append(f"scratch = workspace(shared_bytes + {'threads * ' if threaded else ''}thread_bytes)")
-    addresses = [f"{t}.data_ptr()" for t in (*read, *made.values(), *(["scratch"] if scratch else []))]
+    addresses = [str(number) for number in first]
+    addresses += [f"{t}.data_ptr()" for t in (*read, *made.values(), *(["scratch"] if scratch else []))]
     lines += ["try: slots, address = held = pop()", "except IndexError: slots, address = held = new()"]
     lines += [f"slots[0:{len(addresses)}] = {_tuple(addresses)}"] if addresses else []
     lines += ["parallel(function, address, threads, 0) if threads > 1 else entry(address)" if threaded else "entry(address)"]
@@ -82,6 +93,38 @@ def _writer(inputs: int, places: tuple[int | None, ...], threaded: bool, scratch
 
 def _tuple(texts: list[str]) -> str:
     return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+
+
+def batch_caller(
+    entry: Any, inputs: int, members: Sequence[tuple[int, Sequence[Output]]], elements_per_thread: int, parallel: Any
+) -> Callable[..., list[tuple[torch.Tensor, ...]]]:
+    """The function that calls a flat kernel once for several tuples of tensors, and gives a tuple of results for each.
+
+    ``members`` are the number of elements and the outputs of each.
+    """
+    function = ctypes.cast(entry, ctypes.c_void_p)
+    new = sum(isinstance(o, tuple) for o in members[0][1])
+    arrays = _Arrays(1 + len(members) * (1 + inputs + new))
+    max_threads = max(1, sum(size for size, _ in members) // elements_per_thread)
+    forms = [[_form(o) for o in outputs] for _, outputs in members]
+    sizes = [size for size, _ in members]
+
+    def call(*given: tuple[torch.Tensor, ...]) -> list[tuple[torch.Tensor, ...]]:
+        addresses, results = [len(given)], []
+        for size, outputs, tensors in zip(sizes, forms, given, strict=True):
+            read = [t if t.is_contiguous() else t.contiguous() for t in tensors]
+            made = [read[o] if isinstance(o, int) else o() for o in outputs]
+            addresses.append(size)
+            addresses += [t.data_ptr() for t in read]
+            addresses += [t.data_ptr() for t, o in zip(made, outputs, strict=True) if not isinstance(o, int)]
+            results.append(tuple(made))
+        threads = min(max_threads, torch.get_num_threads())
+        slots, address = arrays.new()
+        slots[:] = addresses
+        parallel(function, address, threads, 0) if threads > 1 else entry(address)
+        return results
+
+    return call
 
 
 class _Arrays:
@@ -118,6 +161,14 @@ _empty = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", _plain_empty)
 def _maker(size_bytes: int) -> Callable[[Shape, Shape, torch.dtype], torch.Tensor]:
     """What makes a result of so many bytes."""
     return partial(pool.empty, size_bytes=size_bytes) if size_bytes >= pool.POOLED_BYTES else _empty
+
+
+def _form(output: Output) -> int | Callable[[], torch.Tensor]:
+    """The number of an input, or what makes a new tensor."""
+    if isinstance(output, int):
+        return output
+    shape, dtype = output
+    return partial(_maker(prod(shape) * dtype.itemsize), shape, _strides(shape), dtype)
 
 
 def _workspace(size_bytes: int) -> torch.Tensor:

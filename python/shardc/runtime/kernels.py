@@ -11,11 +11,12 @@ import hashlib
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from .errors import RuntimeFailure
-from .kernel_call import Output, caller
+from .kernel_call import Output, batch_caller, caller
 
 SEAL = b"shardc-kernels-1"
 """Ends every library, before the SHA-256 of all that stands before the seal."""
@@ -49,24 +50,49 @@ class Library:
         if missing:
             raise BadLibrary(f"{path} was compiled for a CPU with {' '.join(missing)}; compile it on this machine")
 
-    def kernel(self, name: str, outputs: Sequence[Output]) -> Callable[..., tuple[torch.Tensor, ...]]:
-        """The kernel ``name`` as a function of CPU tensors that gives one new tensor for each of ``outputs``.
+    def kernel(
+        self, name: str, outputs: Sequence[Output], size: int | None = None
+    ) -> Callable[..., tuple[torch.Tensor, ...]]:
+        """The kernel ``name`` as a function of CPU tensors that gives a tensor for each of ``outputs``.
 
-        Shapes and dtypes of the inputs are those that the kernel was compiled for; they are not looked at.
+        Shapes and dtypes of the inputs are those that the kernel was compiled for; they are not looked at. ``size`` is
+        the number of elements where the kernel takes any.
 
         Raises:
-            BadLibrary: no kernel of that name, or another number of outputs.
+            BadLibrary: no kernel of that name, another number of outputs, a size where none is taken or none where one is.
         """
+        entry, (inputs, _, max_threads, shared_bytes, thread_bytes, per_thread) = self._entry(name, [outputs])
+        if (per_thread > 0) != (size is not None):
+            raise BadLibrary(f"kernel {name!r} {'takes' if per_thread else 'does not take'} a number of elements")
+        if size is not None:
+            max_threads = max(1, size // per_thread)
+        return caller(entry, inputs, outputs, max_threads, (shared_bytes, thread_bytes), _parallel(), size)
+
+    def batch(
+        self, name: str, members: Sequence[tuple[int, Sequence[Output]]]
+    ) -> Callable[..., list[tuple[torch.Tensor, ...]]]:
+        """The kernel ``name``, of any number of elements, as a function of tuples of its tensors: one call for all.
+
+        ``members`` are the numbers of elements and the outputs for each tuple. Raises BadLibrary as :meth:`kernel`.
+        """
+        entry, (inputs, *_, per_thread) = self._entry(name, [outputs for _, outputs in members])
+        if not per_thread:
+            raise BadLibrary(f"kernel {name!r} does not take a number of elements")
+        return batch_caller(entry, inputs, members, per_thread, _parallel())
+
+    def _entry(self, name: str, calls: Sequence[Sequence[Output]]) -> tuple[Any, list[int]]:
+        """The machine code, and its figures: see ``info`` in ``backends/cpu/lower.py``."""
         try:
             entry = getattr(self._library, name)
-            figures = (ctypes.c_int64 * 5).in_dll(self._library, f"{name}_info")
+            figures = (ctypes.c_int64 * 6).in_dll(self._library, f"{name}_info")
         except (AttributeError, ValueError):
             raise BadLibrary(f"{self.path} has no kernel {name!r}") from None
-        if figures[1] != len(outputs):
-            raise BadLibrary(f"kernel {name!r} has {figures[1]} outputs, not {len(outputs)}")
-        inputs, _, max_threads, shared_bytes, thread_bytes = figures
+        for outputs in calls:
+            new = sum(isinstance(o, tuple) for o in outputs)
+            if figures[1] != new:
+                raise BadLibrary(f"kernel {name!r} has {figures[1]} outputs, not {new}")
         entry.argtypes, entry.restype = [ctypes.c_void_p], None
-        return caller(entry, inputs, outputs, max_threads, (shared_bytes, thread_bytes), _parallel())
+        return entry, list(figures)
 
 
 @cache

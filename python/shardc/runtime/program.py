@@ -56,4 +56,4 @@ def library_of(folder: Path, manifest: Mapping[str, Any]) -> Library | None:
 
 def _given(library: Library | None) -> dict[str, Any]:
     """What a program finds among its globals."""
-    return {} if library is None else {"kernel": library.kernel, "empty": pool.contiguous}
+    return {} if library is None else {"kernel": library.kernel, "kernels": library.batch, "empty": pool.contiguous}

@@ -162,3 +162,51 @@ func.func @f(%ins: !torch.vtensor<[4],f32>) {
   }) {kern.name = "k"} : (!torch.vtensor<[4],f32>) -> !torch.tuple<vtensor<[4],f32>>
   return
 }
+
+// -----
+
+func.func @f(%ins: !torch.tuple<vtensor<[4],f32>>) {
+  // expected-error@+1 {{'kern.kernel' op in_place must be an array of i64, a result and an operand in turn}}
+  %outs = "kern.kernel"(%ins) ({
+  ^bb0(%x: tensor<4xf32>):
+    %t = builtin.unrealized_conversion_cast %x : tensor<4xf32> to tuple<tensor<4xf32>>
+    "kern.yield"(%t) : (tuple<tensor<4xf32>>) -> ()
+  }) {in_place = array<i64: 0>, kern.name = "k"} : (!torch.tuple<vtensor<[4],f32>>) -> !torch.tuple<vtensor<[4],f32>>
+  return
+}
+
+// -----
+
+func.func @f(%ins: !torch.tuple<vtensor<[4],f32>>) {
+  // expected-error@+1 {{'kern.kernel' op in_place: there is no result 0 or no operand 1}}
+  %outs = "kern.kernel"(%ins) ({
+  ^bb0(%x: tensor<4xf32>):
+    %t = builtin.unrealized_conversion_cast %x : tensor<4xf32> to tuple<tensor<4xf32>>
+    "kern.yield"(%t) : (tuple<tensor<4xf32>>) -> ()
+  }) {in_place = array<i64: 0, 1>, kern.name = "k"} : (!torch.tuple<vtensor<[4],f32>>) -> !torch.tuple<vtensor<[4],f32>>
+  return
+}
+
+// -----
+
+func.func @f(%ins: !torch.tuple<vtensor<[4],f32>, vtensor<[2],f32>>) {
+  // expected-error@+1 {{'kern.kernel' op in_place: result 0 is !torch.vtensor<[4],f32>, operand 1 !torch.vtensor<[2],f32>}}
+  %outs = "kern.kernel"(%ins) ({
+  ^bb0(%x: tensor<4xf32>, %y: tensor<2xf32>):
+    %t = builtin.unrealized_conversion_cast %x : tensor<4xf32> to tuple<tensor<4xf32>>
+    "kern.yield"(%t) : (tuple<tensor<4xf32>>) -> ()
+  }) {in_place = array<i64: 0, 1>, kern.name = "k"} : (!torch.tuple<vtensor<[4],f32>, vtensor<[2],f32>>) -> !torch.tuple<vtensor<[4],f32>>
+  return
+}
+
+// -----
+
+func.func @f(%ins: !torch.tuple<vtensor<[4],f32>>) {
+  // expected-error@+1 {{'kern.kernel' op in_place: a result and an operand may each be there once}}
+  %outs = "kern.kernel"(%ins) ({
+  ^bb0(%x: tensor<4xf32>):
+    %t = builtin.unrealized_conversion_cast %x, %x : tensor<4xf32>, tensor<4xf32> to tuple<tensor<4xf32>, tensor<4xf32>>
+    "kern.yield"(%t) : (tuple<tensor<4xf32>, tensor<4xf32>>) -> ()
+  }) {in_place = array<i64: 0, 0, 1, 0>, kern.name = "k"} : (!torch.tuple<vtensor<[4],f32>>) -> !torch.tuple<vtensor<[4],f32>, vtensor<[4],f32>>
+  return
+}

@@ -78,12 +78,31 @@ func.func @matmul(%x: !torch.vtensor<[4,4],f32>) -> !torch.vtensor<[4,4],f32> {
 
 // -----
 
-// Equal kernels share a name, so that they are compiled once.
+// Kernels that are equal but for their sizes share a name, so that they are compiled once.
 // CHECK-LABEL: func.func @twice
+// CHECK: kern.flat
+// CHECK-SAME: kern.name = "neg_exp_0"
+// CHECK: kern.flat
+// CHECK-SAME: kern.name = "neg_exp_0"
+func.func @twice(%x: !torch.vtensor<[4,4],f32>, %y: !torch.vtensor<[3],f32>) -> (!torch.vtensor<[4,4],f32>, !torch.vtensor<[3],f32>) {
+  %0 = torch.aten.neg %x : !torch.vtensor<[4,4],f32> -> !torch.vtensor<[4,4],f32>
+  %1 = torch.aten.exp %0 : !torch.vtensor<[4,4],f32> -> !torch.vtensor<[4,4],f32>
+  %2 = torch.aten.mm %1, %1 : !torch.vtensor<[4,4],f32>, !torch.vtensor<[4,4],f32> -> !torch.vtensor<[4,4],f32>
+  %3 = torch.aten.neg %y : !torch.vtensor<[3],f32> -> !torch.vtensor<[3],f32>
+  %4 = torch.aten.exp %3 : !torch.vtensor<[3],f32> -> !torch.vtensor<[3],f32>
+  return %2, %4 : !torch.vtensor<[4,4],f32>, !torch.vtensor<[3],f32>
+}
+
+// -----
+
+// The product is read by one kernel, whose result takes its memory: another kernel than the one that makes a new tensor.
+// CHECK-LABEL: func.func @in_place
+// CHECK-NOT: in_place
 // CHECK: kern.name = "neg_exp_0"
 // CHECK: torch.aten.mm
-// CHECK: kern.name = "neg_exp_0"
-func.func @twice(%x: !torch.vtensor<[4,4],f32>) -> !torch.vtensor<[4,4],f32> {
+// CHECK: in_place = array<i64: 0, 0>
+// CHECK-SAME: kern.name = "neg_exp_1"
+func.func @in_place(%x: !torch.vtensor<[4,4],f32>) -> !torch.vtensor<[4,4],f32> {
   %0 = torch.aten.neg %x : !torch.vtensor<[4,4],f32> -> !torch.vtensor<[4,4],f32>
   %1 = torch.aten.exp %0 : !torch.vtensor<[4,4],f32> -> !torch.vtensor<[4,4],f32>
   %2 = torch.aten.mm %1, %1 : !torch.vtensor<[4,4],f32>, !torch.vtensor<[4,4],f32> -> !torch.vtensor<[4,4],f32>

@@ -1,0 +1,35 @@
+"""One op of a block as the program has it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch_mlir import ir
+
+from shardc.backends.torch.loop_values import LoopValues
+from shardc.dialects.aten.call import Call
+
+COLLECTIVES = frozenset(
+    f"dist.{name}" for name in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute", "broadcast")
+)
+
+
+@dataclass(slots=True)
+class Step:
+    """One op that becomes lines of the program, with the values that it reads and makes.
+
+    ``members``: the calls of one kernel that this is all of, if it is more than one.
+    """
+
+    op: ir.Operation
+    name: str
+    call: Call | None
+    operands: list[ir.Value]
+    results: list[ir.Value]
+    loop: LoopValues | None = None
+    members: tuple[Step, ...] = ()
+
+    @property
+    def starts(self) -> bool:
+        """Whether it only starts: its result is a handle to be waited for."""
+        return self.name in COLLECTIVES

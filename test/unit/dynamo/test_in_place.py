@@ -1,0 +1,157 @@
+"""Kernels that write into memory that is there: inputs that the function changes, and products that nothing else reads."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+Wrap = Callable[..., Any]
+Tensor = torch.Tensor
+
+
+@pytest.fixture(autouse=True)
+def cache_folder(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path))
+
+
+def returned_too(x: Tensor, y: Tensor) -> Tensor:
+    x.mul_(2).add_(y)
+    return x.clone()
+
+
+def old_value_read_later(x: Tensor, y: Tensor) -> Tensor:
+    before = x.t()
+    x.mul_(2).add_(y)
+    return (before @ y).tanh()
+
+
+def old_value_returned(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    before = x * y + 1
+    x.mul_(3).add_(before)
+    return before, before.t()
+
+
+def exchanged(x: Tensor, y: Tensor) -> None:
+    before = x * 1.5 + 0.25
+    x.copy_(y * 2 + 1)
+    y.copy_(before)
+
+
+def swapped(x: Tensor, y: Tensor) -> None:
+    before = x.clone()
+    x.copy_(y)
+    y.copy_(before)
+
+
+def both_from_one(x: Tensor, y: Tensor) -> None:
+    value = x.sin() * y + x
+    x.copy_(value)
+    y.copy_(value)
+
+
+def through_a_view(x: Tensor, y: Tensor) -> Tensor:
+    x[1:].mul_(2).add_(y[1:])
+    return x.sum(0)
+
+
+def to_another_type(x: Tensor, y: Tensor) -> None:
+    x.copy_((x.double() * y + 1).float())
+
+
+FUNCTIONS = [
+    returned_too, old_value_read_later, old_value_returned, exchanged, swapped, both_from_one, through_a_view, to_another_type,
+]  # fmt: skip
+
+
+def forms(n: int) -> dict[str, tuple[Tensor, Tensor]]:
+    base = torch.randn(2 * n, n)
+    square = torch.randn(n, n)
+    return {
+        "contiguous": (torch.randn(n, n), torch.randn(n, n)),
+        "transposed": (torch.randn(n, n).t(), torch.randn(n, n)),
+        "strided": (torch.randn(2 * n, 2 * n)[::2, ::2], torch.randn(n, 2 * n)[:, n:]),
+        "halves": (base[:n], base[n:]),
+        "same": (square, square),
+    }
+
+
+def whole(x: Tensor) -> Tensor:
+    """All of the memory that a tensor lies in."""
+    return torch.empty(0, dtype=x.dtype).set_(x.untyped_storage())
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
+@pytest.mark.filterwarnings("ignore::shardc.diagnostics.dynamo.ShardcFallbackWarning")
+def test_inputs_that_change(function: Callable[..., Any]) -> None:
+    """Results, inputs and what lies around them are as in eager, and results keep their values when inputs change again."""
+    ours = torch.compile(function, backend="shardc")  # inputs that overlap are left to ATen, with a warning
+    for name, pair in forms(7).items():
+        torch._dynamo.reset()
+        twins = copy.deepcopy(pair)  # keeps what shares memory shared
+        found, expected = ours(*pair), function(*twins)
+        for mine, twin in zip(pair, twins, strict=True):
+            torch.testing.assert_close(whole(mine), whole(twin), msg=lambda text, name=name: f"{name}: {text}")
+        for t in (*pair, *twins):
+            t.zero_()
+        torch.testing.assert_close(found, expected, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_no_elements(compiled: Wrap) -> None:
+    x, y = torch.zeros(0, 3), torch.zeros(0, 3)
+    assert compiled(returned_too, fuse=True)(x, y).shape == (0, 3)
+
+
+def test_an_input_takes_its_new_value_without_a_copy(compiled: Wrap, programs: list[str]) -> None:
+    x, y = torch.randn(5, 3), torch.randn(5, 3)
+    twin, where = x.clone(), x.data_ptr()
+    f = compiled(lambda x, y: (x.mul_(2).add_(y), None)[1], fuse=True)
+    f(x, y)
+    torch.testing.assert_close(x, twin * 2 + y)
+    assert x.data_ptr() == where and ", [0])" not in programs[0] and "clone" not in programs[0]
+    assert "torch.float32" not in programs[0]  # no new tensor
+
+
+def test_a_product_that_one_kernel_reads(compiled: Wrap, programs: list[str]) -> None:
+    """Its memory is the result's; not if a view of it is returned, or read after."""
+    a, b = torch.randn(9, 9), torch.randn(9, 9)
+    alone = lambda a, b: (a @ b) * 2 + 1  # noqa: E731
+    torch.testing.assert_close(compiled(alone, fuse=True)(a, b), alone(a, b))
+    assert "[0], 81)" in programs[-1]
+
+    def viewed(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+        product = a @ b
+        return product.t(), product * 2 + 1, product.view(-1)[3:] + 1
+
+    for found, expected in zip(compiled(viewed, fuse=True)(a, b), viewed(a, b), strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+def test_four_threads_write_to_their_own(compiled: Wrap) -> None:
+    def f(x: Tensor, y: Tensor) -> Tensor:
+        x.mul_(0.5).add_(y)
+        return (x @ y) * 2 + x
+
+    f = compiled(f, fuse=True)
+    given = [(torch.randn(33, 33), torch.randn(33, 33)) for _ in range(4)]
+    f(*map(torch.clone, given[0]))
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        x, y = given[number]
+        for _ in range(20):
+            expected = x * 0.5 + y
+            found = f(x, y)
+            if not torch.allclose(x, expected) or not torch.allclose(found, (x @ y) * 2 + x, atol=1e-3, rtol=1e-4):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
