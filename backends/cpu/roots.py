@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -105,6 +105,13 @@ class Roots:
             inputs = len(root.generic.inputs)
             for number, value in enumerate(root.generic.inits):
                 self._walk(value, root.generic.operand_index(inputs + number, root.dims), reads, seen)
+        return reads
+
+    def reads_of(self, read: Iterable[tuple[Value, Index]]) -> Reads:
+        """What is touched where these elements are asked for."""
+        reads, seen = Reads(), set()
+        for value, index in read:
+            self._walk(value, index, reads, seen)
         return reads
 
     def _walk(self, value: Value, index: Index, reads: Reads, seen: set) -> None:
