@@ -46,13 +46,19 @@ def is_explained() -> bool:
 
 
 def fuse(
-    wishes: Wishes, phase: str, module: ir.Module, numerics: str, exclude: frozenset[ir.Value], without: frozenset[str]
+    wishes: Wishes,
+    phase: str,
+    matmuls: str,
+    module: ir.Module,
+    numerics: str,
+    exclude: frozenset[ir.Value],
+    without: frozenset[str],
 ) -> None:
     """``fuse_module``, and its report where one is wanted. Raises FusionRefused."""
     if not is_explained():
-        fuse_module(module, numerics, exclude, without, wishes=wishes)
+        fuse_module(module, numerics, exclude, without, wishes=wishes, matmuls=matmuls)
         return
-    report = explain_fusion(module, numerics, exclude, without, wishes)
+    report = explain_fusion(module, numerics, exclude, without, wishes, matmuls)
     log.debug("%s: %s", phase, render(report))
     reports = _reports.get()
     if reports is not None:
