@@ -25,6 +25,21 @@ class Config:
     work_per_thread: int = 1 << 17
     """Additions below which another thread does not pay."""
 
+    tile_m: int = 0
+    """Rows of a matmul's register tile; 0: as many as leave room for a row of the right operand."""
+
+    tile_n: int = 0
+    """Columns of it, in whole vectors; 0: a vector for each eight registers."""
+
+    block_m: int = 96
+    """Rows of a matmul's left operand that are packed at a time."""
+
+    block_n: int = 1024
+    """Columns of the right one."""
+
+    block_k: int = 1024
+    """Terms of the sum that are added up before the next rows are looked at."""
+
     @staticmethod
     def of(values: Mapping[str, int]) -> Config:
         known = {f.name for f in fields(Config)}

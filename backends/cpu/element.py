@@ -142,6 +142,22 @@ class Elements:
             operands.update(zip(op.results, copy.results, strict=True))
         raise KernelNotSupported(what="a body that yields nothing")
 
+    def part(self, generic: Generic, value: ir.Value, dims: Index, place: Place) -> ir.Value:
+        """A scalar on the way to what the body of ``generic`` yields at ``dims``, one that no accumulator is in."""
+        key = (generic, value)
+        if (found := place.find(key)) is not None:
+            return found
+        if isinstance(value, ir.BlockArgument) and value.owner == generic.block:
+            number = value.arg_number
+            made = self.element(generic.operand(number), generic.operand_index(number, dims), place)
+        elif isinstance(value, ir.BlockArgument) or value.owner.operation.block != generic.block:
+            made = self.scalar(value)
+        else:
+            op = value.owner.operation
+            made = _copy(op, [self.part(generic, v, dims, place) for v in op.operands]).results[0]
+        place.known[key] = made
+        return made
+
     def scalar(self, value: ir.Value | ir.Attribute) -> ir.Value:
         """A scalar of the kernel's body that depends on no tensor, made once at the function's entry."""
         if value not in self.copied:

@@ -14,18 +14,18 @@ from torch_mlir.dialects import arith, func
 from shardc.backends.cpu.axes import join_axes
 from shardc.backends.cpu.buffers import Buffers, count_of, memory, padded
 from shardc.backends.cpu.combiner import Combiner, combine
+from shardc.backends.cpu.contraction import Contraction
 from shardc.backends.cpu.element import Elements, Kept, Place
 from shardc.backends.cpu.graph import Argument, Computed, Graph
 from shardc.backends.cpu.linear import Axis, Index, Linear
-from shardc.backends.cpu.loops import bounded_loop, share
+from shardc.backends.cpu.loops import barrier, bounded_loop, share
+from shardc.backends.cpu.matmul import Matmul
 from shardc.backends.cpu.nests import Nest, find_nests
 from shardc.backends.cpu.roots import Reads, Root, Roots, find_roots
-from shardc.backends.cpu.row import Row
+from shardc.backends.cpu.row import Row, Targets
 from shardc.backends.cpu.stages import Stages, cost, find_stages
 from shardc.diagnostics.kernels import KernelNotSupported
 from shardc.passes.fuse.flat import SIZE
-
-BARRIER = "GOMP_barrier"
 
 Range = tuple[Axis, ir.Value, ir.Value]
 """An axis from a place to before another."""
@@ -60,8 +60,11 @@ def _emit(graph: Graph, module: ir.Module) -> Emitted:
     _check_in_place(roots, reads, nests)
     writer = _Writer(graph, roots, module)
     for nest in nests:
-        stages = find_stages(nest, roots, reads, graph.config.recompute_cost)
-        writer.nest(nest, stages, _read_later(nest, nests, roots, reads))
+        read_later = _read_later(nest, nests, roots, reads)
+        if nest.contraction is not None:
+            writer.matmul(nest, nest.contraction, read_later)
+        else:
+            writer.nest(nest, find_stages(nest, roots, reads, graph.config.recompute_cost), read_later)
     return writer.finish()
 
 
@@ -133,29 +136,48 @@ class _Writer:
             max(1, work // per_thread), self.buffers, max(1, per_thread * SIZE // work) if self.graph.flat else 0,
         )  # fmt: skip
 
+    def matmul(self, nest: Nest, contraction: Contraction, read_later: set[Root]) -> None:
+        """The loops of a nest that holds a contraction."""
+        with ir.InsertionPoint(self.block):
+            targets = self._begin(nest, read_later)
+            value = self.computed[contraction.root.generic, 0]
+            Matmul(
+                nest, contraction, self.roots, value, self.graph.config, self.elements, self.buffers, targets,
+                self.thread, self.threads,
+            ).emit()  # fmt: skip
+            self._written(targets)
+
     def nest(self, nest: Nest, stages: Stages, read_later: set[Root]) -> None:
         """The loops of one nest, and the joining of what the threads summed up."""
         with ir.InsertionPoint(self.block):
-            if nest.waits:
-                _barrier()
-            self.elements.merged = nest.merged
-            targets = {
-                (root, n): self._target(root, n, root in read_later or nest.carried(root))
-                for root in nest.roots
-                for n in range(root.result_count())
-            }
+            targets = self._begin(nest, read_later)
             partials = {key: self._partial(*key) for key in targets if nest.carried(key[0])}
             row = Row(nest, stages, self.elements, self.buffers, targets, self.computed)
             (self._split if nest.split else self._rows)(nest, row, partials)
             self.elements.kept.clear()
             if partials:
-                _barrier()
+                barrier()
             for (root, n), partial in partials.items():
                 self._join(root, n, partial, targets[root, n])
-            for (root, n), target in targets.items():
-                value = self.computed[root.generic, n] if root.generic else root.value
-                if target is not None and isinstance(value, Computed) and self.roots.of.get(value) is root:
-                    self.elements.buffers[value] = target
+            self._written(targets)
+
+    def _begin(self, nest: Nest, read_later: set[Root]) -> Targets:
+        """The memory of each result of a nest."""
+        if nest.waits:
+            barrier()
+        self.elements.merged = nest.merged
+        return {
+            (root, n): self._target(root, n, root in read_later or nest.carried(root))
+            for root in nest.roots
+            for n in range(root.result_count())
+        }
+
+    def _written(self, targets: Targets) -> None:
+        """What nests after this one find in memory."""
+        for (root, n), target in targets.items():
+            value = self.computed[root.generic, n] if root.generic else root.value
+            if target is not None and isinstance(value, Computed) and self.roots.of.get(value) is root:
+                self.elements.buffers[value] = target
 
     def _target(self, root: Root, n: int, needed: bool) -> ir.Value | None:
         """The memory that result ``n`` is written to, if it is."""
@@ -283,8 +305,3 @@ class _Writer:
     ) -> None:
         old, new = (self.elements.load(b, p, combiner.identity.type) for b, p in ((into, at), (other, other_at)))
         self.elements.store(combine(combiner, old, new), into, at)
-
-
-def _barrier() -> None:
-    """Threads wait for each other here; nothing if there is one."""
-    func.CallOp([], BARRIER, [])

@@ -6,9 +6,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from torch_mlir import ir
-from torch_mlir.dialects import arith, scf
+from torch_mlir.dialects import arith, func, scf
 
 from shardc.backends.cpu.element import Elements
+
+BARRIER = "GOMP_barrier"
 
 
 @contextmanager
@@ -39,3 +41,8 @@ def share(
         return low, high
     low, high = (arith.muli(v, number(multiple)) for v in (low, high))
     return arith.minui(low, total), arith.minui(high, total)
+
+
+def barrier() -> None:
+    """Threads wait for each other here; nothing if there is one."""
+    func.CallOp([], BARRIER, [])

@@ -8,6 +8,7 @@ from math import prod
 
 from torch_mlir import ir
 
+from shardc.backends.cpu.contraction import Contraction, find_contraction, is_contraction
 from shardc.backends.cpu.graph import Argument
 from shardc.backends.cpu.linear import Axis, Index, Linear, row_major
 from shardc.backends.cpu.roots import Reads, Root, Roots
@@ -23,7 +24,8 @@ class Nest:
     ``split``: there are no rows; the one axis of all loops is cut itself. ``merged`` are axes that became part of
     another (see :func:`merge_axes`). ``waits``: something it reads was written since the last barrier. ``transposed``:
     something is contiguous along a row axis, and rows are therefore run through in short pieces; ``turned`` are arguments
-    of which a piece is copied first, so that it is contiguous along the row.
+    of which a piece is copied first, so that it is contiguous along the row. A nest with a ``contraction`` has no rows:
+    its loops are those of a matmul, and what reads the result is over them too.
     """
 
     rows: list[Axis]
@@ -35,6 +37,7 @@ class Nest:
     waits: bool = False
     transposed: bool = False
     turned: list[tuple[Argument, Index]] = field(default_factory=list)
+    contraction: Contraction | None = None
 
     def carried(self, root: Root) -> bool:
         outer = set(self.order) if self.split else set(self.rows)
@@ -53,7 +56,12 @@ def find_nests(roots: Roots, reads: dict[Root, Reads]) -> list[Nest]:
     remaining = list(roots.items)
     components = _components(remaining)
     while remaining:
-        near = [r for r in remaining if components[r] == components[remaining[0]]]
+        if product := next((r for r in remaining if is_contraction(r) and _ready(r, done, roots, reads)), None):
+            nests.append(_matmul(product, remaining, done, roots, reads))
+            done |= set(nests[-1].roots)
+            remaining = [r for r in remaining if r not in done]
+            continue
+        near = [r for r in remaining if components[r] == components[remaining[0]] and not is_contraction(r)]
         rows, members = max(
             ((rows, _members(rows, near, done, roots, reads)) for rows in _candidates(near, reads)),
             key=lambda found: len(found[1]),
@@ -63,6 +71,26 @@ def find_nests(roots: Roots, reads: dict[Root, Reads]) -> list[Nest]:
         remaining = [r for r in remaining if r not in done]
     _place_barriers(nests, roots, reads)
     return nests
+
+
+def _ready(root: Root, done: set[Root], roots: Roots, reads: dict[Root, Reads]) -> bool:
+    return all(isinstance(v, Argument) or roots.of[v] in done for v, _ in reads[root].ends)
+
+
+def _matmul(product: Root, remaining: list[Root], done: set[Root], roots: Roots, reads: dict[Root, Reads]) -> Nest:
+    """A contraction with the roots over its result's loops that read nothing but this, there, and what is done."""
+    index = product.result_index(0)
+
+    def reads_here(root: Root) -> bool:
+        return all(
+            isinstance(v, Argument) or roots.of[v] in done or (roots.of[v] is product and i == index)
+            for v, i in reads[root].ends
+        )
+
+    after = [r for r in remaining if not r.is_reduction and r.parallel == product.parallel and reads_here(r)]
+    nest = _nest(frozenset(), [product, *after], reads)
+    nest.contraction = find_contraction(product, nest.order)
+    return nest
 
 
 def _components(items: list[Root]) -> dict[Root, int]:

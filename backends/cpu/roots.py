@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -112,6 +112,13 @@ class Roots:
         places = self.graph.in_place
         stores = [(n, number) for n, numbers in enumerate(root.stores) for number in numbers if number in places]
         return [(self.graph.arguments[places[number]], root.result_index(n)) for n, number in stores]
+
+    def reads_of(self, read: Iterable[tuple[Value, Index]]) -> Reads:
+        """What is touched where these elements are asked for."""
+        reads, seen = Reads(), set()
+        for value, index in read:
+            self._walk(value, index, reads, seen)
+        return reads
 
     def _walk(self, value: Value, index: Index, reads: Reads, seen: set) -> None:
         if isinstance(value, Splat | Undefined) or (value, index) in seen:

@@ -21,6 +21,8 @@ from shardc.backends.cpu.roots import Root
 from shardc.backends.cpu.stages import Loop, Stages
 
 Result = tuple[Root, int]
+Targets = dict[Result, ir.Value | None]
+"""The memory of each result that has some."""
 
 
 @dataclass(eq=False)
@@ -34,7 +36,7 @@ class Row:
     stages: Stages
     elements: Elements
     buffers: Buffers
-    targets: dict[Result, ir.Value | None]
+    targets: Targets
     computed: dict[tuple[Generic, int], Computed]
     sums: dict[Result, tuple[ir.Value, ir.Value]] = field(default_factory=dict)
     bounds: dict[Axis, tuple[ir.Value, ir.Value]] = field(default_factory=dict)

@@ -24,3 +24,19 @@ def host_model() -> str:
         return platform.processor()
     wanted = {"model name", "cpu family", "model", "stepping"}
     return " ".join(dict.fromkeys(value.strip() for name, value in lines if name.strip() in wanted))
+
+
+def vector_bytes() -> int:
+    """The width of a vector register."""
+    features = cpu_features()
+    return 64 if "avx512f" in features else 32 if {"avx2", "fma"} <= features else 16
+
+
+def multiplies_pairs() -> bool:
+    """Whether an instruction adds up products of pairs of bf16 in f32 (AVX512-BF16's ``vdpbf16ps``)."""
+    return {"avx512f", "avx512_bf16"} <= cpu_features()
+
+
+def vector_registers() -> int:
+    """How many there are."""
+    return 16 if platform.machine() == "x86_64" and "avx512f" not in cpu_features() else 32

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import prod
 from typing import Any
 
 import torch
@@ -97,10 +98,15 @@ class _Body:
         values: Environment = {}
         for argument, value, map_ in zip(block.arguments, op.operands, maps, strict=True):
             values[argument] = _spread(self._values[value], map_, sizes)
-        for inner in list(block.operations)[:-1]:
-            _evaluate(inner.operation, values, self._values, sizes, self._widen)
         terminator = list(block.operations)[-1].operation
         accumulators = list(block.arguments)[inputs:]
+        never: list[ir.Value] = []
+        for value, accumulator in zip(terminator.operands, accumulators, strict=True):
+            if reduced and (product := _summed_product(value, accumulator)) is not None:
+                never += [product, value]
+        for inner in list(block.operations)[:-1]:
+            if not any(value == inner.results[0] for value in never):
+                _evaluate(inner.operation, values, self._values, sizes, self._widen)
         results = []
         for number in range(outputs):
             value, map_ = terminator.operands[number], maps[inputs + number]
@@ -193,7 +199,33 @@ def _reduce(
     if step is None or step.name not in REDUCE or accumulator not in step.operands:
         raise NotImplementedError("the oracle knows reductions that end in one op of the accumulator")
     term = next(v for v in step.operands if v != accumulator)
-    whole = torch.as_tensor(values[term]).expand(sizes)
-    total = REDUCE[step.name](whole, reduced)
+    if _summed_product(value, accumulator) is not None:
+        total = _contract([values[v] for v in term.owner.operands], sizes, reduced)
+    else:
+        total = REDUCE[step.name](torch.as_tensor(values[term]).expand(sizes), reduced)
     # The reduction starts from what the output held; its dims that are reduced have size 1 here.
     return EVALUATE[step.name](step, False, total, values[accumulator])
+
+
+def _summed_product(value: ir.Value, accumulator: ir.Value) -> ir.Value | None:
+    """The product of two tensors whose sum ``value`` is: its terms are never made, a matmul has too many."""
+    step = None if isinstance(value, ir.BlockArgument) else value.owner
+    if step is None or step.name != "arith.addf" or accumulator not in step.operands:
+        return None
+    term = next(v for v in step.operands if v != accumulator)
+    made = None if isinstance(term, ir.BlockArgument) else term.owner
+    if made is None or made.name != "arith.mulf" or any(len(list(v.uses)) != 1 for v in (term, value)):
+        return None
+    block = step.operation.block
+    owners = [v.owner if isinstance(v, ir.BlockArgument) else v.owner.operation.block for v in made.operands]
+    return term if all(owner == block for owner in owners) else None
+
+
+def _contract(factors: Sequence[Any], sizes: list[int], reduced: list[int]) -> Tensor:
+    """The sum of the factors' product over the dims ``reduced``, which stay with size 1."""
+    dims = list(range(len(sizes)))
+    tensors = [t.reshape([1] * len(sizes)) if t.ndim == 0 else t for t in map(torch.as_tensor, factors)]
+    shape = [max(t.shape[d] for t in tensors) for d in dims]
+    total = torch.einsum(*(x for t in tensors for x in (t, dims)), [d for d in dims if d not in reduced])
+    total = total * prod(sizes[d] for d in reduced if shape[d] == 1)
+    return total.reshape([1 if d in reduced else n for d, n in enumerate(shape)])

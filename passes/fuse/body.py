@@ -181,7 +181,10 @@ class Body:
             s.compute = node.dtype
             if node.reduce:
                 accumulator = Scalar(arguments[inputs + nest.nodes.index(node)], node.dtype)
-                values[node.out] = _COMBINE[node.reduce](s, s.cast(terms[0], node.dtype), accumulator)
+                term, *others = (s.cast(t, node.dtype) for t in terms)
+                for other in others:
+                    term = s.mul(term, other)
+                values[node.out] = _COMBINE[node.reduce](s, term, accumulator)
             else:
                 assert node.compute is not None
                 values[node.out] = s.cast(node.compute(s, *terms), self._held(node))

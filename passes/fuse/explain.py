@@ -13,6 +13,7 @@ from shardc.dialects.kern.kernel import KernelOp, kernel_name, operand_types, re
 from shardc.dialects.location import source_line
 from shardc.passes.fuse.group import Decision
 from shardc.passes.fuse.kern_fuse import fuse_module, step_blocks
+from shardc.passes.fuse.lower_matmul import matmul_calls
 from shardc.passes.fuse.read import Step, read_block
 from shardc.passes.fuse.wishes import Wishes
 from shardc.passes.program import find_function
@@ -79,10 +80,11 @@ def explain_fusion(
     without: frozenset[str] = frozenset(),
     wishes: Wishes | None = None,
     writes: Sequence[tuple[int, int]] = (),
+    matmuls: str = "extern",
 ) -> FusionReport:
     """Fuses ``module`` as :func:`~shardc.passes.fuse.kern_fuse.fuse_module` does, and reports. Raises what that raises."""
-    ops = {op.number: op for op in _ops(module, exclude)}
-    decisions = fuse_module(module, numerics, exclude, without, wishes=wishes, writes=writes)
+    ops = {op.number: op for op in _ops(module, exclude, matmuls)}
+    decisions = fuse_module(module, numerics, exclude, without, wishes=wishes, writes=writes, matmuls=matmuls)
     kernels, fused = [], set()
     for op in _kernels(module):
         calls = tuple(ops[ir.StringAttr(number).value] for number in op.attributes["kern.calls"])
@@ -101,11 +103,11 @@ def _blocks(module: ir.Module) -> list[ir.Block]:
     return [] if function is None else list(step_blocks(function.regions[0].blocks[0]))
 
 
-def _ops(module: ir.Module, exclude: frozenset[ir.Value]) -> list[Op]:
+def _ops(module: ir.Module, exclude: frozenset[ir.Value], matmuls: str) -> list[Op]:
     """The calls of a program that is not fused yet: neither views nor arithmetic on sizes nor collectives."""
     found = []
     for number, block in enumerate(_blocks(module)):
-        for step in read_block(block, CallReader(), exclude).steps:
+        for step in read_block(block, CallReader(), exclude, calls=matmul_calls(matmuls)).steps:
             if not step.is_view and _is_call(step.op):
                 where = source_line(step.op.location)
                 found.append(Op(f"{number}.{step.number}", step.target, where, "" if step.nodes else step.why, _traffic(step)))

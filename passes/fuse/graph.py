@@ -54,7 +54,8 @@ class Access:
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """One pointwise op (``compute(scalars, *operands)``), or the reduction of its one operand (``reduce``).
+    """One pointwise op (``compute(scalars, *operands)``), or a reduction (``reduce``): of its one operand, or of the
+    product of its two (a contraction).
 
     ``out_dims`` are the atoms of its result; ``reduced`` those that a reduction takes away. ``dtype`` is what it computes
     in. ``indices``: groups of dims of the result; ``compute`` takes the row-major index over each, i64, after the operands.
@@ -76,6 +77,11 @@ class Node:
     order: int = 0
     others: list[Value] = field(default_factory=list)
     """Views of its result that its call returns in its place."""
+
+    @property
+    def contracts(self) -> bool:
+        """Whether it is a contraction: a matmul."""
+        return bool(self.reduce) and len(self.accesses) == 2
 
 
 @dataclass
@@ -173,6 +179,15 @@ class Builder:
         made = Value(x.type.with_shape(merged_shape(x.type.shape, dim)), None, View.of_merged(x, dim), x.node)
         x.node.others.append(made)
         return made
+
+    def contract(self, x: Value, y: Value, dtype: torch.dtype) -> Value:
+        """The matrix product of ``x`` [*batch, m, k] and ``y`` [*batch, k, n]: [*batch, m, n], in ``dtype``."""
+        space = Space()
+        *batch, m, k = (space.new(size) for size in x.type.shape)
+        n = space.new(y.type.shape[-1])
+        accesses = [access(space, x, [*batch, m, k]), access(space, y, [*batch, k, n])]
+        type_ = TensorType((*x.type.shape[:-1], y.type.shape[-1]), dtype)
+        return self._add(Node(self.call, accesses, Value(type_), (*batch, m, n), dtype, space, None, "sum", k))
 
     def reshape(self, x: Value, shape: tuple[int, ...]) -> Value:
         """``x`` without, or with, dims of size 1."""

@@ -156,7 +156,8 @@ def _join(units: Units, a: Unit, b: Unit, wishes: BlockWishes) -> Unit:
     if waits is None:
         raise Refused("something between them needs one and is needed by the other")
     new = joined(a, b, space)
-    check(new.nodes, space)
+    matmul = any(node.contracts for node in new.nodes)
+    check(new.nodes, space, {v.node.out for v in exports(units, {a, b}) if v.node is not None} if matmul else ())
     new.time, moved = waits
     for unit, later in moved.items():
         unit.time = later

@@ -20,6 +20,7 @@ from shardc.passes.fuse.flat import FLAT, body_text, is_flat
 from shardc.passes.fuse.graph import Value
 from shardc.passes.fuse.group import Decision, exports, group
 from shardc.passes.fuse.in_place import place_results
+from shardc.passes.fuse.lower_matmul import matmul_calls
 from shardc.passes.fuse.read import Block, Step, read_block
 from shardc.passes.fuse.unit import Unit, Units, make_units, needed_views
 from shardc.passes.fuse.wishes import Wishes
@@ -36,7 +37,8 @@ class KernFuse(Pass):
 
     Pointwise ops with broadcasts, row reductions with what is before and after them, column reductions beside both; views
     and slices become index maps, concatenations of equal parts a choice by index. Collectives, loops and all ops without a lowering stay where they are, in their order; the bodies of loops
-    are fused each by itself. ``numerics``: ``fused`` computes chains of 16-bit floats in f32 and rounds at a kernel's
+    are fused each by itself. ``matmuls``: ``extern`` leaves them calls of ATen, ``generated`` makes contractions of
+    them, with what stands before and after. ``numerics``: ``fused`` computes chains of 16-bit floats in f32 and rounds at a kernel's
     results, ``eager`` rounds after every op as eager does. ``lone``: ops that share no kernel with another become kernels
     too, which saves nothing, and shows what every lowering makes. ``forbid`` and ``force`` are edges such as
     ``aten.add.Tensor+gelu@model.py:12`` (:mod:`shardc.passes.fuse.wishes`): pairs of ops that must not, and that must share
@@ -48,10 +50,11 @@ class KernFuse(Pass):
     lone: bool = False
     forbid: tuple[str, ...] = ()
     force: tuple[str, ...] = ()
+    matmuls: str = "extern"
 
     def run(self, module: ir.Module) -> None:
         wishes = Wishes.of(self.forbid, self.force)
-        fuse_module(module, self.numerics, lone=self.lone, wishes=wishes)
+        fuse_module(module, self.numerics, lone=self.lone, wishes=wishes, matmuls=self.matmuls)
         for edge in sorted(wishes.unmatched):
             raise NoSuchFusionEdge(edge=edge)
 
@@ -64,6 +67,7 @@ def fuse_module(
     lone: bool = False,
     wishes: Wishes | None = None,
     writes: Sequence[tuple[int, int]] = (),
+    matmuls: str = "extern",
 ) -> list[tuple[str, str, Decision]]:
     """Fuses every block of the module's step; gives the calls of each pair that was looked at, and how it came out.
 
@@ -72,10 +76,11 @@ def fuse_module(
     Calls that make one of ``exclude`` stay as they are, and so do those ``without``: entries of the ``kern.calls`` that
     kernels had when the same module was fused before. ``writes`` are (argument, result) pairs of the step: the program ends
     by writing the result to the argument, whose memory a kernel may then use for it. Raises ValueError for unknown
-    ``numerics``, and FusionRefused for an edge that ``wishes`` force and that cannot be had.
+    ``numerics`` or ``matmuls``, and FusionRefused for an edge that ``wishes`` force and that cannot be had.
     """
     if numerics not in NUMERICS:
         raise ValueError(f"numerics is {numerics!r}; it must be one of {', '.join(NUMERICS)}")
+    stays = matmul_calls(matmuls)
     function = find_function(module)
     if function is None:
         return []
@@ -84,7 +89,7 @@ def fuse_module(
     blocks = list(step_blocks(function.regions[0].blocks[0]))
     for number, block in enumerate(blocks):
         calls = frozenset(int(c.partition(".")[2]) for c in without if c.startswith(f"{number}."))
-        decisions += _Fusion(block, number, numerics, exclude, calls, names).run(lone, wishes or Wishes())
+        decisions += _Fusion(block, number, numerics, exclude, calls, stays, names).run(lone, wishes or Wishes())
     _place_results(function, blocks, writes)
     _share_names(blocks)
     return decisions
@@ -132,10 +137,11 @@ class _Fusion:
         numerics: str,
         exclude: frozenset[ir.Value],
         without: frozenset[int],
+        stays: frozenset[str],
         names: Iterator[int],
     ) -> None:
         self._names, self._numerics, self._number = names, numerics, number
-        self._read: Block = read_block(block, CallReader(), exclude, without)
+        self._read: Block = read_block(block, CallReader(), exclude, without, stays)
         self._units: Units = make_units(self._read)
         self._block = block
 

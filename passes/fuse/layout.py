@@ -90,7 +90,11 @@ class Layout:
         """All atoms, as they lie in the largest tensor: the result of a pointwise node, or what a reduction reads."""
         orders = []
         for node in nodes:
-            dims = [dim.atoms for dim in node.accesses[0].dims] if node.reduce else node.out_dims
+            dims = node.out_dims
+            if node.contracts:
+                dims = (*dims, node.reduced)
+            elif node.reduce:
+                dims = tuple(dim.atoms for dim in node.accesses[0].dims)
             orders.append(self._space.resolve(a for dim in dims for a in dim))
         return max(orders, key=len)
 

@@ -3,11 +3,13 @@
 A kernel that reduces has *rows*, counted by its parallel dims. A reduction takes away the dims of a row, the last one of its
 tensors among them (a row reduction, with everything before and after), or those that count rows (a column reduction, whose
 result is not spread over the rows again); a kernel may have both.
+A kernel with a contraction has no other reduction: pointwise ops that are cheap stand before it, others after it.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from math import prod
 
 from shardc.passes.fuse.graph import Access, Node, Value
@@ -90,8 +92,8 @@ def _alike(space: Space, x: Dim, y: Dim) -> bool:
     return same and space.resolve(x.atoms) == space.resolve(y.atoms) and all(_alike(space, a, b) for a, b in parts)
 
 
-def check(nodes: list[Node], space: Space) -> None:
-    """Raises Refused unless ``nodes`` can be one kernel."""
+def check(nodes: list[Node], space: Space, exported: Iterable[Value] = ()) -> None:
+    """Raises Refused unless ``nodes`` can be one kernel. ``exported``: what others read, if there is a contraction."""
     if len(nodes) > MAX_NODES:
         raise Refused(f"a kernel has at most {MAX_NODES} ops")
     made = {node.out for node in nodes}
@@ -101,7 +103,10 @@ def check(nodes: list[Node], space: Space) -> None:
     whole = set().union(*domains.values())
     if whole not in domains.values():
         raise Refused("neither runs over all dims of the other")
-    if any(node.reduce for node in nodes):
+    contraction = next((node for node in nodes if node.contracts), None)
+    if contraction is not None:
+        _check_contraction(contraction, nodes, space, domains, set(exported))
+    elif any(node.reduce for node in nodes):
         _check_reductions(nodes, space, domains, whole)
 
 
@@ -142,6 +147,24 @@ def _check_reductions(nodes: list[Node], space: Space, domains: dict[Node, set[i
                     raise Refused("a sum over columns would be spread over the rows again")
             elif kinds.get(node) == reduced:
                 summed.add(node.out)
+
+
+def _check_contraction(
+    contraction: Node, nodes: list[Node], space: Space, domains: dict[Node, set[int]], exported: set[Value]
+) -> None:
+    result = domains[contraction] - set(space.resolve(contraction.reduced))
+    operands = [set(flat(space, access.dims)) for access in contraction.accesses]
+    for node in nodes:
+        if node is not contraction and node.reduce:
+            raise Refused("a matmul and another reduction are two kernels")
+        if node is contraction or domains[node] <= result:
+            continue
+        if not any(domains[node] <= operand for operand in operands):
+            raise Refused("it runs over the terms that a matmul adds up")
+        if node.heavy:
+            raise Refused("it would be computed anew for each block of a matmul")
+        if node.out in exported:
+            raise Refused("what is made for a matmul alone is not written; others read it too")
 
 
 def row_dims(nodes: list[Node], space: Space, kinds: set[frozenset[int]], whole: set[int]) -> frozenset[int]:

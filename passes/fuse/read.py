@@ -57,8 +57,10 @@ def read_block(
     reader: CallReader,
     exclude: frozenset[ir.Value] = frozenset(),
     without: frozenset[int] = frozenset(),
+    calls: frozenset[str] = frozenset(),
 ) -> Block:
-    """The steps of ``block``. Calls that make one of ``exclude``, and those numbered ``without``, are left as they are."""
+    """The steps of ``block``. Calls that make one of ``exclude``, those numbered ``without``, and those of the targets
+    ``calls`` are left as they are."""
     values: dict[ir.Value, Value] = {}
     for argument in block.arguments:
         _value(values, argument)
@@ -66,7 +68,7 @@ def read_block(
     ops = [o.operation for o in block.operations]
     for op in ops[:-1]:
         if not (op.name.startswith("torch.") and is_constant(op)):
-            steps.append(_step(len(steps), op, values, reader, exclude, without))
+            steps.append(_step(len(steps), op, values, reader, exclude, without, calls))
     return Block(block, steps, values, [_value(values, v) for v in ops[-1].operands])
 
 
@@ -77,6 +79,7 @@ def _step(
     reader: CallReader,
     exclude: frozenset[ir.Value],
     without: frozenset[int],
+    calls: frozenset[str],
 ) -> Step:
     call = _call(op, reader)
     if call is None:
@@ -97,7 +100,10 @@ def _step(
         result.view = view
         step.results = [result]
         return step
-    made = _lowered(step, call, operands, exclude) if static and number not in without else None
+    if call.spec.target in calls:
+        step.why = "is left to ATen or a library"
+    stays = not static or number in without or call.spec.target in calls
+    made = None if stays else _lowered(step, call, operands, exclude)
     step.results = [
         None if type_ is None else _named(values, result, made[i] if made else None)
         for i, (result, type_) in enumerate(zip(op.results, call.spec.results, strict=True))

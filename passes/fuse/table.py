@@ -114,7 +114,7 @@ def results(call: OpCall) -> list[TensorType]:
 
 
 _FAMILIES = (
-    "activation", "arithmetic", "batch_norm", "comparison", "copy", "creation", "group_norm", "loss", "math", "normalization", "parts", "random",
+    "activation", "arithmetic", "batch_norm", "comparison", "copy", "creation", "group_norm", "loss", "math", "matmul", "normalization", "parts", "random",
     "reduction", "softmax",
 )  # fmt: skip
 

@@ -54,6 +54,7 @@ from shardc.frontend.recorder import BACKWARD, FORWARD
 from shardc.passes.base import Pass
 from shardc.passes.extern.kern_extern import extern_module
 from shardc.passes.fuse.kern_fuse import NUMERICS
+from shardc.passes.fuse.lower_matmul import CHOICES as MATMULS
 from shardc.passes.fuse.wishes import Wishes
 from shardc.runtime import pool
 from shardc.runtime.kernels import Library
@@ -86,6 +87,7 @@ def shardc_backend(graph: GraphModule, example_inputs: Sequence[Any], **options:
     rounded: ``"fused"`` at a kernel's results, ``"eager"`` after each op; ``"random"`` whose numbers random ops draw:
     ``"counter"``, those of ``compile_step`` from a seed of each call, or ``"torch"``, PyTorch's own; ``"externs"`` who computes
     the matmuls that are in no kernel: ``"measured"`` whichever of ATen and oneDNN is faster here, ``"aten"`` always ATen.
+    ``"matmuls"``: ``"generated"`` puts them into kernels with what is around them, ``"extern"`` does not.
     ``"forbid_fusion"`` and ``"force_fusion"`` list edges such as ``"aten.add.Tensor+gelu@model.py:12"``: pairs of ops that must
     not, and that must share a kernel. Raises BadBackendOption, BadFusionEdge, FusionRefused.
     """
@@ -125,6 +127,7 @@ class Settings:
     numerics: str = "fused"
     random: str = "counter"
     externs: str = "measured"
+    matmuls: str = "extern"
     forbid_fusion: tuple[str, ...] = ()
     force_fusion: tuple[str, ...] = ()
 
@@ -133,6 +136,7 @@ class Settings:
         """Raises BadBackendOption, BadFusionEdge."""
         allowed = {
             "fuse": (True, False), "numerics": NUMERICS, "random": ("counter", "torch"), "externs": ("measured", "aten"),
+            "matmuls": MATMULS,
         }  # fmt: skip
         found: dict[str, Any] = {}
         for option, value in options.items():
@@ -203,7 +207,7 @@ def _compiled(settings: Settings, wishes: Wishes, graph: GraphModule, phase: str
     if found is None:
         imported, library, whole, externs = prepared(), None, True, 0
         if settings.fuse and device.type == "cpu" and _is_static(graph):
-            imported, library, whole = fuse_graph(prepared, imported, settings.numerics, partial(fuse, wishes, phase))
+            imported, library, whole = fuse_graph(prepared, imported, settings.numerics, partial(fuse, wishes, phase, settings.matmuls))
             whole = whole and not wishes.unmatched
             if measured:
                 strides = _argument_strides(graph, constants)

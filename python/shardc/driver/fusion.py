@@ -48,6 +48,7 @@ def is_explained() -> bool:
 def fuse(
     wishes: Wishes,
     phase: str,
+    matmuls: str,
     module: ir.Module,
     numerics: str,
     exclude: frozenset[ir.Value],
@@ -56,9 +57,9 @@ def fuse(
 ) -> None:
     """``fuse_module``, and its report where one is wanted. Raises FusionRefused."""
     if not is_explained():
-        fuse_module(module, numerics, exclude, without, wishes=wishes, writes=writes)
+        fuse_module(module, numerics, exclude, without, wishes=wishes, writes=writes, matmuls=matmuls)
         return
-    report = explain_fusion(module, numerics, exclude, without, wishes, writes)
+    report = explain_fusion(module, numerics, exclude, without, wishes, writes, matmuls)
     log.debug("%s: %s", phase, render(report))
     reports = _reports.get()
     if reports is not None:

@@ -63,10 +63,12 @@ class Body:
         reads = [(t, ", ".join(all_dims) if at is None else at) for t, at in pairs]
         return self._generic(reads, full, ["parallel"] * len(full), code, element or pairs[0][0].element, all_dims, None)
 
-    def reduce(self, operands: list[tuple[T, str] | T], code: str, over: list[int], start: str, element: str = "f32") -> T:
+    def reduce(
+        self, operands: list[tuple[T, str] | T], code: str, over: list[int], start: str, element: str = "f32", shape=None
+    ) -> T:
         """A reduction over the dims ``over``; ``code`` makes ``%r`` from ``%0``... and the accumulator ``%acc``."""
         pairs = [o if isinstance(o, tuple) else (o, None) for o in operands]
-        full = next(t.shape for t, at in pairs if at is None)
+        full = shape if shape is not None else next(t.shape for t, at in pairs if at is None)
         all_dims = [f"d{i}" for i in range(len(full))]
         reads = [(t, ", ".join(all_dims) if at is None else at) for t, at in pairs]
         kinds = ["reduction" if i in over else "parallel" for i in range(len(full))]

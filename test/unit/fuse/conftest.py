@@ -39,11 +39,11 @@ def fuse() -> Fuse:
     the unfused graph, or a type differs, it fails.
     """
 
-    def fused(f: Callable[..., Any], *tensors: torch.Tensor, numerics: str = "fused") -> Fused:
+    def fused(f: Callable[..., Any], *tensors: torch.Tensor, numerics: str = "fused", matmuls: str = "extern") -> Fused:
         module = traced(f, tensors)
         arguments = [[t] for t in tensors]
         before = [r for [r] in run(module, arguments, widen=True)]
-        decisions = fuse_module(module, numerics)
+        decisions = fuse_module(module, numerics, matmuls=matmuls)
         module.operation.verify()
         after = [r for [r] in run(module, arguments, widen=True)]
         for a, b in zip(after, before, strict=True):

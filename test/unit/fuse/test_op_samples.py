@@ -24,6 +24,7 @@ OPS = {
     **dict.fromkeys(["bitwise_and", "logical_xor", "logical_not", "bitwise_not", "exp", "neg", "abs"], INTEGERS[:1]),
     **dict.fromkeys(["sub", "div", "lerp", "addcmul", "addcdiv", "pow", "mean", "var", "softmax", "log_softmax"], FLOATS),
     **dict.fromkeys(["nn.functional.group_norm", "nn.functional.layer_norm", "nn.functional.gelu", "nn.functional.silu", "sigmoid", "rsqrt"], FLOATS),
+    **dict.fromkeys(["mm", "bmm", "addmm", "baddbmm", "nn.functional.linear"], FLOATS),
 }
 
 
@@ -42,7 +43,7 @@ def test_samples(name: str, dtype: torch.dtype) -> None:
 
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         module = traced(call, tensors)
-        fuse_module(module, "eager", lone=True)
+        fuse_module(module, "eager", lone=True, matmuls="generated")
         module.operation.verify()
         made += str(module).count('"kern.kernel"')
         for [found], expected in zip(run(module, [[t] for t in tensors]), call(*tensors), strict=True):

@@ -1,0 +1,126 @@
+"""Reductions that are matmuls: sums of products of two factors, each of which runs over some of the loops alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch_mlir import ir
+
+from shardc.backends.cpu.combiner import combiner_op
+from shardc.backends.cpu.graph import Generic
+from shardc.backends.cpu.linear import Axis, Linear, row_major
+from shardc.backends.cpu.roots import Root, Roots
+
+
+@dataclass(frozen=True)
+class Factor:
+    """One factor of the products: ``value`` of the reduction's body, which reads the ``operands`` of these numbers."""
+
+    value: ir.Value
+    operands: frozenset[int]
+
+    def axes(self, root: Root) -> frozenset[Axis]:
+        """The axes that it changes along."""
+        indices = [root.generic.operand_index(n, root.dims) for n in self.operands]
+        return frozenset(axis for index in indices for position in index for axis, _ in position.terms)
+
+    def offsets(self, root: Root, roots: Roots) -> list[Linear]:
+        """Where its elements lie in memory, in elements of each tensor that it is made from."""
+        operands = [(root.generic.operand(n), root.generic.operand_index(n, root.dims)) for n in self.operands]
+        return [row_major(index, value.shape) for value, index in roots.reads_of(operands).ends if index is not None]
+
+
+@dataclass(eq=False)
+class Contraction:
+    """``C[batch, m, n] = init + sum over k of left[batch, m, k] * right[batch, k, n]``: which axes each letter stands for.
+
+    Axes of one letter are in the order of memory, the slowest first. The result is contiguous along ``n``, or neither.
+    """
+
+    root: Root
+    left: Factor
+    right: Factor
+    batch: list[Axis]
+    m: list[Axis]
+    n: list[Axis]
+    k: list[Axis]
+
+
+def pairs(contraction: Contraction) -> tuple[Factor, Factor] | None:
+    """The factors in bf16, if both are no more than that, in a sum in f32."""
+    found = [_widened(factor) for factor in (contraction.left, contraction.right)]
+    return None if None in found else (found[0], found[1])
+
+
+def _widened(factor: Factor) -> Factor | None:
+    """What ``factor`` is, widened from bf16 to f32."""
+    if isinstance(factor.value, ir.BlockArgument):
+        return None
+    made = factor.value.owner.operation
+    narrow = made.name == "arith.extf" and str(made.operands[0].type) == "bf16" and str(factor.value.type) == "f32"
+    return Factor(made.operands[0], factor.operands) if narrow else None
+
+
+def is_contraction(root: Root) -> bool:
+    return root.generic is not None and _letters(root) is not None
+
+
+def find_contraction(root: Root, order: list[Axis]) -> Contraction:
+    """The contraction that ``root`` is; ``order`` has the axes that are left after merging, the slowest first."""
+    left, right, letters = _letters(root)
+    offset = row_major(root.result_index(0), root.result_shape(0))
+    batch, m, n, k = ([a for a in order if a in axes] for axes in letters)
+    if any(offset.factor(a) == 1 for a in m):
+        left, right, m, n = right, left, n, m
+    return Contraction(root, left, right, batch, m, n, k)
+
+
+def _letters(root: Root) -> tuple[Factor, Factor, tuple[frozenset[Axis], ...]] | None:
+    factors = None if 0 in root.sizes else _factors(root.generic)
+    if factors is None:
+        return None
+    left, right = factors
+    a, b = left.axes(root), right.axes(root)
+    m, n = root.parallel & a - b, root.parallel & b - a
+    whole = root.reduced <= a & b and root.parallel <= a | b
+    if not (whole and m and n and root.reduced):
+        return None
+    return left, right, (root.parallel & a & b, m, n, root.reduced)
+
+
+def _factors(generic: Generic) -> tuple[Factor, Factor] | None:
+    """The two factors of what ``generic`` adds up, if it adds up products in f32 or f64."""
+    if len(generic.inits) != 1 or str(generic.inits[0].element) not in ("f32", "f64"):
+        return None
+    joined = combiner_op(generic, 0)
+    if joined is None or joined.name != "arith.addf":
+        return None
+    accumulator = generic.block.arguments[len(generic.inputs)]
+    (term,) = [v for v in joined.operands if v != accumulator]
+    made = _made_in(term, generic)
+    if made is None or made.name != "arith.mulf":
+        return None
+    found = [_factor(value, generic) for value in made.operands]
+    return None if None in found else (found[0], found[1])
+
+
+def _factor(value: ir.Value, generic: Generic) -> Factor | None:
+    operands: set[int] = set()
+    waiting = [value]
+    while waiting:
+        next_ = waiting.pop()
+        if isinstance(next_, ir.BlockArgument) and next_.owner == generic.block:
+            operands.add(next_.arg_number)
+        elif (made := _made_in(next_, generic)) is not None:
+            if made.name == "linalg.index":
+                return None
+            waiting += list(made.operands)
+    return Factor(value, frozenset(operands))
+
+
+def _made_in(value: ir.Value, generic: Generic) -> ir.Operation | None:
+    """The op of the body that makes ``value``; None for what comes from outside."""
+    if isinstance(value, ir.BlockArgument):
+        return None
+    made = value.owner
+    return made.operation if made.operation.block == generic.block else None

@@ -1,0 +1,227 @@
+"""The loops of a nest that holds a contraction: blocks, packing, register tiles, and the roots that read the result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+
+from torch_mlir import ir
+from torch_mlir.dialects import arith, scf
+
+from shardc.backends.cpu.buffers import Buffers
+from shardc.backends.cpu.config import Config
+from shardc.backends.cpu.contraction import Contraction, Factor, pairs
+from shardc.backends.cpu.element import Elements, Place
+from shardc.backends.cpu.graph import Computed, Splat
+from shardc.backends.cpu.linear import Axis, row_major
+from shardc.backends.cpu.loops import barrier, bounded_loop, share
+from shardc.backends.cpu.microkernel import register_tile
+from shardc.backends.cpu.nests import Nest
+from shardc.backends.cpu.pack import At, Left, Packing
+from shardc.backends.cpu.roots import Roots
+from shardc.backends.cpu.row import Targets
+from shardc.backends.cpu.target import multiplies_pairs
+from shardc.backends.cpu.tiles import PACKED_BYTES, PRIVATE_BYTES, Tiles, find_tiles
+
+MANY = 16
+"""Matmuls of one shape (a batch) from which on each thread takes some of them, instead of a part of each."""
+
+FEW_TILES = 16
+"""With fewer tiles of rows than this, threads take columns each."""
+
+
+@dataclass(eq=False)
+class Matmul:
+    """Writes the loops. ``targets``: memory of each root's result that has some; ``value``: the contraction's result."""
+
+    nest: Nest
+    contraction: Contraction
+    roots: Roots
+    value: Computed
+    config: Config
+    elements: Elements
+    buffers: Buffers
+    targets: Targets
+    thread: ir.Value
+    threads: ir.Value
+    tiles: Tiles = field(init=False)
+    packing: Packing = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.batch, self.m, self.n, self.k = (
+            prod(self.nest.sizes[a] for a in axes)
+            for axes in (self.contraction.batch, self.contraction.m, self.contraction.n, self.contraction.k)
+        )
+        self.element = packed = self.value.element
+        self.factors, terms = (self.contraction.left, self.contraction.right), 1
+        if multiplies_pairs() and self.k % 2 == 0 and (narrow := pairs(self.contraction)):
+            self.factors, terms, packed = narrow, 2, ir.BF16Type.get()
+        packed_bytes = PRIVATE_BYTES if self.alone else PACKED_BYTES
+        self.tiles = find_tiles(self.config, (self.m, self.n, self.k), self.element.width // 8, terms, packed_bytes)
+        self.packing = Packing(self.elements, self.buffers, self.tiles, packed)
+
+    def emit(self) -> None:
+        e, number = self.elements, self.elements.number
+        self.left: Left = self.packing.left(self._along_k(self.factors[0], self.contraction.m))
+        panels = -(-min(self.n, self.tiles.block_n) // self.tiles.n)
+        count = panels * self.k * self.tiles.n
+        self.right = self.buffers.add("private" if self.alone else "shared", count, self.packing.element)
+        kept = 1 if self.k == self.tiles.block_k else panels
+        self.partial = self.buffers.add("private", kept * self.tiles.block_m * self.tiles.n, self.element)
+        low, high = share(e, self.batch, self.thread, self.threads) if self.alone else (number(0), number(self.batch))
+        with bounded_loop(e, low, high) as (b, _):
+            place = Place(self._spread(self.contraction.batch, b))
+            with bounded_loop(e, 0, self.n, self.tiles.block_n) as (n, _):
+                self._columns(place, n)
+
+    @cached_property
+    def alone(self) -> bool:
+        """Whether each thread does whole matmuls by itself."""
+        return self.batch >= MANY
+
+    def _columns(self, place: Place, n: ir.Value) -> None:
+        """A block of columns: packs it, the threads together, then all rows of it, or those that are this thread's."""
+        e, number, tiles = self.elements, self.elements.number, self.tiles
+        if self.n <= tiles.block_n:
+            panels = number(-(-self.n // tiles.n))
+        else:
+            width = arith.minui(number(tiles.block_n), arith.subi(number(self.n), n))
+            panels = arith.ceildivui(width, number(tiles.n))
+        mine = (number(0), panels) if self.alone else self._part(panels)
+        along_k = self._along_k(self.factors[1], self.contraction.n)
+        get = self._at(self.factors[1], self.contraction.n, place)
+        with bounded_loop(e, *mine) as (p, _):
+            first = arith.addi(n, arith.muli(p, number(tiles.n)))
+            self.packing.pack_right(self.right, self._panel(p), get, first, (self.n, self.k), along_k)
+        if not self.alone:
+            barrier()
+        by_columns = not self.alone and -(-self.m // tiles.m) < FEW_TILES
+        low, high = number(0), number(self.m)
+        if not self.alone and not by_columns:
+            low, high = share(e, self.m, self.thread, self.threads, multiple=tiles.m)
+        with bounded_loop(e, low, high, tiles.block_m) as (m, _):
+            end = arith.minui(arith.addi(m, number(tiles.block_m)), high)
+            self._rows(place, (m, end), n, mine if by_columns else (number(0), panels))
+        if not self.alone and (self.n > tiles.block_n or self.batch > 1):
+            barrier()  # the packed block is written anew
+
+    def _rows(
+        self, place: Place, rows: tuple[ir.Value, ir.Value], n: ir.Value, panels: tuple[ir.Value, ir.Value]
+    ) -> None:
+        """A block of rows by the panels of a block of columns."""
+        e, number, tiles = self.elements, self.elements.number, self.tiles
+        m, end = rows
+        get = self._at(self.factors[0], self.contraction.m, place)
+        whole = self.k == tiles.block_k
+        with bounded_loop(e, 0, self.k, tiles.block_k) as (k, _):
+            count: ir.Value | int = tiles.block_k
+            if self.k % tiles.block_k:
+                count = arith.minui(number(tiles.block_k), arith.subi(number(self.k), k))
+            self.packing.pack_left(self.left, get, rows, k, count, self.m % tiles.m != 0)
+            with bounded_loop(e, *panels) as (p, _):
+                right = arith.addi(self._panel(p), arith.muli(k, number(tiles.n)))
+                result = number(0) if whole else self._partial(p)
+                with bounded_loop(e, 0, arith.subi(end, m), tiles.m) as (r, _):
+                    register_tile(
+                        e, tiles,
+                        (self.left, arith.muli(r, number(self.left.per_row))),
+                        (self.right, right),
+                        (self.partial, arith.addi(result, arith.muli(r, number(tiles.n)))),
+                        count,
+                        None if whole else arith.cmpi(arith.CmpIPredicate.eq, k, number(0)),
+                    )  # fmt: skip
+                if whole:
+                    self._finish(place, rows, arith.addi(n, arith.muli(p, number(tiles.n))), result)
+        if not whole:
+            with bounded_loop(e, *panels) as (p, _):
+                self._finish(place, rows, arith.addi(n, arith.muli(p, number(tiles.n))), self._partial(p))
+
+    def _panel(self, p: ir.Value) -> ir.Value:
+        return arith.muli(p, self.elements.number(self.k * self.tiles.n))
+
+    def _partial(self, p: ir.Value) -> ir.Value:
+        return arith.muli(p, self.elements.number(self.tiles.block_m * self.tiles.n))
+
+    def _part(self, total: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """This thread's part of so many panels."""
+        one = self.elements.number(1)
+        bounds = (self.thread, arith.addi(self.thread, one))
+        low, high = (arith.divui(arith.muli(total, t), self.threads) for t in bounds)
+        return low, high
+
+    def _finish(self, place: Place, rows: tuple[ir.Value, ir.Value], n: ir.Value, at: ir.Value) -> None:
+        """Stores a panel of the result, and what other roots make of it."""
+        e, number, width = self.elements, self.elements.number, self.tiles.n
+        m, end = rows
+
+        def columns(count: ir.Value | int) -> None:
+            with bounded_loop(e, 0, arith.subi(end, m)) as (i, _):
+                outer = place.inside(self._spread(self.contraction.m, arith.addi(m, i)))
+                start = arith.addi(at, arith.muli(i, number(width)))
+                with bounded_loop(e, 0, count) as (j, _):
+                    inner = outer.inside(self._spread(self.contraction.n, arith.addi(n, j)))
+                    self._store(e.load(self.partial, arith.addi(start, j), self.element), inner)
+
+        if self.n % width == 0:
+            columns(width)
+            return
+        left = arith.subi(number(self.n), n)
+        branch = scf.IfOp(arith.cmpi(arith.CmpIPredicate.uge, left, number(width)), has_else=True)
+        with ir.InsertionPoint(branch.then_block):
+            columns(width)
+            scf.YieldOp([])
+        with ir.InsertionPoint(branch.else_block):
+            columns(left)
+            scf.YieldOp([])
+
+    def _store(self, total: ir.Value, place: Place) -> None:
+        """One element of the result and of each root that reads it."""
+        e, product = self.elements, self.contraction.root
+        index, init = product.result_index(0), product.generic.inits[0]
+        if not _is_zero(init):
+            total = arith.addf(e.element(init, index, place), total)
+        place.known[self.value, index] = total
+        for root in self.nest.roots:
+            target = self.targets[root, 0]
+            if target is not None:
+                made = total if root is product else e.element(root.value, root.dims, place)
+                at = row_major(root.result_index(0), root.result_shape(0))
+                e.store(made, target, e.position(at, place))
+
+    def _at(self, factor: Factor, axes: list[Axis], place: Place) -> At:
+        """Elements of a factor."""
+        root = self.contraction.root
+
+        def at(position: ir.Value, k: ir.Value) -> ir.Value:
+            here = place.inside({**self._spread(axes, position), **self._spread(self.contraction.k, k)})
+            return self.elements.part(root.generic, factor.value, root.dims, here)
+
+        return at
+
+    def _along_k(self, factor: Factor, axes: list[Axis]) -> bool:
+        """Whether most of what a factor is made of is contiguous along k, rather than along its other axes."""
+        found = [o for o in factor.offsets(self.contraction.root, self.roots) if o.terms]
+        across = sum(any(o.factor(a) == 1 for a in axes) for o in found)
+        return 2 * across < len(found)
+
+    def _spread(self, axes: list[Axis], flat: ir.Value) -> dict[Axis, ir.Value]:
+        """A position along several axes together as one on each."""
+        found = {}
+        for number, axis in reversed(list(enumerate(axes))):
+            size = self.elements.number(self.nest.sizes[axis])
+            found[axis] = arith.remui(flat, size) if number else flat
+            flat = arith.divui(flat, size) if number else flat
+        return found
+
+
+def _is_zero(value: object) -> bool:
+    """Whether a sum starts from 0."""
+    if not isinstance(value, Splat):
+        return False
+    scalar = value.scalar
+    if isinstance(scalar, ir.Value):
+        if isinstance(scalar, ir.BlockArgument) or scalar.owner.name != "arith.constant":
+            return False
+        scalar = scalar.owner.attributes["value"]
+    return ir.FloatAttr(scalar).value == 0.0
