@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from math import prod
 
 from torch_mlir import ir
@@ -15,29 +14,17 @@ from shardc.backends.cpu.axes import join_axes
 from shardc.backends.cpu.buffers import Buffers, count_of, memory, padded
 from shardc.backends.cpu.combiner import Combiner, combine
 from shardc.backends.cpu.element import Elements, Kept, Place
+from shardc.backends.cpu.emitted import Emitted
 from shardc.backends.cpu.graph import Argument, Computed, Graph
 from shardc.backends.cpu.linear import Axis, Index, Linear
-from shardc.backends.cpu.loops import bounded_loop, share
+from shardc.backends.cpu.loops import barrier, bounded_loop, share
 from shardc.backends.cpu.nests import Nest, find_nests
 from shardc.backends.cpu.roots import Root, Roots, find_roots
 from shardc.backends.cpu.row import Row
 from shardc.backends.cpu.stages import Stages, cost, find_stages
 
-BARRIER = "GOMP_barrier"
-
 Range = tuple[Axis, ir.Value, ir.Value]
 """An axis from a place to before another."""
-
-
-@dataclass(eq=False)
-class Emitted:
-    """What is known of a function once it is written."""
-
-    name: str
-    inputs: int
-    outputs: int
-    max_threads: int
-    buffers: Buffers
 
 
 def emit(graph: Graph, module: ir.Module) -> Emitted:
@@ -114,7 +101,7 @@ class _Writer:
         """The loops of one nest, and the joining of what the threads summed up."""
         with ir.InsertionPoint(self.block):
             if nest.waits:
-                _barrier()
+                barrier()
             self.elements.merged = nest.merged
             targets = {
                 (root, n): self._target(root, n, root in read_later or nest.carried(root))
@@ -126,7 +113,7 @@ class _Writer:
             (self._split if nest.split else self._rows)(nest, row, partials)
             self.elements.kept.clear()
             if partials:
-                _barrier()
+                barrier()
             for (root, n), partial in partials.items():
                 self._join(root, n, partial, targets[root, n])
             for (root, n), target in targets.items():
@@ -259,8 +246,3 @@ class _Writer:
     ) -> None:
         old, new = (self.elements.load(b, p, combiner.identity.type) for b, p in ((into, at), (other, other_at)))
         self.elements.store(combine(combiner, old, new), into, at)
-
-
-def _barrier() -> None:
-    """Threads wait for each other here; nothing if there is one."""
-    func.CallOp([], BARRIER, [])

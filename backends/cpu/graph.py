@@ -169,7 +169,7 @@ def read_graph(function: ir.Operation) -> Graph:
     views = [v for v in values.values() if isinstance(v, View)]
     computed = [v for v in values.values() if isinstance(v, Computed)]
     name = ir.StringAttr(function.attributes["sym_name"]).value
-    return Graph(name, arguments, results, generics, views, computed, _config(function))
+    return Graph(name, arguments, results, generics, views, computed, config_of(function))
 
 
 def _simple(op: ir.Operation, values: dict[ir.Value, Value]) -> Value | None:
@@ -258,7 +258,8 @@ def _type(value: ir.Value) -> tuple[tuple[int, ...], ir.Type]:
     return tuple(type_.shape), type_.element_type
 
 
-def _config(function: ir.Operation) -> Config:
+def config_of(function: ir.Operation) -> Config:
+    """How a function of :func:`shardc.backends.cpu.extract.extract` is to be tiled."""
     if "kern.config" not in function.attributes:
         return Config()
     config = function.attributes["kern.config"]

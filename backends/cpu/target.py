@@ -24,3 +24,16 @@ def host_model() -> str:
         return platform.processor()
     wanted = {"model name", "cpu family", "model", "stepping"}
     return " ".join(dict.fromkeys(value.strip() for name, value in lines if name.strip() in wanted))
+
+
+@cache
+def vector_lanes() -> int:
+    """f32 lanes of the host's widest vectors."""
+    features = cpu_features()
+    return 16 if "avx512f" in features else 8 if "avx" in features else 4
+
+
+@cache
+def vector_registers() -> int:
+    """Vector registers that the host has."""
+    return 16 if platform.machine() == "x86_64" and "avx512f" not in cpu_features() else 32

@@ -277,7 +277,7 @@ def test_a_relocation_that_is_not_known_is_named(tmp_path):
 def test_what_llvm_cannot_resolve_is_named(folder, monkeypatch):
     """A function that is nowhere: as a helper of the compiler would be that this machine's libraries lack."""
     monkeypatch.setattr("shardc.backends.cpu.lower.BARRIER", "no_such_function")
-    monkeypatch.setattr("shardc.backends.cpu.emit.BARRIER", "no_such_function")
+    monkeypatch.setattr("shardc.backends.cpu.loops.BARRIER", "no_such_function")
     with pytest.raises(KernelNotLowered, match="layer_norm_backward"):
         build_library(module_of(layer_norm_backward(4, 5)))
     assert not list(folder.glob("*"))

@@ -1,0 +1,18 @@
+"""What is known of a kernel's function once it is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shardc.backends.cpu.buffers import Buffers
+
+
+@dataclass(eq=False)
+class Emitted:
+    """A function ``@name_body``: how many tensors it takes and makes, how many threads pay, and its workspace."""
+
+    name: str
+    inputs: int
+    outputs: int
+    max_threads: int
+    buffers: Buffers
