@@ -10,7 +10,9 @@ from pathlib import Path
 from torch_mlir import ir
 
 from shardc.backends.cpu import cache as library_cache
+from shardc.backends.cpu.attention_kernel import emit_attention, is_attention
 from shardc.backends.cpu.emit import emit
+from shardc.backends.cpu.emitted import Emitted
 from shardc.backends.cpu.extract import extract
 from shardc.backends.cpu.graph import read_graph
 from shardc.backends.cpu.link import OPTIMIZATION_LEVEL, shared_object
@@ -46,9 +48,15 @@ def lowered(functions: ir.Module) -> ir.Module:
     """The LLVM-dialect module of all functions, entries included."""
     with functions.context, ir.Location.unknown():
         module = ir.Module.create()
-        kernels = [emit(read_graph(f.operation), module) for f in functions.body]
+        kernels = [_emit(f.operation, module) for f in functions.body]
         lower(module, kernels, host_target())
         return module
+
+
+def _emit(function: ir.Operation, module: ir.Module) -> Emitted:
+    if is_attention(function):
+        return emit_attention(function, module)
+    return emit(read_graph(function), module)
 
 
 def library_key(functions: ir.Module) -> str:

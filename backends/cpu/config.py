@@ -40,6 +40,18 @@ class Config:
     block_k: int = 1024
     """Terms of the sum that are added up before the next rows are looked at."""
 
+    queries: int = 48
+    """Queries that an attention takes at once, in vector lanes: fewer where that leaves fewer lanes empty."""
+
+    keys: int = 64
+    """Keys that it takes at once: what their scores take must fit into the first cache."""
+
+    key_parts: int = 8
+    """Parts into which attention's backward may cut the keys of a head, where there are fewer heads than threads."""
+
+    heads: int = 32
+    """Heads of keys, over the batch, from which on it does not."""
+
     @staticmethod
     def of(values: Mapping[str, int]) -> Config:
         known = {f.name for f in fields(Config)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from math import prod
 
 from torch_mlir import ir
@@ -16,6 +15,7 @@ from shardc.backends.cpu.buffers import Buffers, count_of, memory, padded
 from shardc.backends.cpu.combiner import Combiner, combine
 from shardc.backends.cpu.contraction import Contraction
 from shardc.backends.cpu.element import Elements, Kept, Place
+from shardc.backends.cpu.emitted import Emitted
 from shardc.backends.cpu.graph import Argument, Computed, Graph
 from shardc.backends.cpu.linear import Axis, Index, Linear
 from shardc.backends.cpu.loops import barrier, bounded_loop, share
@@ -29,21 +29,6 @@ from shardc.passes.fuse.flat import SIZE
 
 Range = tuple[Axis, ir.Value, ir.Value]
 """An axis from a place to before another."""
-
-
-@dataclass(eq=False)
-class Emitted:
-    """What is known of a function once it is written. ``outputs`` are those with memory of their own.
-
-    ``elements_per_thread`` (0: sizes are known) are those of a flat kernel below which another thread does not pay.
-    """
-
-    name: str
-    inputs: int
-    outputs: int
-    max_threads: int
-    buffers: Buffers
-    elements_per_thread: int
 
 
 def emit(graph: Graph, module: ir.Module) -> Emitted:

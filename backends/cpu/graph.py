@@ -178,7 +178,7 @@ def read_graph(function: ir.Operation) -> Graph:
     pairs = list(ir.DenseI64ArrayAttr(function.attributes["kern.in_place"])) if "kern.in_place" in function.attributes else []
     in_place = dict(zip(pairs[::2], pairs[1::2], strict=True))
     return Graph(
-        name, arguments, results, generics, views, computed, _config(function), in_place, FLAT in function.attributes
+        name, arguments, results, generics, views, computed, config_of(function), in_place, FLAT in function.attributes
     )
 
 
@@ -268,7 +268,8 @@ def _type(value: ir.Value) -> tuple[tuple[int, ...], ir.Type]:
     return tuple(type_.shape), type_.element_type
 
 
-def _config(function: ir.Operation) -> Config:
+def config_of(function: ir.Operation) -> Config:
+    """How a function of :func:`shardc.backends.cpu.extract.extract` is to be tiled."""
     if "kern.config" not in function.attributes:
         return Config()
     config = function.attributes["kern.config"]

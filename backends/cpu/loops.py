@@ -13,17 +13,34 @@ from shardc.backends.cpu.element import Elements
 BARRIER = "GOMP_barrier"
 
 
+def barrier() -> None:
+    """Threads wait for each other here; nothing if there is one."""
+    func.CallOp([], BARRIER, [])
+
+
 @contextmanager
 def bounded_loop(
-    elements: Elements, low: ir.Value | int, high: ir.Value | int, step: int = 1, carry: Sequence[ir.Value] = ()
+    elements: Elements,
+    low: ir.Value | int,
+    high: ir.Value | int,
+    step: ir.Value | int = 1,
+    carry: Sequence[ir.Value] = (),
 ) -> Iterator[tuple[ir.Value, scf.ForOp]]:
     """A loop from ``low`` to before ``high``. The body of one that carries values ends with a yield of its own."""
-    low, high = (elements.number(v) if isinstance(v, int) else v for v in (low, high))
-    loop = scf.ForOp(low, high, elements.number(step), list(carry))
+    low, high, step = (elements.number(v) if isinstance(v, int) else v for v in (low, high, step))
+    loop = scf.ForOp(low, high, step, list(carry))
     with ir.InsertionPoint(loop.body):
         yield loop.induction_variable, loop
         if not carry:
             scf.YieldOp([])
+
+
+@contextmanager
+def when(condition: ir.Value) -> Iterator[None]:
+    """What is done only where ``condition`` holds."""
+    with ir.InsertionPoint(scf.IfOp(condition).then_block):
+        yield
+        scf.YieldOp([])
 
 
 def share(
@@ -41,8 +58,3 @@ def share(
         return low, high
     low, high = (arith.muli(v, number(multiple)) for v in (low, high))
     return arith.minui(low, total), arith.minui(high, total)
-
-
-def barrier() -> None:
-    """Threads wait for each other here; nothing if there is one."""
-    func.CallOp([], BARRIER, [])

@@ -5,15 +5,14 @@ from __future__ import annotations
 from torch_mlir import ir
 from torch_mlir.passmanager import PassManager
 
-from shardc.backends.cpu.emit import Emitted
+from shardc.backends.cpu.emitted import Emitted
 from shardc.backends.cpu.loops import BARRIER
 from shardc.backends.cpu.polynomials import expand_math
 from shardc.diagnostics.kernels import KernelNotLowered
 
 LOWER = (
     "canonicalize,cse,lower-affine,loop-invariant-code-motion,arith-expand{include-bf16=true},convert-scf-to-cf,"
-    "convert-vector-to-llvm,"
-    "convert-math-to-llvm,convert-math-to-libm,expand-strided-metadata,finalize-memref-to-llvm,"
+    "convert-vector-to-llvm,convert-math-to-llvm,convert-math-to-libm,expand-strided-metadata,finalize-memref-to-llvm,"
     "convert-func-to-llvm{use-bare-ptr-memref-call-conv=1},convert-index-to-llvm,convert-arith-to-llvm,"
     "convert-cf-to-llvm,reconcile-unrealized-casts,canonicalize,cse"
 )

@@ -17,11 +17,15 @@ OLT, OGT, OEQ, OGE, ULT = 4, 2, 1, 3, 11  # arith.cmpf predicates; ordered ones 
 
 
 class _Scalars:
-    """Builds f32 arithmetic at the insertion point. ``contract`` allows fused multiply-add, nothing more."""
+    """Builds f32 arithmetic at the insertion point, on vectors of ``shape`` if there is one.
 
-    def __init__(self) -> None:
-        self.float = ir.F32Type.get()
-        self.integer = ir.IntegerType.get_signless(32)
+    ``contract`` allows fused multiply-add, nothing more.
+    """
+
+    def __init__(self, shape: list[int] | None = None) -> None:
+        self.shape = shape
+        self.float = self.of(ir.F32Type.get())
+        self.integer = self.of(ir.IntegerType.get_signless(32))
         self.contract = ir.Attribute.parse("#arith.fastmath<contract>")
 
     def make(self, name: str, *operands: ir.Value, type_: ir.Type | None = None, **attributes: ir.Attribute) -> ir.Value:
@@ -29,14 +33,21 @@ class _Scalars:
             name, results=[type_ or operands[0].type], operands=list(operands), attributes=attributes
         ).result
 
+    def of(self, scalar: ir.Type) -> ir.Type:
+        return scalar if self.shape is None else ir.VectorType.get(self.shape, scalar)
+
+    def constant(self, type_: ir.Type, scalar: ir.Attribute) -> ir.Value:
+        value = scalar if self.shape is None else ir.DenseElementsAttr.get_splat(type_, scalar)
+        return self.make("arith.constant", type_=type_, value=value)
+
     def arithmetic(self, name: str, *operands: ir.Value) -> ir.Value:
         return self.make(name, *operands, fastmath=self.contract)
 
     def number(self, value: float) -> ir.Value:
-        return self.make("arith.constant", type_=self.float, value=ir.FloatAttr.get(self.float, value))
+        return self.constant(self.float, ir.FloatAttr.get(ir.F32Type.get(), value))
 
     def bits(self, value: int) -> ir.Value:
-        return self.make("arith.constant", type_=self.integer, value=ir.IntegerAttr.get(self.integer, value))
+        return self.constant(self.integer, ir.IntegerAttr.get(ir.IntegerType.get_signless(32), value))
 
     def add(self, a: ir.Value, b: ir.Value) -> ir.Value:
         return self.arithmetic("arith.addf", a, b)
@@ -62,7 +73,7 @@ class _Scalars:
 
     def compare(self, predicate: int, a: ir.Value, b: ir.Value) -> ir.Value:
         i64 = ir.IntegerType.get_signless(64)
-        one = ir.IntegerType.get_signless(1)
+        one = self.of(ir.IntegerType.get_signless(1))
         return self.make("arith.cmpf", a, b, type_=one, predicate=ir.IntegerAttr.get(i64, predicate))
 
     def select(self, condition: ir.Value, yes: ir.Value, no: ir.Value) -> ir.Value:
@@ -218,14 +229,22 @@ EXPANSIONS: dict[str, Callable[[_Scalars, ir.Value], ir.Value]] = {
 
 
 def expand_math(module: ir.Module) -> None:
-    """Replaces the functions of :data:`EXPANSIONS` of f32 (and f16, bf16 through f32) all over ``module``."""
+    """Replaces the functions of :data:`EXPANSIONS` of f32, and vectors of it (and f16, bf16 through f32), all over ``module``."""
     with module.context, ir.Location.unknown():
         for op in list(_walk(module.operation)):
-            if op.name in EXPANSIONS and isinstance(op.results[0].type, ir.F32Type | ir.F16Type | ir.BF16Type):
+            if op.name in EXPANSIONS and isinstance(_scalar(op.results[0].type), ir.F32Type | ir.F16Type | ir.BF16Type):
                 with ir.InsertionPoint(op):
-                    made = _expanded(_Scalars(), op)
+                    made = _expanded(_Scalars(_shape(op.results[0].type)), op)
                 op.results[0].replace_all_uses_with(made)
                 op.erase()
+
+
+def _shape(type_: ir.Type) -> list[int] | None:
+    return list(ir.VectorType(type_).shape) if isinstance(type_, ir.VectorType) else None
+
+
+def _scalar(type_: ir.Type) -> ir.Type:
+    return ir.VectorType(type_).element_type if isinstance(type_, ir.VectorType) else type_
 
 
 def _expanded(scalars: _Scalars, op: ir.Operation) -> ir.Value:

@@ -37,6 +37,11 @@ def multiplies_pairs() -> bool:
     return {"avx512f", "avx512_bf16"} <= cpu_features()
 
 
+def vector_lanes() -> int:
+    """The f32 lanes of one."""
+    return vector_bytes() // 4
+
+
 def vector_registers() -> int:
-    """How many there are."""
+    """How many vector registers there are."""
     return 16 if platform.machine() == "x86_64" and "avx512f" not in cpu_features() else 32

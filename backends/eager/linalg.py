@@ -15,6 +15,7 @@ import torch
 from torch_mlir import ir
 
 from shardc.backends.eager.aten import WIDE
+from shardc.backends.eager.attention import run_attention
 from shardc.backends.eager.scalar_ops import EVALUATE, REDUCE, attribute_value
 from shardc.dialects.kern.kernel import kernel_body
 from shardc.dialects.kern.types import read_builtin
@@ -76,6 +77,8 @@ class _Body:
                 return torch.full_like(out, value.item() if isinstance(value, Tensor) else value)
             case "linalg.generic":
                 return self._generic(op)
+            case "kern.attention" | "kern.attention_backward":
+                return run_attention(op, [self._values[v] for v in op.operands], self._widen)
         raise NotImplementedError(f"the oracle does not know {op.name} in a kernel")
 
     def _shape(self, value: ir.Value) -> list[int]:

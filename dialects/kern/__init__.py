@@ -3,10 +3,12 @@
 Builders are functions of the op's module: ``from shardc.dialects.kern.kernel import kernel``.
 """
 
+from shardc.dialects.kern.attention import AttentionOp
+from shardc.dialects.kern.attention_backward import AttentionBackwardOp
 from shardc.dialects.kern.config import ConfigAttr
 from shardc.dialects.kern.dialect import Kern
 from shardc.dialects.kern.extern import ExternOp
 from shardc.dialects.kern.kernel import KernelOp
 from shardc.dialects.kern.yield_op import YieldOp
 
-__all__ = ["ConfigAttr", "ExternOp", "Kern", "KernelOp", "YieldOp"]
+__all__ = ["AttentionBackwardOp", "AttentionOp", "ConfigAttr", "ExternOp", "Kern", "KernelOp", "YieldOp"]

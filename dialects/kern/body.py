@@ -6,7 +6,7 @@ from shardc.dialects.dist.verifier import Illegal
 from shardc.dialects.kern.types import read_builtin
 from shardc.dialects.kern.yield_op import PACK
 
-STRUCTURED = frozenset(("linalg.generic", "linalg.fill"))
+STRUCTURED = frozenset(("linalg.generic", "linalg.fill", "kern.attention", "kern.attention_backward"))
 TENSOR = frozenset(("tensor.empty", "tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice"))
 SCALAR_DIALECTS = ("arith.", "math.")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import graphlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,6 +20,7 @@ from shardc.passes.fuse.flat import FLAT, body_text, is_flat
 from shardc.passes.fuse.graph import Value
 from shardc.passes.fuse.group import Decision, exports, group
 from shardc.passes.fuse.in_place import place_results
+from shardc.passes.fuse.lower_attention import ATTENTION, AttentionKernels, argument_strides
 from shardc.passes.fuse.lower_matmul import matmul_calls
 from shardc.passes.fuse.read import Block, Step, read_block
 from shardc.passes.fuse.unit import Unit, Units, make_units, needed_views
@@ -85,11 +86,14 @@ def fuse_module(
     if function is None:
         return []
     names: Iterator[int] = itertools.count()
+    strides = argument_strides(function)
     decisions: list[tuple[str, str, Decision]] = []
     blocks = list(step_blocks(function.regions[0].blocks[0]))
     for number, block in enumerate(blocks):
         calls = frozenset(int(c.partition(".")[2]) for c in without if c.startswith(f"{number}."))
-        decisions += _Fusion(block, number, numerics, exclude, calls, stays, names).run(lone, wishes or Wishes())
+        fusion = _Fusion(block, number, numerics, exclude, calls, stays, names)
+        decisions += fusion.run(lone, wishes or Wishes())
+        fusion.write_attentions(strides)
     _place_results(function, blocks, writes)
     _share_names(blocks)
     return decisions
@@ -141,6 +145,7 @@ class _Fusion:
         names: Iterator[int],
     ) -> None:
         self._names, self._numerics, self._number = names, numerics, number
+        self._without = without
         self._read: Block = read_block(block, CallReader(), exclude, without, stays)
         self._units: Units = make_units(self._read)
         self._block = block
@@ -152,6 +157,19 @@ class _Fusion:
         if kernels:
             self._rewrite(kernels)
         return decisions
+
+    def write_attentions(self, strides: Mapping[ir.Value, Sequence[int]]) -> None:
+        """Attention calls become kernels, each by itself."""
+        calls = [s for s in self._read.steps if s.target in ATTENTION and s.number not in self._without]
+        if not calls:
+            return
+        attentions = AttentionKernels(self._block, strides)
+        for step in calls:
+            phase = _phase(step.op)
+            op = attentions.write(step.op, self._name([step]))
+            if op is not None:
+                self._mark(op, [step], phase)
+        drop_unread(self._block)
 
     def _kernels(self) -> list[Unit]:
         """The groups that become kernels: of a call that shares no kernel with another call only if it must, or gains."""
@@ -207,11 +225,7 @@ class _Fusion:
         ins = [_ssa(v) for v in inputs]
         block, made, op = kernel(self._name(steps), ins, arguments, [v.type for v in results], loc=loc, ip=ip)
         body.write(block, loc)
-        op.attributes["kern.ops"] = ir.ArrayAttr.get([ir.StringAttr.get(s.target, context) for s in steps], context)
-        calls = [ir.StringAttr.get(f"{self._number}.{s.number}", context) for s in steps]
-        op.attributes["kern.calls"] = ir.ArrayAttr.get(calls, context)
-        if "dist.phase" in steps[0].op.attributes:
-            op.attributes["dist.phase"] = steps[0].op.attributes["dist.phase"]
+        self._mark(op, steps, _phase(steps[0].op))
         unpack = made[0].owner
         _name_results(unpack, results)
         for value, new in zip(results, made, strict=True):
@@ -219,9 +233,22 @@ class _Fusion:
                 value.ir.replace_all_uses_with(new)
             value.ir = new
 
+    def _mark(self, op: ir.Operation, steps: list[Step], phase: ir.Attribute | None) -> None:
+        """Says which calls a kernel stands for."""
+        context = op.context
+        op.attributes["kern.ops"] = ir.ArrayAttr.get([ir.StringAttr.get(s.target, context) for s in steps], context)
+        calls = [ir.StringAttr.get(f"{self._number}.{s.number}", context) for s in steps]
+        op.attributes["kern.calls"] = ir.ArrayAttr.get(calls, context)
+        if phase is not None:
+            op.attributes["dist.phase"] = phase
+
     def _name(self, steps: list[Step]) -> str:
         bases = dict.fromkeys(step.target.split(".")[1].strip("_") for step in steps)
         return f"{'_'.join(list(bases)[:3])}_{next(self._names)}"
+
+
+def _phase(op: ir.Operation) -> ir.Attribute | None:
+    return op.attributes["dist.phase"] if "dist.phase" in op.attributes else None
 
 
 def _in_program(value: Value) -> Value:

@@ -76,12 +76,21 @@ def import_graph(graph_module: GraphModule, phase: str) -> ImportedGraph:
         raise _refused(error, calls) from error
     check_calls(module, [spec.name for spec in step.arguments], calls, keep=_sharing_memory_with(outputs))
     strides = [_strides(node) for node in outputs[:returned]] + [None] * len(writes)
+    _note_strides(module, [_strides(node) for node in graph.nodes if node.op == "placeholder"])
     return ImportedGraph(module, numbers, strides, writes)
 
 
 def constants_of(module: GraphModule) -> list[torch.Tensor]:
     """The tensors that the graph's module holds, in the order in which the graph names them."""
     return [getattr(module, str(node.target)) for node in module.graph.nodes if node.op == "get_attr"]
+
+
+def _note_strides(module: ir.Module, strides: list[tuple[int, ...] | None]) -> None:
+    """``kern.strides``: those of each argument of the function, none for a contiguous one."""
+    context = module.context
+    noted = [ir.DenseI64ArrayAttr.get(list(found or ()), context) for found in strides]
+    function = module.body.operations[0].operation
+    function.attributes["kern.strides"] = ir.ArrayAttr.get(noted, context)
 
 
 def _strides(node: Node) -> tuple[int, ...] | None:

@@ -48,3 +48,31 @@ def test_a_fused_rank_program_is_the_single_device_program(plan: str, mesh: dict
     proof = prove_step(capture.module, module, example_inputs(capture, optimizer, batch), steps=2)
     assert proof.passed, proof.render()
     assert not proof.exact.unobserved
+
+
+class _Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inward, self.outward = nn.Linear(8, 24), nn.Linear(8, 8)
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        q, k, v = (x.unflatten(-1, (4, 2)).transpose(1, 2) for x in self.inward(input).chunk(3, -1))
+        out = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.outward(out.transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize(("plan", "mesh"), [("data", {"data": 2}), ("zero3*tensor", {"data": 2, "tensor": 2})])
+def test_attention_in_a_rank_program(plan: str, mesh: dict[str, int]) -> None:
+    """Forward and backward are kernels, of the batch that a rank has."""
+    torch.manual_seed(0)
+    model = _Attention()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batch: Any = {"input": torch.randn(2, 16, 8)}
+    capture = capture_step(model, optimizer, batch, loss=lambda out, _: out.square().mean(), context=new_context())
+    module = compile_capture(capture, make_mesh(mesh, 1), plan).rank_module
+    KernFuse().run(module)
+    module.operation.verify()
+    text = str(module)
+    assert text.count('"kern.attention"') == text.count('"kern.attention_backward"') == 1
+    proof = prove_step(capture.module, module, example_inputs(capture, optimizer, batch), steps=2)
+    assert proof.passed, proof.render()

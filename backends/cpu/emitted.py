@@ -1,0 +1,23 @@
+"""What is known of a kernel's function once it is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shardc.backends.cpu.buffers import Buffers
+
+
+@dataclass(eq=False)
+class Emitted:
+    """A function ``@name_body``: how many tensors it takes and makes, how many threads pay, and its workspace.
+
+    ``outputs`` are those with memory of their own. ``elements_per_thread`` (0: sizes are known) are those of a flat kernel
+    below which another thread does not pay.
+    """
+
+    name: str
+    inputs: int
+    outputs: int
+    max_threads: int
+    buffers: Buffers
+    elements_per_thread: int = 0

@@ -1,0 +1,72 @@
+"""``kern.attention``: scaled dot product attention in a kernel's body. Level 4."""
+
+from collections.abc import Sequence
+from typing import Any, Optional
+
+from torch_mlir import ir
+from torch_mlir.dialects import ext
+from torch_mlir.dialects.ext import Operand, Result
+
+from shardc.dialects.dist.verifier import LeftToMlir, Site, verify
+from shardc.dialects.kern.attention_maps import Attention, read_attention
+from shardc.dialects.kern.dialect import Kern
+
+
+class AttentionOp(Kern.Operation, name="attention", traits=[ext.Pure]):
+    """``out = softmax(q k^T * scale + mask) v`` and ``lse``, the logarithm of each row's sum of exponentials, in f32.
+
+    The indexing maps take ``(b, h, m, n, d, e)`` to the dims of q, k, v, mask (if there is one), out and lse: see
+    ``attention_maps.py``. A mask is added where it is floating; where it is bool (i8), 0 hides a score. ``causal``
+    hides n > m + ``q_offset``. A row that sees nothing gives out 0 and lse ``unseen_lse``. Sums are in f32.
+
+    ``%out, %lse = "kern.attention"(%q, %k, %v) {indexing_maps = [
+        affine_map<(b, h, m, n, d, e) -> (b, m, h, d)>, affine_map<(b, h, m, n, d, e) -> (b, n, h floordiv 4, d)>,
+        affine_map<(b, h, m, n, d, e) -> (b, n, h floordiv 4, e)>, affine_map<(b, h, m, n, d, e) -> (b, m, h, e)>,
+        affine_map<(b, h, m, n, d, e) -> (b, h, m)>],
+      causal = true, q_offset = 0 : i64, scale = 0.125 : f64, unseen_lse = 0xFFF0000000000000 : f64}
+    : (tensor<2x512x8x64xf32>, tensor<2x512x2x64xf32>, tensor<2x512x2x64xf32>)
+    -> (tensor<2x512x8x64xf32>, tensor<2x8x512xf32>)``
+    """
+
+    out: Result[Any]
+    lse: Result[Any]
+    q: Operand[Any]
+    k: Operand[Any]
+    v: Operand[Any]
+    indexing_maps: ir.ArrayAttr
+    causal: ir.IntegerAttr
+    q_offset: ir.IntegerAttr
+    scale: ir.FloatAttr
+    unseen_lse: ir.FloatAttr
+    # The bindings read annotations when the class is made, and know this spelling of an optional operand.
+    mask: Optional[Operand[Any]] = None  # noqa: UP045
+
+    def verify_invariants(self) -> bool:
+        return verify(self, _check)
+
+
+AttentionOp.mask = property(lambda op: op.operands[3] if len(op.operands) > 3 else None)
+
+
+def _check(site: Site) -> None:
+    if any(not site.has(name) for name in ("indexing_maps", "causal", "q_offset", "scale", "unseen_lse")):
+        raise LeftToMlir
+    attention_of(site.op)
+
+
+def attention_of(op: ir.Operation) -> Attention:
+    """What a ``kern.attention`` says. Raises Illegal."""
+    return read_attention(op, ["q", "k", "v", *["mask"][: len(op.operands) - 3], "out", "lse"])
+
+
+def attention(
+    operands: Sequence[ir.Value],
+    results: Sequence[ir.Type],
+    attributes: dict[str, ir.Attribute],
+    *,
+    loc: ir.Location,
+    ip: ir.InsertionPoint,
+) -> list[ir.Value]:
+    """out and lse of q, k, v and maybe a mask; ``attributes`` as of :func:`attention_maps.attention_attributes`."""
+    name = AttentionOp.OPERATION_NAME
+    return list(ir.Operation.create(name, results, operands, attributes, loc=loc, ip=ip).results)

@@ -1,0 +1,158 @@
+"""What ``kern.attention`` and ``kern.attention_backward`` share: index maps of their tensors, read into layouts.
+
+The maps' dims are ``(b, h, m, n, d, e)``: batch, query head, query, key, size of a query and key, size of a value. Each
+result of a map is a dim, ``h floordiv g`` where g query heads read one key head, or 0 for a dim of size 1 that is the
+same everywhere. So a tensor may lie in any order of its dims, and a mask may be spread over any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import torch
+from torch_mlir import ir
+
+from shardc.dialects.aten.types import TensorType
+from shardc.dialects.dist.verifier import Illegal
+from shardc.dialects.kern.types import read_builtin
+
+DIMS = "bhmnde"
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+"""The dtypes of queries, keys and values."""
+ROLES = {
+    "q": "bhmd", "k": "bhnd", "v": "bhne", "mask": "bhmn", "out": "bhme", "lse": "bhm",
+    "grad_out": "bhme", "dq": "bhmd", "dk": "bhnd", "dv": "bhne",
+}  # fmt: skip
+"""The dims of each tensor; only a mask may lack some of them."""
+KEYS = ("k", "v", "dk", "dv")
+"""The tensors whose heads are shared by groups of query heads."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A tensor's shape and dtype, and where each dim stands: position ``order[dim]`` of the shape, for dims it has."""
+
+    type: TensorType
+    order: Mapping[str, int]
+
+    def stride(self, dim: str) -> int:
+        """In elements; 0 for a dim over which the tensor is the same."""
+        return prod(self.type.shape[self.order[dim] + 1 :]) if dim in self.order else 0
+
+
+@dataclass(frozen=True)
+class Attention:
+    """One attention, forward or backward: its tensors by role, its sizes by dim, and its settings."""
+
+    tensors: Mapping[str, Layout]
+    sizes: Mapping[str, int]
+    group: int
+    causal: bool
+    q_offset: int
+    scale: float
+    unseen_lse: float
+
+    @property
+    def kv_heads(self) -> int:
+        return self.sizes["h"] // self.group
+
+
+@dataclass
+class _Reader:
+    sizes: dict[str, int] = field(default_factory=dict)
+    group: int = 1
+
+    def layout(self, role: str, type_: ir.Type, map_: ir.AffineMap) -> Layout:
+        tensor = read_builtin(type_)
+        if tensor is None or map_.n_dims != len(DIMS) or len(map_.results) != len(tensor.shape):
+            raise Illegal(f"the map of {role} must take ({', '.join(DIMS)}) to each dim of its tensor, not be {map_}")
+        order: dict[str, int] = {}
+        for position, (expression, size) in enumerate(zip(map_.results, tensor.shape, strict=True)):
+            dim, group = _dim(role, expression)
+            if dim is None:
+                if size != 1:
+                    raise Illegal(f"{role} has size {size} at position {position}, which its map never reads but at 0")
+                continue
+            if dim in order or dim not in ROLES[role]:
+                raise Illegal(f"the map of {role} may hold each of {', '.join(ROLES[role])} once, not be {map_}")
+            order[dim] = position
+            self._size(role, dim, size * group)
+            self.group = max(self.group, group)
+        if role != "mask" and len(order) != len(ROLES[role]):
+            raise Illegal(f"the map of {role} must hold each of {', '.join(ROLES[role])}, not be {map_}")
+        return Layout(tensor, order)
+
+    def _size(self, role: str, dim: str, size: int) -> None:
+        if self.sizes.setdefault(dim, size) != size:
+            raise Illegal(f"{role} has size {size} along {dim}, where another tensor has {self.sizes[dim]}")
+
+
+def _dim(role: str, expression: ir.AffineExpr) -> tuple[str | None, int]:
+    """The dim that an expression reads (None: none) and how many of its steps share an element."""
+    if isinstance(expression, ir.AffineConstantExpr) and expression.value == 0:
+        return None, 1
+    if isinstance(expression, ir.AffineDimExpr):
+        return DIMS[expression.position], 1
+    if isinstance(expression, ir.AffineFloorDivExpr) and role in KEYS:
+        dim, group = expression.lhs, expression.rhs
+        if isinstance(dim, ir.AffineDimExpr) and DIMS[dim.position] == "h" and isinstance(group, ir.AffineConstantExpr):
+            return "h", group.value
+    raise Illegal(f"the map of {role} may hold dims, h floordiv a number (of keys and values) and 0, not {expression}")
+
+
+def read_attention(op: ir.Operation, roles: Sequence[str]) -> Attention:
+    """What an op says, its operands and then its results playing ``roles``. Raises Illegal."""
+    attributes = op.attributes
+    maps = [ir.AffineMapAttr(a).value for a in attributes["indexing_maps"]]
+    values = [*op.operands, *op.results]
+    if len(maps) != len(values) or len(roles) != len(values):
+        raise Illegal(f"needs an indexing map for each of {', '.join(roles)}, has {len(maps)}")
+    reader = _Reader()
+    tensors = {r: reader.layout(r, v.type, m) for r, v, m in zip(roles, values, maps, strict=True)}
+    _check_dtypes(tensors)
+    for role in KEYS:
+        if role in tensors and tensors[role].type.shape[tensors[role].order["h"]] * reader.group != reader.sizes["h"]:
+            raise Illegal(f"{role} must have one head for each {reader.group} of q's {reader.sizes['h']}")
+    return Attention(
+        tensors,
+        reader.sizes,
+        reader.group,
+        ir.IntegerAttr(attributes["causal"]).value != 0,
+        ir.IntegerAttr(attributes["q_offset"]).value,
+        ir.FloatAttr(attributes["scale"]).value,
+        ir.FloatAttr(attributes["unseen_lse"]).value,
+    )
+
+
+def _check_dtypes(tensors: Mapping[str, Layout]) -> None:
+    dtype = tensors["q"].type.dtype
+    for role, layout in tensors.items():
+        allowed = (*FLOATS, torch.bool) if role == "mask" else (torch.float32,) if role == "lse" else (dtype,)
+        if layout.type.dtype not in allowed or dtype not in FLOATS:
+            raise Illegal(f"{role} is of {layout.type.dtype}; it must be of {' or '.join(map(str, allowed))}")
+
+
+def attention_attributes(
+    maps: Sequence[ir.AffineMap], causal: bool, q_offset: int, scale: float, unseen_lse: float, loc: ir.Location
+) -> dict[str, ir.Attribute]:
+    """The attributes of either op."""
+    context = loc.context
+    f64, i64 = ir.F64Type.get(context), ir.IntegerType.get_signless(64, context)
+    return {
+        "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps], context),
+        "causal": ir.BoolAttr.get(causal, context),
+        "q_offset": ir.IntegerAttr.get(i64, q_offset),
+        "scale": ir.FloatAttr.get(f64, scale, loc),
+        "unseen_lse": ir.FloatAttr.get(f64, unseen_lse, loc),
+    }
+
+
+def map_of(dims: Sequence[str | None], group: int, context: ir.Context) -> ir.AffineMap:
+    """The map of a tensor whose dims are ``dims`` in memory (None: read at 0), each of its heads for ``group``."""
+    with context:
+        read = {None: ir.AffineExpr.get_constant(0)} | {d: ir.AffineExpr.get_dim(i) for i, d in enumerate(DIMS)}
+        if group > 1:
+            read["h"] = ir.AffineExpr.get_floor_div(read["h"], group)
+        return ir.AffineMap.get(len(DIMS), 0, [read[d] for d in dims])
