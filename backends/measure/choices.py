@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import AbstractContextManager
 
 from shardc.backends.cpu import cache as disk
 from shardc.runtime.kernels import SEAL
@@ -18,6 +19,11 @@ def find_choice(key: str) -> str | None:
 def keep_choice(key: str, choice: str) -> None:
     """For all later processes; where the folder cannot be written, for this one."""
     disk.keep(_name(key), json.dumps({"key": key, "choice": choice}).encode())
+
+
+def deciding(key: str) -> AbstractContextManager[None]:
+    """While one process decides on ``key``, others that want to wait."""
+    return disk.alone(_name(key))
 
 
 def _name(key: str) -> str:

@@ -15,7 +15,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from shardc.backends.cpu.target import host_model
-from shardc.backends.measure.choices import find_choice, keep_choice
+from shardc.backends.measure.choices import deciding, find_choice, keep_choice
 
 log = logging.getLogger(__name__)
 
@@ -43,15 +43,23 @@ def choose(subject: str, candidates: Sequence[Candidate]) -> str:
     """The name of the fastest candidate for ``subject``, from the record or by measurement.
 
     The first candidate is the one to keep when in doubt: others must be faster by more than the noise, and one that cannot
-    be built or called here is out. Choices are remembered on disk by ``subject``, the candidates and :func:`surroundings`.
+    be built or called here is out. Choices are remembered on disk by ``subject``, the candidates and :func:`surroundings`;
+    of several processes one measures, and the others choose as it did.
     """
     key = "\n".join([subject, *(f"{c.name} {c.version}" for c in candidates), surroundings()])
     found = find_choice(key)
-    if found is None or found not in [c.name for c in candidates]:
-        seconds = measure(candidates)
-        found = _winner(candidates[0].name, seconds)
-        log.debug("%s: %s of %s", subject, found, {name: f"{1e6 * s:.0f} us" for name, s in seconds.items()})
-        keep_choice(key, found)
+    if found is not None and found in [c.name for c in candidates]:
+        return found
+    with deciding(key):
+        return find_choice(key) or _held(key, subject, candidates)
+
+
+def _held(key: str, subject: str, candidates: Sequence[Candidate]) -> str:
+    """The winner of a contest that is held now, remembered."""
+    seconds = measure(candidates)
+    found = _winner(candidates[0].name, seconds)
+    log.debug("%s: %s of %s", subject, found, {name: f"{1e6 * s:.0f} us" for name, s in seconds.items()})
+    keep_choice(key, found)
     return found
 
 

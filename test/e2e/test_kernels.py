@@ -10,6 +10,8 @@ from models import TRAININGS, Training, gpt2, sgd, tokens
 from training import Captured, Ranks, capture, check_equal, check_trained, train_eagerly
 
 from shardc.backends.eager.compare import prove_step
+from shardc.backends.torch.emit import emit_program
+from shardc.driver import step_kernels
 from shardc.driver.compiler import Compiled
 from shardc.driver.manifest import describe_kernels
 from shardc.driver.step_kernels import fuse_step
@@ -55,6 +57,33 @@ def test_equals_eager_training(case: Case) -> None:
     check_equal(step, compiled, training, train_eagerly(training))
     ranks = Ranks(step, compiled.program, widen=False, library=library)
     check_trained(ranks, training, train_eagerly(training, wide=False), case.bound)
+
+
+def in_f32(training: Training) -> Training:
+    """Libraries have no f64."""
+    return replace(training, model=lambda: training.model().float())
+
+
+def test_matmuls_of_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if oneDNN had won every contest. In f64 the oracle computes what its operator means."""
+    training = in_f32(TRAININGS["llama"])
+    step = capture(training)
+    monkeypatch.setattr(step_kernels, "measured_form", lambda contraction: "onednn")
+    compiled, library = fused(step, GRID, "zero3*tensor")
+    assert emit_program(compiled.program).count("_linear_pointwise(") > 20
+    inputs = example_inputs(step.capture, step.optimizer, training.batches(1)[0])
+    proof = prove_step(compiled.global_module, compiled.program, inputs, library=library)
+    assert proof.passed, proof.render(5)
+
+
+@pytest.mark.parametrize(("world", "local", "measured"), [(None, None, True), (4, 4, True), (8, 4, False)])
+def test_hosts_do_not_choose_apart(monkeypatch: pytest.MonkeyPatch, world: int | None, local: int | None, measured: bool) -> None:
+    for name, value in (("WORLD_SIZE", world), ("LOCAL_WORLD_SIZE", local)):
+        monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, str(value))
+    asked: list[Any] = []
+    monkeypatch.setattr(step_kernels, "measured_form", lambda contraction: asked.append(contraction) or "aten")
+    step_kernels.choose_libraries(capture(in_f32(TRAININGS["llama"])).compile(TWO, "data").rank_module, "fused")
+    assert bool(asked) == measured
 
 
 def checkpointed() -> Any:

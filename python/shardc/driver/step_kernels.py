@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from pathlib import Path
 
@@ -10,9 +11,12 @@ from torch_mlir import ir
 
 from shardc.backends.cpu.compile import build_library
 from shardc.backends.cpu.extract import kernels
+from shardc.backends.measure.contractions import measured_form
 from shardc.dialects.collection import collection_paused
+from shardc.driver.arguments import world_size
 from shardc.driver.compiler import Compiled
 from shardc.driver.kernels import failing, say_once
+from shardc.passes.extern.kern_extern import extern_module
 from shardc.passes.fuse.kern_fuse import fuse_module
 
 log = logging.getLogger(__name__)
@@ -40,6 +44,7 @@ def _fused(module: ir.Module, numerics: str) -> tuple[ir.Module, Path | None, fl
     fused = _copy(module)
     try:
         fuse_module(fused, numerics)
+        choose_libraries(fused, numerics)
         fuse_s = time.perf_counter() - started
         return fused, _library(fused), fuse_s
     except Exception:  # whatever went wrong in there, ATen has every op
@@ -48,11 +53,22 @@ def _fused(module: ir.Module, numerics: str) -> tuple[ir.Module, Path | None, fl
         without = failing(fused)
         fused = _copy(module)
         fuse_module(fused, numerics, without=without)
+        choose_libraries(fused, numerics)
         return fused, _library(fused), time.perf_counter() - started
     except Exception as error:
         log.debug("kernels of a step could not be compiled", exc_info=True)
         say_once("all groups of the step", error)
         return module, None, time.perf_counter() - started
+
+
+def choose_libraries(module: ir.Module, numerics: str) -> None:
+    """Matmuls that are in no kernel become calls of whichever library was measured to be faster here.
+
+    All ranks must call the same one, or what they keep in copies would drift apart: those of one host share what was
+    measured. Where a step is compiled on several hosts at once, matmuls stay ATen's.
+    """
+    if (world_size() or 1) <= int(os.environ.get("LOCAL_WORLD_SIZE", "1")):
+        extern_module(module, measured_form, numerics)
 
 
 def _library(module: ir.Module) -> Path | None:
