@@ -19,12 +19,11 @@ from shardc.backends.eager.tolerance import Tolerance, coarsest_dtype, in_f64, o
 from shardc.diagnostics.oracle import MissingInput, NoStep, ProgramsDiffer
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
+from shardc.dialects.roles import STATE_ROLES
 from shardc.runtime.kernels import Library
 
 Key = tuple[str, str]
 """The role and name of an argument, result or observed value."""
-
-STATE_ROLES = ("param", "opt_state", "buffer")
 
 
 def compare_step(

@@ -25,8 +25,7 @@ from shardc.backends.torch.schedule import schedule_block
 from shardc.dialects.collection import collection_paused
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
-
-STATE_ROLES = ("param", "opt_state", "buffer")
+from shardc.dialects.roles import STATE_ROLES
 
 HEAD = '''"""The step that every rank runs, written by shardc. Shapes are local; `rank` does the communication."""
 

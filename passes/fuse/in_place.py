@@ -18,6 +18,7 @@ from shardc.dialects.kern.kernel import (
     operand_types,
     result_types,
 )
+from shardc.dialects.roles import STATE_ROLES
 from shardc.passes.fuse.flat import FLAT
 
 _MAKES_NEW = frozenset(f"torch.aten.{name}" for name in ("addmm", "baddbmm", "bmm", "convolution", "mm"))
@@ -31,6 +32,19 @@ def place_results(block: ir.Block, writes: Mapping[ir.Value, ir.Value]) -> None:
             pairs = _pairs(op, writes)
             if pairs:
                 op.attributes[IN_PLACE] = ir.DenseI64ArrayAttr.get([n for pair in pairs for n in pair], op.context)
+
+
+def state_writes(function: ir.Operation) -> list[tuple[int, int]]:
+    """(argument, result) where a training step's result is the new value of its argument: both have its role and name."""
+    state = {key: number for number, key in enumerate(_edges(function, "arg_attrs")) if key[0] in STATE_ROLES}
+    results = enumerate(_edges(function, "res_attrs"))
+    return [(state[key], number) for number, key in results if key in state]
+
+
+def _edges(function: ir.Operation, attribute: str) -> list[tuple[str, str]]:
+    """Role and name of each argument or result."""
+    attributes = function.attributes[attribute] if attribute in function.attributes else []
+    return [tuple(a[key].value if key in a else "" for key in ("dist.role", "dist.name")) for a in attributes]  # type: ignore[misc]
 
 
 def _pairs(op: ir.Operation, writes: Mapping[ir.Value, ir.Value]) -> list[tuple[int, int]]:

@@ -19,7 +19,7 @@ from shardc.passes.fuse.body import Body
 from shardc.passes.fuse.flat import FLAT, body_text, is_flat
 from shardc.passes.fuse.graph import Value
 from shardc.passes.fuse.group import Decision, exports, group
-from shardc.passes.fuse.in_place import place_results
+from shardc.passes.fuse.in_place import place_results, state_writes
 from shardc.passes.fuse.lower_attention import ATTENTION, AttentionKernels, argument_strides
 from shardc.passes.fuse.lower_matmul import matmul_calls
 from shardc.passes.fuse.read import Block, Step, read_block
@@ -76,7 +76,7 @@ def fuse_module(
 
     Calls that make one of ``exclude`` stay as they are, and so do those ``without``: entries of the ``kern.calls`` that
     kernels had when the same module was fused before. ``writes`` are (argument, result) pairs of the step: the program ends
-    by writing the result to the argument, whose memory a kernel may then use for it. Raises ValueError for unknown
+    by writing the result to the argument, whose memory a kernel may then use for it; a training step's own are known. Raises ValueError for unknown
     ``numerics`` or ``matmuls``, and FusionRefused for an edge that ``wishes`` force and that cannot be had.
     """
     if numerics not in NUMERICS:
@@ -105,7 +105,7 @@ def _place_results(function: ir.Operation, blocks: list[ir.Block], writes: Seque
             op.attributes[FLAT] = ir.UnitAttr.get(op.context)
     step = function.regions[0].blocks[0]
     results = list(list(step.operations)[-1].operation.operands)
-    pairs = {results[result]: step.arguments[argument] for argument, result in writes}
+    pairs = {results[result]: step.arguments[argument] for argument, result in [*writes, *state_writes(function)]}
     for block in blocks:
         place_results(block, pairs if block == step else {})
 
