@@ -5,12 +5,13 @@ from __future__ import annotations
 from shardc.backends.cpu.graph import Argument, Value
 from shardc.backends.cpu.linear import Axis, Index
 from shardc.backends.cpu.roots import Roots
+from shardc.dialects.kern.size import AnySize
 
 
 class _Classes:
     """Union-find over axes ``(root, dim)``. Two loops of one root are never joined, nor loops of different sizes."""
 
-    def __init__(self, sizes: dict[Axis, int]) -> None:
+    def __init__(self, sizes: dict[Axis, AnySize]) -> None:
         self.parent = {axis: axis for axis in sizes}
         self.members = {axis: {axis} for axis in sizes}
         self.sizes = sizes

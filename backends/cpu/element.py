@@ -12,6 +12,7 @@ from shardc.backends.cpu.graph import Computed, Generic, Slice, Splat, Value, Vi
 from shardc.backends.cpu.linear import Axis, Index, Linear, row_major
 from shardc.backends.cpu.roots import base
 from shardc.diagnostics.kernels import KernelNotSupported
+from shardc.dialects.kern.size import AnySize, Size, Symbol, evaluate, hint
 
 REASSOCIATE = "#arith.fastmath<reassoc>"  # on the op that adds to a sum, so that it may run in vector lanes
 
@@ -49,22 +50,36 @@ class Kept:
 class Elements:
     """Makes elements. ``buffers``: values that lie in memory whole; ``kept``: values of the row at one index.
 
+    ``symbols`` are those of the function's sizes, ``sizes`` what the ``index`` values of the kernel's body are in them.
     ``merged`` are axes that count as nothing in offsets (see :func:`shardc.backends.cpu.nests.merge_axes`).
     """
 
     entry: ir.Block
     buffers: dict[Value, ir.Value]
+    symbols: dict[Symbol, ir.Value] = field(default_factory=dict)
+    sizes: dict[ir.Value, AnySize] = field(default_factory=dict)
     kept: dict[tuple[Value, Index], Kept] = field(default_factory=dict)
     merged: set[Axis] = field(default_factory=set)
-    constants: dict[int, ir.Value] = field(default_factory=dict)
+    constants: dict[AnySize, ir.Value] = field(default_factory=dict)
     copied: dict[ir.Value, ir.Value] = field(default_factory=dict)
 
-    def number(self, value: int) -> ir.Value:
-        """A constant of type index, made once at the function's entry."""
+    def number(self, value: AnySize) -> ir.Value:
+        """A number or a size, of type index, made once at the function's entry."""
         if value not in self.constants:
-            with ir.InsertionPoint.at_block_begin(self.entry):
-                self.constants[value] = arith.constant(ir.IndexType.get(), value)
+            if isinstance(value, Size):
+                self.constants[value] = evaluate(value, self.symbols.__getitem__, self.number, self._times, self._plus)
+            else:
+                with ir.InsertionPoint.at_block_begin(self.entry):
+                    self.constants[value] = arith.constant(ir.IndexType.get(), value)
         return self.constants[value]
+
+    def _times(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        with _after([a, b], self.entry):
+            return arith.muli(a, b)
+
+    def _plus(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        with _after([a, b], self.entry):
+            return arith.addi(a, b)
 
     def position(self, expression: Linear, place: Place) -> ir.Value:
         """The value of an index expression."""
@@ -72,10 +87,10 @@ class Elements:
             return found
         total: ir.Value | None = None
         terms = [(place.axes[a], factor) for a, factor in expression.terms if a not in self.merged]
-        for axis, factor in sorted(terms, key=lambda term: -abs(term[1])):
+        for axis, factor in sorted(terms, key=lambda term: -abs(hint(term[1]))):
             part = axis if factor == 1 else arith.muli(axis, self.number(factor))
             total = part if total is None else arith.addi(total, part)
-        if expression.constant or total is None:
+        if expression.constant != 0 or total is None:
             constant = self.number(expression.constant)
             total = constant if total is None else arith.addi(total, constant)
         place.known[expression] = total
@@ -164,6 +179,8 @@ class Elements:
             if isinstance(value, ir.Attribute):
                 with ir.InsertionPoint.at_block_begin(self.entry):
                     self.copied[value] = arith.constant(value.type, value)
+            elif value in self.sizes:
+                self.copied[value] = self.number(self.sizes[value])
             else:
                 op = value.owner
                 read = [self.scalar(v) for v in op.operands]
@@ -184,7 +201,9 @@ def _after(values: list[ir.Value], entry: ir.Block) -> ir.InsertionPoint:
     """At the start of the function if nothing must come before."""
     if not values:
         return ir.InsertionPoint.at_block_begin(entry)
-    made = {v.owner.operation for v in values}
+    made = {v.owner.operation for v in values if not isinstance(v, ir.BlockArgument)}
+    if not made:
+        return ir.InsertionPoint.at_block_begin(entry)
     last = [op for op in entry.operations if op.operation in made][-1]
     after = list(entry.operations)
     at = after.index(last) + 1

@@ -1,4 +1,4 @@
-"""A graph becomes a function of loops over memory: ``@name_body(thread, threads, inputs..., outputs..., workspace...)``."""
+"""A graph becomes a function of loops over memory: ``@name_body(thread, threads, sizes..., inputs..., outputs..., workspace...)``."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from shardc.backends.cpu.roots import Reads, Root, Roots, find_roots
 from shardc.backends.cpu.row import Row, Targets
 from shardc.backends.cpu.stages import Stages, cost, find_stages
 from shardc.diagnostics.kernels import KernelNotSupported
+from shardc.dialects.kern.size import hint
 from shardc.passes.fuse.flat import SIZE
 
 Range = tuple[Axis, ir.Value, ir.Value]
@@ -85,19 +86,22 @@ class _Writer:
     def __init__(self, graph: Graph, roots: Roots, module: ir.Module) -> None:
         self.graph, self.roots = graph, roots
         index = ir.IndexType.get()
-        inputs = [memory(count_of(a.shape), a.element) for a in graph.arguments]
+        given = {a.position: memory(count_of(a.shape), a.element) for a in reversed(graph.arguments)}
+        inputs = [given[n] for n in range(graph.inputs)]
         new = [n for n in range(len(graph.results)) if n not in graph.in_place]
         outputs = [memory(count_of(v.shape), v.element) for v in map(graph.results.__getitem__, new)]
-        sizes = [index] if graph.flat else []
+        sizes = [index] * (1 if graph.flat else len(graph.symbols))
         with ir.InsertionPoint(module.body):
             self.function = func.FuncOp(f"{graph.name}_body", ([index, index, *sizes, *inputs, *outputs], []))
         self.block = self.function.add_entry_block()
         self.buffers = Buffers(self.block)
         self.thread, self.threads, *arguments = self.block.arguments
-        self.size = arguments.pop(0) if graph.flat else None
+        self.size = arguments[0] if graph.flat else None
+        symbols = dict(zip(graph.symbols, arguments, strict=False))
+        arguments = arguments[len(sizes) :]
         self.outputs = {number: arguments[at] for number, at in graph.in_place.items()}
         self.outputs.update(zip(new, arguments[len(inputs) :], strict=True))
-        self.elements = Elements(self.block, dict(zip(graph.arguments, arguments, strict=False)))
+        self.elements = Elements(self.block, {a: arguments[a.position] for a in graph.arguments}, symbols, graph.sizes)
         self.computed = {(v.generic, v.number): v for v in graph.computed}
 
     def finish(self) -> Emitted:
@@ -113,12 +117,12 @@ class _Writer:
         work = sum(
             prod(root.sizes) * (2 + sum(cost(v, self.roots, known) for v, _ in root.read())) for root in self.roots.items
         )
-        per_thread = self.graph.config.work_per_thread
-        if self.graph.flat and self.buffers.kinds:
+        graph, per_thread = self.graph, self.graph.config.work_per_thread
+        if graph.flat and self.buffers.kinds:
             raise KernelNotSupported(what="a flat kernel that keeps values in memory")
         return Emitted(
-            self.graph.name, len(self.graph.arguments), len(self.outputs) - len(self.graph.in_place),
-            max(1, work // per_thread), self.buffers, max(1, per_thread * SIZE // work) if self.graph.flat else 0,
+            graph.name, graph.inputs, len(self.outputs) - len(graph.in_place), max(1, hint(work) // per_thread), self.buffers,
+            max(1, per_thread * SIZE // work) if graph.flat else 0, len(graph.symbols), work, per_thread,
         )  # fmt: skip
 
     def matmul(self, nest: Nest, contraction: Contraction, read_later: set[Root]) -> None:
@@ -224,7 +228,8 @@ class _Writer:
                 low, high = start, arith.minui(arith.addi(start, self.elements.number(tile)), high)
             first, _ = loops.enter_context(bounded_loop(self.elements, 0, size, tile))
             end = arith.addi(first, self.elements.number(tile))
-            row.bounds = {axis: (first, end if size % tile == 0 else arith.minui(end, self.elements.number(size)))}
+            whole = isinstance(size, int) and size % tile == 0
+            row.bounds = {axis: (first, end if whole else arith.minui(end, self.elements.number(size)))}
             for value, index in nest.turned:
                 self._turn(value, index, (nest.rows[0], low, high), (axis, *row.bounds[axis]))
             with bounded_loop(self.elements, low, high) as (p, _):
@@ -273,10 +278,10 @@ class _Writer:
         low, high = share(self.elements, count, self.thread, self.threads, multiple=16)
         with bounded_loop(self.elements, low, high) as (q, _):
             place, rest = Place(), q
-            for position, size in reversed(list(zip(index, shape, strict=True))):
-                if position.plain() is not None:
-                    place.axes[position.plain()] = arith.remui(rest, self.elements.number(size))
-                    rest = arith.divui(rest, self.elements.number(size))
+            plain = [(p.plain(), self.elements.number(n)) for p, n in zip(index, shape, strict=True) if p.plain() is not None]
+            for at, (axis, size) in reversed(list(enumerate(plain))):
+                place.axes[axis] = arith.remui(rest, size) if at else rest
+                rest = arith.divui(rest, size) if at else rest
             merged, self.elements.merged = self.elements.merged, set()
             self.elements.store(self.elements.element(root.generic.inits[n], index, place), target, q)
             self.elements.merged = merged

@@ -9,11 +9,11 @@ from torch_mlir import ir
 from torch_mlir.dialects import func
 from torch_mlir.passmanager import PassManager
 
-from shardc.dialects.kern.kernel import IN_PLACE
+from shardc.dialects.kern.kernel import HINTS, IN_PLACE, SHAPES
 from shardc.passes.fuse.flat import FLAT, flatten
 
 KERNEL = "kern.kernel"
-ATTRIBUTES = {"config": "kern.config", IN_PLACE: "kern.in_place", FLAT: FLAT}
+ATTRIBUTES = {"config": "kern.config", IN_PLACE: "kern.in_place", FLAT: FLAT, SHAPES: SHAPES, HINTS: HINTS}
 """What a function takes over of its kernel, and under which name."""
 
 
@@ -30,15 +30,18 @@ def kernel_name(kernel: ir.Operation) -> str:
 def extract(module: ir.Module) -> ir.Module:
     """A new module with one function for each kernel of ``module``, which is left as it is.
 
-    Functions carry the kernel's ``config`` and ``in_place``; those of flat kernels have flat bodies. Named ops are generic ones afterwards, and views between ops are moved
-    to the edges of the function where that is possible.
+    Functions carry the kernel's ``config``, ``in_place`` and what is known of its sizes; those of flat kernels have flat
+    bodies. Named ops are generic ones afterwards, and views between ops are moved to the edges of the function where that
+    is possible; bodies with symbolic sizes are left as they were written.
     """
     with module.context, ir.Location.unknown():
         made = ir.Module.create()
         named = {kernel_name(kernel): kernel for kernel in kernels(module)}  # kernels of one name have one body
         for kernel in named.values():
             _function(kernel, made)
-        _normalise(made)
+        for function in made.body:
+            if SHAPES not in function.attributes:
+                _normalise(function.operation)
         return made
 
 
@@ -74,8 +77,8 @@ def _function(kernel: ir.Operation, module: ir.Module) -> None:
     copy.erase()
 
 
-def _normalise(module: ir.Module) -> None:
+def _normalise(function: ir.Operation) -> None:
     passes = ["linalg-generalize-named-ops", "canonicalize", "cse"]
-    if any(o.operation.name in ("tensor.expand_shape", "tensor.collapse_shape") for f in module.body for o in f.body.blocks[0]):
+    if any(o.operation.name in ("tensor.expand_shape", "tensor.collapse_shape") for o in function.regions[0].blocks[0]):
         passes += ["linalg-fuse-elementwise-ops", "canonicalize", "cse"]
-    PassManager.parse(f"builtin.module(func.func({','.join(passes)}))", module.context).run(module.operation)
+    PassManager.parse(f"func.func({','.join(passes)})", function.context).run(function)

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 
 from torch_mlir import ir
 
 from shardc.backends.cpu.config import Config
 from shardc.backends.cpu.linear import Index, Linear, apply
 from shardc.diagnostics.kernels import KernelNotSupported
+from shardc.dialects.kern.kernel import HINTS, SHAPES
+from shardc.dialects.kern.size import AnySize, Size, Symbol, read_shape
 from shardc.passes.fuse.flat import FLAT
+
+DYNAMIC = ir.ShapedType.get_dynamic_size()
 
 
 @dataclass(eq=False)
 class Value:
-    """A tensor of a body. ``shape`` is static."""
+    """A tensor of a body. ``shape`` holds numbers, or sizes in the symbols that the kernel takes."""
 
-    shape: tuple[int, ...]
+    shape: tuple[AnySize, ...]
     element: ir.Type
 
 
 @dataclass(eq=False)
 class Argument(Value):
-    """An input of the kernel, contiguous in memory."""
+    """Input ``position`` of the kernel, contiguous in memory."""
 
     position: int = 0
 
@@ -99,7 +104,7 @@ class Generic:
     inputs: list[Value]
     inits: list[Value]
     maps: list[list[ir.AffineExpr]]
-    sizes: tuple[int, ...]
+    sizes: tuple[AnySize, ...]
     reduces: tuple[bool, ...]
 
     @cached_property
@@ -139,7 +144,9 @@ class Graph:
     """
 
     name: str
+    inputs: int
     arguments: list[Argument]
+    """The inputs, in each of the shapes in which they are read."""
     results: list[Value]
     generics: list[Generic]
     views: list[View]
@@ -147,6 +154,9 @@ class Graph:
     config: Config
     in_place: dict[int, int]
     flat: bool
+    symbols: list[Symbol]
+    sizes: dict[ir.Value, AnySize]
+    """The body's values of type ``index``."""
 
 
 def read_graph(function: ir.Operation) -> Graph:
@@ -156,65 +166,133 @@ def read_graph(function: ir.Operation) -> Graph:
         KernelNotSupported: an op or an indexing map that is not one of the language of kernels.
     """
     block = function.regions[0].blocks[0]
-    values: dict[ir.Value, Value] = {}
     generics: list[Generic] = []
-    for position, argument in enumerate(block.arguments):
-        values[argument] = Argument(*_type(argument), position=position)
+    symbols = [Symbol(n, h) for n, h in enumerate(function.attributes[HINTS])] if HINTS in function.attributes else []
+    count = len(block.arguments) - len(symbols)
+    tensors, integers = list(block.arguments)[:count], list(block.arguments)[count:]
+    sizes: dict[ir.Value, AnySize] = dict(zip(integers, map(Size.of, symbols), strict=True))
+    shapes = [read_shape(map_, symbols) for map_ in function.attributes[SHAPES]] if symbols else None
+    values = _Values(sizes)
+    for position, argument in enumerate(tensors):
+        type_ = ir.RankedTensorType(argument.type)
+        shape = shapes[position] if shapes else tuple(type_.shape)
+        values[argument] = values.argument(position, shape, type_.element_type)
     for view in block.operations:
         op = view.operation
         if op.name == "func.return":
             results = [values[v] for v in op.operands]
+        elif isinstance(op.results[0].type, ir.IndexType):
+            sizes[op.results[0]] = _size(op, sizes)
         elif op.name == "linalg.generic":
             generic = _generic(op, values)
             generics.append(generic)
             for number, result in enumerate(op.results):
-                values[result] = Computed(*_type(result), generic=generic, number=number)
+                init = generic.inits[number]
+                values[result] = Computed(init.shape, init.element, generic=generic, number=number)
         elif made := _simple(op, values):
             values[op.results[0]] = made
-    arguments = [values[a] for a in block.arguments]
     views = [v for v in values.values() if isinstance(v, View)]
     computed = [v for v in values.values() if isinstance(v, Computed)]
     name = ir.StringAttr(function.attributes["sym_name"]).value
     pairs = list(ir.DenseI64ArrayAttr(function.attributes["kern.in_place"])) if "kern.in_place" in function.attributes else []
-    in_place = dict(zip(pairs[::2], pairs[1::2], strict=True))
+    in_place, flat = dict(zip(pairs[::2], pairs[1::2], strict=True)), FLAT in function.attributes
+    arguments = list(values.arguments.values())
     return Graph(
-        name, arguments, results, generics, views, computed, config_of(function), in_place, FLAT in function.attributes
+        name, len(tensors), arguments, results, generics, views, computed, config_of(function), in_place, flat, symbols, sizes
     )
 
 
-def _simple(op: ir.Operation, values: dict[ir.Value, Value]) -> Value | None:
+class _Values(dict[ir.Value, Value]):
+    """The tensors of a body, and its ``sizes``."""
+
+    def __init__(self, sizes: dict[ir.Value, AnySize]) -> None:
+        super().__init__()
+        self.sizes = sizes
+        self.arguments: dict[tuple[int, tuple[AnySize, ...]], Argument] = {}
+
+    def argument(self, position: int, shape: tuple[AnySize, ...], element: ir.Type) -> Argument:
+        """Input ``position`` seen in ``shape``."""
+        return self.arguments.setdefault((position, shape), Argument(shape, element, position=position))
+
+    def shape(self, result: ir.Value, sizes: list[ir.Value]) -> tuple[tuple[AnySize, ...], ir.Type]:
+        """Shape and element of ``result``, of which ``sizes`` are those that its type does not say."""
+        type_, rest = ir.RankedTensorType(result.type), iter(sizes)
+        shape = (self.sizes[next(rest)] if type_.is_dynamic_dim(d) else n for d, n in enumerate(type_.shape))
+        return tuple(shape), type_.element_type
+
+
+def _size(op: ir.Operation, sizes: dict[ir.Value, AnySize]) -> AnySize:
+    if op.name == "arith.constant":
+        return ir.IntegerAttr(op.attributes["value"]).value
+    if op.name not in ("arith.muli", "arith.addi"):
+        raise KernelNotSupported(what=f"{op.name} of sizes")
+    left, right = (sizes[v] for v in op.operands)
+    return left * right if op.name == "arith.muli" else left + right
+
+
+def _simple(op: ir.Operation, values: _Values) -> Value | None:
     """The tensor that an op other than ``linalg.generic`` makes; None for ops on scalars, which are copied where used."""
     result = op.results[0]
     if not isinstance(result.type, ir.RankedTensorType):
         if op.name.startswith(("arith.", "math.")):
             return None
         raise KernelNotSupported(what=op.name)
+    operands = list(op.operands)
     if op.name == "tensor.empty":
-        return Undefined(*_type(result))
+        return Undefined(*values.shape(result, operands))
     if op.name == "linalg.fill":
-        return Splat(*_type(result), scalar=op.operands[0])
+        return Splat(values[operands[1]].shape, values[operands[1]].element, scalar=operands[0])
     if op.name == "arith.constant":
         value = ir.DenseElementsAttr(op.attributes["value"])
         if not value.is_splat:
             raise KernelNotSupported(what="a constant of several elements")
-        return Splat(*_type(result), scalar=value.get_splat_value())
+        return Splat(*values.shape(result, []), scalar=value.get_splat_value())
     if op.name in ("tensor.expand_shape", "tensor.collapse_shape"):
         groups = [[ir.IntegerAttr(d).value for d in ir.ArrayAttr(g)] for g in ir.ArrayAttr(op.attributes["reassociation"])]
-        return View(
-            *_type(result), source=values[op.operands[0]], groups=groups, expands=op.name == "tensor.expand_shape"
-        )
+        expands, source = op.name == "tensor.expand_shape", values[operands[0]]
+        if expands:
+            shape, _ = values.shape(result, operands[1:])
+        else:
+            shape = tuple(prod(source.shape[d] for d in group) for group in groups)
+        if values.sizes:  # nothing else moves views to the edge of the body
+            if isinstance(source, Argument):
+                return values.argument(source.position, shape, source.element)
+            if isinstance(source, Slice) and not expands and (sliced := _slice_of_view(source, shape, groups, values)):
+                return sliced
+        return View(shape, source.element, source=source, groups=groups, expands=expands)
     if op.name == "tensor.extract_slice":
-        return _slice(op, values[op.operands[0]])
+        return _slice(op, values)
     raise KernelNotSupported(what=op.name)
 
 
-def _slice(op: ir.Operation, source: Value) -> Slice:
-    if len(op.operands) > 1:
-        raise KernelNotSupported(what="a slice whose bounds are computed")
+def _slice_of_view(
+    source: Slice, shape: tuple[AnySize, ...], groups: list[list[int]], values: _Values
+) -> Slice | None:
+    """A slice of an input with dims collapsed as a slice of the input seen so; None if a dim that goes is not whole."""
+    base = source.source
+    if not isinstance(base, Argument) or len(source.dims) != len(base.shape):
+        return None
+    whole = [
+        (first, step, size) == (0, 1, full)
+        for first, step, size, full in zip(source.offsets, source.steps, source.shape, base.shape, strict=True)
+    ]
+    if not all(len(group) == 1 or all(whole[d] for d in group) for group in groups):
+        return None
+    seen = values.argument(base.position, tuple(prod(base.shape[d] for d in group) for group in groups), base.element)
+    offsets, steps = ([of[group[0]] for group in groups] for of in (source.offsets, source.steps))
+    return Slice(shape, source.element, source=seen, offsets=offsets, steps=steps, dims=list(range(len(groups))))
+
+
+def _slice(op: ir.Operation, values: _Values) -> Slice:
+    source, *bounds = op.operands
     offsets, sizes, steps = (
         list(ir.DenseI64ArrayAttr(op.attributes[f"static_{name}"])) for name in ("offsets", "sizes", "strides")
     )
-    shape, element = _type(op.results[0])
+    if DYNAMIC in offsets or DYNAMIC in steps:
+        raise KernelNotSupported(what="a slice whose bounds are computed")
+    if DYNAMIC in sizes and len(ir.RankedTensorType(op.results[0].type).shape) < len(sizes):
+        raise KernelNotSupported(what="a slice of symbolic sizes that drops dims")
+    shape, element = values.shape(op.results[0], bounds)
     dropped, kept = len(sizes) - len(shape), []
     for dim, size in enumerate(sizes):  # the dims that a slice drops are of size 1
         at = len(kept)
@@ -222,15 +300,15 @@ def _slice(op: ir.Operation, source: Value) -> Slice:
             dropped -= 1
         else:
             kept.append(dim)
-    return Slice(shape, element, source=source, offsets=offsets, steps=steps, dims=kept)
+    return Slice(shape, element, source=values[source], offsets=offsets, steps=steps, dims=kept)
 
 
-def _generic(op: ir.Operation, values: dict[ir.Value, Value]) -> Generic:
+def _generic(op: ir.Operation, values: _Values) -> Generic:
     count = ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"])[0]
     operands = [_operand(v, values) for v in op.operands]
     maps = [list(ir.AffineMapAttr(a).value.results) for a in ir.ArrayAttr(op.attributes["indexing_maps"])]
     reduces = tuple("reduction" in str(a) for a in ir.ArrayAttr(op.attributes["iterator_types"]))
-    sizes: list[int | None] = [None] * len(reduces)
+    sizes: list[AnySize | None] = [None] * len(reduces)
     for value, expressions in zip(operands, maps, strict=True):
         for expression, size in zip(expressions, value.shape, strict=True):
             if isinstance(expression, ir.AffineDimExpr) and sizes[expression.position] is None:
@@ -254,18 +332,11 @@ def _operand(value: ir.Value, values: dict[ir.Value, Value]) -> Value:
     return Splat((), value.type, scalar=value)
 
 
-def _within(group: list[int], index: Index, shape: tuple[int, ...]) -> Linear:
+def _within(group: list[int], index: Index, shape: tuple[AnySize, ...]) -> Linear:
     position = Linear()
     for dim in group:
         position = position * shape[dim] + index[dim]
     return position
-
-
-def _type(value: ir.Value) -> tuple[tuple[int, ...], ir.Type]:
-    type_ = ir.RankedTensorType(value.type)
-    if not type_.has_static_shape:
-        raise KernelNotSupported(what=f"the dynamic shape of {type_}")
-    return tuple(type_.shape), type_.element_type
 
 
 def config_of(function: ir.Operation) -> Config:

@@ -1,4 +1,4 @@
-"""Index expressions: sums of loop axes with integer factors."""
+"""Index expressions: sums of loop axes with factors that do not change during a call."""
 
 from __future__ import annotations
 
@@ -8,24 +8,26 @@ from dataclasses import dataclass
 from torch_mlir import ir
 
 from shardc.diagnostics.kernels import KernelNotSupported
+from shardc.dialects.kern.size import AnySize
 
 Axis = Hashable
+Shape = tuple[AnySize, ...]
 
 
 @dataclass(frozen=True)
 class Linear:
     """``constant + sum(factor * axis)``, an index or an offset in elements. Equal expressions compare equal."""
 
-    terms: tuple[tuple[Axis, int], ...] = ()
-    constant: int = 0
+    terms: tuple[tuple[Axis, AnySize], ...] = ()
+    constant: AnySize = 0
 
     @staticmethod
     def axis(axis: Axis) -> Linear:
         return Linear(((axis, 1),))
 
     @staticmethod
-    def of(terms: Mapping[Axis, int], constant: int) -> Linear:
-        kept = [(axis, factor) for axis, factor in terms.items() if factor]
+    def of(terms: Mapping[Axis, AnySize], constant: AnySize) -> Linear:
+        kept = [(axis, factor) for axis, factor in terms.items() if factor != 0]
         return Linear(tuple(sorted(kept, key=repr)), constant)
 
     def __add__(self, other: Linear) -> Linear:
@@ -34,15 +36,15 @@ class Linear:
             terms[axis] = terms.get(axis, 0) + factor
         return Linear.of(terms, self.constant + other.constant)
 
-    def __mul__(self, factor: int) -> Linear:
+    def __mul__(self, factor: AnySize) -> Linear:
         return Linear.of({axis: factor * f for axis, f in self.terms}, factor * self.constant)
 
-    def factor(self, axis: Axis) -> int:
+    def factor(self, axis: Axis) -> AnySize:
         return dict(self.terms).get(axis, 0)
 
     def plain(self) -> Axis | None:
         """The axis, if the expression is one axis alone."""
-        return self.terms[0][0] if len(self.terms) == 1 and self.terms[0][1] == 1 and not self.constant else None
+        return self.terms[0][0] if len(self.terms) == 1 and self.terms[0][1] == 1 and self.constant == 0 else None
 
     def rename(self, name: Callable[[Axis], Axis]) -> Linear:
         return Linear.of({name(axis): factor for axis, factor in self.terms}, self.constant)
@@ -51,7 +53,7 @@ class Linear:
 Index = tuple[Linear, ...]
 
 
-def row_major(index: Index, shape: tuple[int, ...]) -> Linear:
+def row_major(index: Index, shape: Shape) -> Linear:
     """The offset in elements of ``index`` in a contiguous tensor of ``shape``."""
     offset = Linear()
     for position, size in zip(index, shape, strict=True):

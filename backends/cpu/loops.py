@@ -9,6 +9,7 @@ from torch_mlir import ir
 from torch_mlir.dialects import arith, func, scf
 
 from shardc.backends.cpu.element import Elements
+from shardc.dialects.kern.size import AnySize
 
 BARRIER = "GOMP_barrier"
 
@@ -21,13 +22,13 @@ def barrier() -> None:
 @contextmanager
 def bounded_loop(
     elements: Elements,
-    low: ir.Value | int,
-    high: ir.Value | int,
+    low: ir.Value | AnySize,
+    high: ir.Value | AnySize,
     step: ir.Value | int = 1,
     carry: Sequence[ir.Value] = (),
 ) -> Iterator[tuple[ir.Value, scf.ForOp]]:
     """A loop from ``low`` to before ``high``. The body of one that carries values ends with a yield of its own."""
-    low, high, step = (elements.number(v) if isinstance(v, int) else v for v in (low, high, step))
+    low, high, step = (v if isinstance(v, ir.Value) else elements.number(v) for v in (low, high, step))
     loop = scf.ForOp(low, high, step, list(carry))
     with ir.InsertionPoint(loop.body):
         yield loop.induction_variable, loop
@@ -44,14 +45,15 @@ def when(condition: ir.Value) -> Iterator[None]:
 
 
 def share(
-    elements: Elements, total: int | ir.Value, thread: ir.Value, threads: ir.Value, multiple: int = 1
+    elements: Elements, total: AnySize | ir.Value, thread: ir.Value, threads: ir.Value, multiple: int = 1
 ) -> tuple[ir.Value, ir.Value]:
     """The part of ``range(total)`` that belongs to ``thread`` of ``threads``; parts begin at multiples of ``multiple``."""
     number = elements.number
     if isinstance(total, int):
         count, total = number(-(-total // multiple)), number(total)
     else:
-        count = arith.divui(arith.addi(total, number(multiple - 1)), number(multiple))
+        total = total if isinstance(total, ir.Value) else number(total)
+        count = arith.divui(arith.addi(total, number(multiple - 1)), number(multiple)) if multiple > 1 else total
     low = arith.divui(arith.muli(count, thread), threads)
     high = arith.divui(arith.muli(count, arith.addi(thread, number(1))), threads)
     if multiple == 1:

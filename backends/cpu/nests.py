@@ -12,6 +12,7 @@ from shardc.backends.cpu.contraction import Contraction, find_contraction, is_co
 from shardc.backends.cpu.graph import Argument
 from shardc.backends.cpu.linear import Axis, Index, Linear, row_major
 from shardc.backends.cpu.roots import Reads, Root, Roots
+from shardc.dialects.kern.size import AnySize, hint
 
 PARALLEL_ROWS = 16  # with fewer rows than this, a sum over the middle of a tensor is rather cut over what it sums
 
@@ -32,7 +33,7 @@ class Nest:
     roots: list[Root]
     split: bool = False
     merged: set[Axis] = field(default_factory=set)
-    sizes: dict[Axis, int] = field(default_factory=dict)
+    sizes: dict[Axis, AnySize] = field(default_factory=dict)
     order: list[Axis] = field(default_factory=list)
     waits: bool = False
     transposed: bool = False
@@ -118,7 +119,7 @@ def _candidates(remaining: list[Root], reads: dict[Root, Reads]) -> list[frozens
         carried = [root.reduced] if root.combiners else []
         if fast in root.parallel:
             rest = root.parallel - {fast}
-            many = prod(root.loops[a] for a in rest) >= PARALLEL_ROWS
+            many = hint(prod(root.loops[a] for a in rest)) >= PARALLEL_ROWS
             found += [rest, *carried] if many else [*carried, rest]
         else:
             found += [root.parallel] if root.parallel else carried
@@ -157,7 +158,7 @@ def fast_axis(members: list[Root], reads: dict[Root, Reads]) -> Axis | None:
     sizes = {axis: size for root in members for axis, size in root.loops.items()}
     votes = dict.fromkeys(sizes, 0)
     for found in _offsets(members, reads):
-        touched = prod(sizes.get(axis, 1) for axis, _ in found.terms)
+        touched = hint(prod(sizes.get(axis, 1) for axis, _ in found.terms))
         for axis, factor in found.terms:
             votes[axis] += touched * (factor == 1)
     return max(votes, key=lambda axis: votes[axis]) if votes else None
@@ -173,7 +174,7 @@ def _offsets(members: list[Root], reads: dict[Root, Reads]) -> list[Linear]:
 def _nest(rows: frozenset[Axis], members: list[Root], reads: dict[Root, Reads]) -> Nest:
     sizes = {axis: size for root in members for axis, size in root.loops.items()}
     offsets = _offsets(members, reads)
-    slowest = {axis: max((o.factor(axis) for o in offsets), default=0) for axis in sizes}
+    slowest = {axis: max((hint(o.factor(axis)) for o in offsets), default=0) for axis in sizes}
     order = sorted(sizes, key=lambda axis: -slowest[axis])
     nest = Nest([a for a in order if a in rows], members, sizes=sizes, order=order)
     merge_axes(nest, offsets, reads)
@@ -181,7 +182,7 @@ def _nest(rows: frozenset[Axis], members: list[Root], reads: dict[Root, Reads]) 
         fast = nest.rows[-1]
         nest.rows.remove(fast)
         nest.split = not nest.rows
-        nest.transposed = any(o.factor(axis) == 1 and o.factor(fast) > 1 for o in offsets for axis in nest.rows)
+        nest.transposed = any(o.factor(axis) == 1 and hint(o.factor(fast)) > 1 for o in offsets for axis in nest.rows)
         if nest.transposed and len(nest.rows) == 1:
             nest.turned = list(dict.fromkeys(_turned(nest.rows[0], fast, members, reads)))
     return nest
@@ -192,7 +193,7 @@ def _turned(row: Axis, fast: Axis, members: list[Root], reads: dict[Root, Reads]
     for value, index in (end for root in members for end in reads[root].ends):
         if isinstance(value, Argument) and index is not None:
             offset = row_major(index, value.shape)
-            if offset.factor(row) == 1 and offset.factor(fast) > 1:
+            if offset.factor(row) == 1 and hint(offset.factor(fast)) > 1:
                 yield value, index
 
 

@@ -8,7 +8,8 @@ from functools import cached_property
 
 from shardc.backends.cpu.combiner import Combiner, combiners
 from shardc.backends.cpu.graph import Argument, Computed, Generic, Graph, Slice, Splat, Undefined, Value, View
-from shardc.backends.cpu.linear import Axis, Index, Linear
+from shardc.backends.cpu.linear import Axis, Index, Linear, Shape
+from shardc.dialects.kern.size import AnySize
 
 Stop = Callable[[Computed, Index], bool]
 
@@ -21,7 +22,7 @@ class Root:
     """
 
     number: int
-    sizes: tuple[int, ...]
+    sizes: Shape
     reduces: tuple[bool, ...]
     value: Value | None = None
     generic: Generic | None = None
@@ -37,7 +38,7 @@ class Root:
         return combiners(self.generic) if self.generic else None
 
     @property
-    def loops(self) -> dict[Axis, int]:
+    def loops(self) -> dict[Axis, AnySize]:
         """Axis -> size of every loop of size other than 1."""
         return {d.plain(): size for d, size in zip(self.dims, self.sizes, strict=True) if size != 1}
 
@@ -57,7 +58,7 @@ class Root:
         """Where result ``result`` is written when the loops stand at ``dims``."""
         return self.generic.operand_index(len(self.generic.inputs) + result, self.dims) if self.generic else self.dims
 
-    def result_shape(self, result: int) -> tuple[int, ...]:
+    def result_shape(self, result: int) -> Shape:
         return self.generic.inits[result].shape if self.generic else self.value.shape
 
     def result_count(self) -> int:
@@ -201,7 +202,7 @@ def _owners(graph: Graph, items: list[Root]) -> Iterator[tuple[Value, Root]]:
             yield root.value, root
 
 
-def _add(roots: Roots, sizes: tuple[int, ...], reduces: tuple[bool, ...], **what: object) -> None:
+def _add(roots: Roots, sizes: Shape, reduces: tuple[bool, ...], **what: object) -> None:
     number = len(roots.items)
     dims = tuple(Linear.axis((number, d)) if size != 1 else Linear() for d, size in enumerate(sizes))
     roots.items.append(Root(number, sizes, reduces, dims=dims, **what))

@@ -19,6 +19,7 @@ from shardc.backends.cpu.loops import bounded_loop
 from shardc.backends.cpu.nests import Nest
 from shardc.backends.cpu.roots import Root
 from shardc.backends.cpu.stages import Loop, Stages
+from shardc.dialects.kern.size import AnySize
 
 Result = tuple[Root, int]
 Targets = dict[Result, ir.Value | None]
@@ -173,7 +174,7 @@ class Row:
                 place = place.inside({axis: position})
             yield place
 
-    def _count(self, axes: list[Axis]) -> int:
+    def _count(self, axes: list[Axis]) -> AnySize:
         return prod(self.nest.sizes[a] for a in axes)
 
     def _offset(self, axes: list[Axis]) -> Linear:

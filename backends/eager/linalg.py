@@ -30,6 +30,7 @@ def run_kernel(op: ir.Operation, operands: Sequence[Tensor], widen: bool = False
     Raises NotImplementedError for an op that this interpreter does not know.
     """
     arguments, ops, yielded = kernel_body(op)
+    operands = [v if isinstance(v, Tensor) else torch.tensor(v) for v in operands]
     values: Environment = dict(zip(arguments, map(_to_memory, operands), strict=True))
     for inner in ops:
         values[inner.results[0]] = _Body(values, widen).run(inner)
@@ -50,7 +51,7 @@ def _from_memory(tensor: Tensor, type_: ir.Type, widen: bool) -> Tensor:
     found = read_builtin(type_)
     assert found is not None
     dtype = WIDE.get(found.dtype, found.dtype) if widen else found.dtype
-    return tensor.to(dtype).clone().reshape(found.shape)
+    return tensor.to(dtype).clone()
 
 
 class _Body:
@@ -65,11 +66,20 @@ class _Body:
             case "arith.constant":
                 return attribute_value(op, self._widen)
             case "tensor.empty":
-                return torch.empty(self._shape(op.results[0]), dtype=self._dtype(op.results[0]))
-            case "tensor.expand_shape" | "tensor.collapse_shape":
-                return self._values[op.operands[0]].reshape(self._shape(op.results[0]))
+                return torch.empty(self._shape(op.results[0], op.operands), dtype=self._dtype(op.results[0]))
+            case "tensor.expand_shape":
+                return self._values[op.operands[0]].reshape(self._shape(op.results[0], list(op.operands)[1:]))
+            case "tensor.collapse_shape":
+                tensor = self._values[op.operands[0]]
+                groups = [[tensor.shape[ir.IntegerAttr(d).value] for d in group] for group in op.attributes["reassociation"]]
+                return tensor.reshape([prod(group) for group in groups])
+            case "arith.muli" | "arith.addi":
+                left, right = (self._values[v] for v in op.operands)
+                return left * right if op.name == "arith.muli" else left + right
             case "tensor.extract_slice":
-                parts = zip(*(ir.DenseI64ArrayAttr(op.attributes[f"static_{n}"]) for n in ("offsets", "sizes", "strides")), strict=True)
+                static = (list(ir.DenseI64ArrayAttr(op.attributes[f"static_{n}"])) for n in ("offsets", "sizes", "strides"))
+                offsets, sizes, strides = static
+                parts = zip(offsets, self._sizes(sizes, list(op.operands)[1:]), strides, strict=True)
                 index = tuple(slice(first, first + size * step, step) for first, size, step in parts)
                 return self._values[op.operands[0]][index]
             case "linalg.fill":
@@ -81,8 +91,13 @@ class _Body:
                 return run_attention(op, [self._values[v] for v in op.operands], self._widen)
         raise NotImplementedError(f"the oracle does not know {op.name} in a kernel")
 
-    def _shape(self, value: ir.Value) -> list[int]:
-        return list(ir.RankedTensorType(value.type).shape)
+    def _shape(self, value: ir.Value, sizes: Sequence[ir.Value]) -> list[int]:
+        return self._sizes(list(ir.RankedTensorType(value.type).shape), sizes)
+
+    def _sizes(self, static: Sequence[int], sizes: Sequence[ir.Value]) -> list[int]:
+        """``static`` with ``sizes`` where it has no number."""
+        rest = iter(sizes)
+        return [int(self._values[next(rest)]) if n == ir.ShapedType.get_dynamic_size() else n for n in static]
 
     def _dtype(self, value: ir.Value) -> torch.dtype:
         element = str(ir.RankedTensorType(value.type).element_type)
@@ -96,7 +111,7 @@ class _Body:
         maps = [ir.AffineMapAttr(m).value for m in op.attributes["indexing_maps"]]
         reduced = [d for d, kind in enumerate(op.attributes["iterator_types"]) if "reduction" in str(kind)]
         inputs, outputs = _segments(op)
-        sizes = _sizes(maps, [self._shape(v) for v in op.operands])
+        sizes = _sizes(maps, [list(torch.as_tensor(self._values[v]).shape) for v in op.operands])
         block = op.regions[0].blocks[0]
         values: Environment = {}
         for argument, value, map_ in zip(block.arguments, op.operands, maps, strict=True):

@@ -19,6 +19,7 @@ from shardc.backends.torch.functions import Functions
 from shardc.backends.torch.kernels import Kernels
 from shardc.backends.torch.names import Names
 from shardc.backends.torch.schedule import schedule_block
+from shardc.dialects.aten.types import Order
 from shardc.dialects.dist.mesh import Mesh, MeshAxis
 from shardc.dialects.dist.sharding import ShardingCodec
 
@@ -35,7 +36,7 @@ def emit_graph(
     module: ir.Module,
     outputs: Sequence[int | None],
     writes: Sequence[tuple[int, int]] = (),
-    strides: Sequence[Sequence[int] | None] = (),
+    strides: Sequence[Sequence[int] | Order | None] = (),
     pooled: bool = False,
 ) -> str:
     """The text of ``graph(rank, inputs)``, which returns a tuple with an entry for each of ``outputs``.
@@ -57,7 +58,7 @@ def emit_graph(
     body = _write(program, block, results, pairs, [results[number] for number in outputs if number is not None])
     for result, wanted in zip(results, strides, strict=False):
         if wanted is not None:
-            program.lines.append(_laid_out(program.values[result], tuple(wanted)))
+            program.lines += _laid_out(program.values[result], wanted)
     program.lines += _writes(program, pairs, body)
     returned = ["None" if number is None else program.values[results[number]] for number in outputs]
     return _assemble(program, [program.values[a] for a in arguments], returned)
@@ -109,9 +110,13 @@ def _writes(program: Program, pairs: list[tuple[ir.Value, ir.Value]], body: Body
     return lines + copies
 
 
-def _laid_out(name: str, strides: tuple[int, ...]) -> str:
+def _laid_out(name: str, strides: Sequence[int] | Order) -> list[str]:
+    if isinstance(strides, Order):
+        back = tuple(strides.dims.index(d) for d in range(len(strides.dims)))
+        return [f"    {name} = {name}.permute({strides.dims}).contiguous().permute({back})"] if back else []
+    strides = tuple(strides)
     copy = f"torch.empty_strided({name}.shape, {strides}, dtype={name}.dtype).copy_({name})"
-    return f"    {name} = {name} if {name}.stride() == {strides} else {copy}"
+    return [f"    {name} = {name} if {name}.stride() == {strides} else {copy}"]
 
 
 def _assemble(program: Program, arguments: list[str], returned: list[str]) -> str:

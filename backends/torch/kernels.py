@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from torch_mlir import ir
 
 from shardc.backends.torch.names import Names
-from shardc.dialects.kern.kernel import in_place, kernel_name, result_types
+from shardc.dialects.kern.kernel import in_place, kernel_name, kernel_shapes, result_types
+from shardc.dialects.kern.size import AnySize, evaluate
 from shardc.passes.fuse.flat import FLAT, element_count
 
 KERNEL = "kern.kernel"
@@ -49,5 +50,16 @@ class Kernels:
 
 def _outputs(op: ir.Operation) -> str:
     places = in_place(op)
-    forms = [str(places[n]) if n in places else f"({t.shape}, {t.dtype})" for n, t in enumerate(result_types(op))]
+    made = zip(kernel_shapes(op)[1], result_types(op), strict=True)
+    forms = [str(places[n]) if n in places else f"({_shape(s)}, {t.dtype})" for n, (s, t) in enumerate(made)]
     return f"[{', '.join(forms)}]"
+
+
+def _shape(shape: tuple[AnySize, ...]) -> tuple[int | str, ...]:
+    """As the runtime takes it: a symbolic size is text, ``"n0 * 64"``, in the numbers that follow the call's tensors."""
+    return tuple(n if isinstance(n, int) else _text(n) for n in shape)
+
+
+def _text(size: AnySize) -> str:
+    join = lambda sign: lambda a, b: f"{a} {sign} {b}"  # noqa: E731
+    return evaluate(size, lambda s: f"n{s.number}", str, join("*"), join("+"))

@@ -31,7 +31,8 @@ _TENSOR = re.compile(r"!torch\.vtensor<\[([\d,?]*)\],(.+)>")
 class TensorType(NamedTuple):
     """The type of one tensor value: its shape in elements and its dtype.
 
-    A size that is known only at run time (``?``, in graphs of ``torch.compile`` alone) is None.
+    A size that is known only at run time (``?``, in graphs of ``torch.compile`` alone) is None; fusion knows it as a
+    :class:`shardc.dialects.kern.size.Size`.
     """
 
     shape: tuple[int, ...]
@@ -39,7 +40,7 @@ class TensorType(NamedTuple):
 
     @property
     def is_static(self) -> bool:
-        """Whether all sizes are known."""
+        """Whether all sizes are known, as numbers or in symbols."""
         return None not in self.shape
 
     @property
@@ -54,8 +55,14 @@ class TensorType(NamedTuple):
         return TensorType(shape, self.dtype)
 
     def __str__(self) -> str:
-        sizes = ["?" if size is None else str(size) for size in self.shape]
+        sizes = [str(size) if isinstance(size, int) else "?" for size in self.shape]
         return f"!torch.vtensor<[{','.join(sizes)}],{_NAMES[self.dtype]}>"
+
+
+class Order(NamedTuple):
+    """How a tensor of symbolic sizes lies in memory: densely, its ``dims`` from the most major to that of stride 1."""
+
+    dims: tuple[int, ...]
 
 
 @lru_cache(maxsize=65536)

@@ -6,6 +6,7 @@ from shardc.dialects.dist.verifier import Illegal
 from shardc.dialects.kern.types import read_builtin
 from shardc.dialects.kern.yield_op import PACK
 
+INDEX = frozenset(("arith.constant", "arith.muli", "arith.addi"))
 STRUCTURED = frozenset(("linalg.generic", "linalg.fill", "kern.attention", "kern.attention_backward"))
 TENSOR = frozenset(("tensor.empty", "tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice"))
 SCALAR_DIALECTS = ("arith.", "math.")
@@ -18,7 +19,8 @@ def check_body_op(op: ir.Operation) -> None:
         if any(use.owner.name != "kern.yield" for use in op.results[0].uses):
             raise Illegal(f"its body may pack values ({PACK}) for its kern.yield only")
         return
-    if name not in STRUCTURED and name not in TENSOR and name != "arith.constant":
+    on_index = name in INDEX and isinstance(op.results[0].type, ir.IndexType)
+    if name not in STRUCTURED and name not in TENSOR and name != "arith.constant" and not on_index:
         raise Illegal(f"its body may not hold {name}")
     for result in op.results:
         if isinstance(result.type, ir.RankedTensorType) and read_builtin(result.type) is None:

@@ -14,19 +14,25 @@ from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site, tensor_type
 from shardc.dialects.kern.body import check_body_op
 from shardc.dialects.kern.config import config, read_config
 from shardc.dialects.kern.dialect import Kern
+from shardc.dialects.kern.size import AnySize, Symbol, read_shape, shape_map
 from shardc.dialects.kern.types import ELEMENTS, read_builtin
 from shardc.dialects.kern.yield_op import YieldOp, yielded_values
 
 NAME = "kern.name"
 IN_PLACE = "in_place"
+SHAPES = "kern.shapes"
+HINTS = "kern.hints"
+INTEGER = "!torch.int"
 
 
 class KernelOp(Kern.Operation, name="kernel", traits=[ir.IsIsolatedFromAboveTrait, ext.Pure]):
     """Computes its results from its operands as its body says: ``linalg`` on tensors.
 
-    Operands and results are tuples of value tensors with static shapes (left out where there are no operands). The
+    Operands and results are tuples of value tensors (left out where there are no operands). The
     body's arguments are the builtin tensors of the operands' shapes and dtypes, one for one; what it yields are those
-    of the results. It holds ``linalg.generic`` and ``linalg.fill``, ``tensor.empty``, expand_shape, collapse_shape and extract_slice,
+    of the results. Where shapes have ``?``, integers follow the tensors among the operands, and as ``index`` among the
+    body's arguments: ``kern.shapes`` says for each tensor operand and each result what its shape is in them, and
+    ``kern.hints`` what they were when the kernel was made. It holds ``linalg.generic`` and ``linalg.fill``, ``tensor.empty``, expand_shape, collapse_shape and extract_slice,
     and ``arith`` and ``math``. ``kern.name`` names the kernel, ``config`` (optional) tiles it.
     ``in_place`` (optional) holds pairs of numbers, result and operand: the result is written into the operand's memory.
 
@@ -69,6 +75,27 @@ def _check(site: Site) -> None:
         for number, type_ in enumerate(types):
             if type_.dtype not in ELEMENTS:
                 raise Illegal(f"{what} {number} is {type_}: kernels take no {type_.dtype}")
+    types = [*operand_types(site.op), *result_types(site.op)]
+    if integer_count(site.op) or not all(type_.is_static for type_ in types):
+        _check_shapes(site, types)
+
+
+def _check_shapes(site: Site, types: list[TensorType]) -> None:
+    count = integer_count(site.op)
+    if not site.has(SHAPES) or not site.has(HINTS):
+        raise Illegal(f"has sizes that its types do not say, and so must have {SHAPES} and {HINTS}")
+    hints, maps = site.op.attributes[HINTS], site.op.attributes[SHAPES]
+    if not isinstance(hints, ir.DenseI64ArrayAttr) or len(hints) != count:
+        raise Illegal(f"{HINTS} must be an array<i64> with a number for each of its {count} integers, not {hints}")
+    if not isinstance(maps, ir.ArrayAttr) or len(maps) != len(types):
+        raise Illegal(f"{SHAPES} must have an affine map for each of its {len(types)} tensors, not {maps}")
+    for type_, map_ in zip(types, maps, strict=True):
+        try:
+            shape = read_shape(map_, kernel_symbols(site.op))
+        except (ValueError, IndexError):
+            shape = ()
+        if tuple(n if isinstance(n, int) else None for n in shape) != type_.shape:
+            raise Illegal(f"{map_} in {SHAPES} must be the shape of {type_} in {count} symbols")
 
 
 def _check_in_place(site: Site) -> None:
@@ -92,7 +119,11 @@ def _check_body(site: Site) -> None:
     ops = [op.operation for op in blocks[0].operations]
     if not ops or ops[-1].name != YieldOp.OPERATION_NAME:
         raise Illegal("must end its body with kern.yield")
-    _expect("body argument", operand_types(site.op), list(blocks[0].arguments))
+    arguments = list(blocks[0].arguments)
+    numbers = [a for a in arguments if isinstance(a.type, ir.IndexType)]
+    if len(numbers) != integer_count(site.op) or numbers != arguments[len(arguments) - len(numbers) :]:
+        raise Illegal(f"must have {integer_count(site.op)} body arguments of type index, after all others")
+    _expect("body argument", operand_types(site.op), arguments[: len(arguments) - len(numbers)])
     _expect("yielded value", result_types(site.op), yielded_values(ops[-1]))
     for op in ops[:-1]:
         check_body_op(op)
@@ -111,6 +142,27 @@ def operand_types(op: ir.Operation) -> list[TensorType]:
     return _element_types(op.operands[0].type, "operand") if len(op.operands) else []
 
 
+def integer_count(op: ir.Operation) -> int:
+    """How many integers follow the tensors among a kernel's operands."""
+    types = element_types(op.operands[0].type) if len(op.operands) else None
+    return sum(str(t) == INTEGER for t in types or ())
+
+
+def kernel_symbols(op: ir.Operation) -> list[Symbol]:
+    """The integers that a kernel takes, as the symbols of its sizes."""
+    hints = ir.DenseI64ArrayAttr(op.attributes[HINTS]) if HINTS in op.attributes else ()
+    return [Symbol(number, hint) for number, hint in enumerate(hints)]
+
+
+def kernel_shapes(op: ir.Operation) -> tuple[list[tuple[AnySize, ...]], list[tuple[AnySize, ...]]]:
+    """The shapes of the tensors that a kernel reads and of those that it makes, in its symbols."""
+    reads, makes = operand_types(op), result_types(op)
+    if SHAPES not in op.attributes:
+        return [t.shape for t in reads], [t.shape for t in makes]
+    shapes = [read_shape(map_, kernel_symbols(op)) for map_ in op.attributes[SHAPES]]
+    return shapes[: len(reads)], shapes[len(reads) :]
+
+
 def result_types(op: ir.Operation) -> list[TensorType]:
     """The types of the tensors that it makes, likewise."""
     return _element_types(op.results[0].type, "result")
@@ -120,6 +172,8 @@ def _element_types(type_: ir.Type, what: str) -> list[TensorType]:
     types = element_types(type_)
     if types is None:
         raise Illegal(f"takes and gives tuples of values (torch.prim.TupleConstruct), not {type_}")
+    while what == "operand" and types and str(types[-1]) == INTEGER:
+        types.pop()
     return [tensor_type(t, f"{what} {i}") for i, t in enumerate(types)]
 
 
@@ -136,7 +190,7 @@ def in_place(op: ir.Operation) -> dict[int, int]:
 
 
 def kernel_operands(op: ir.Operation) -> list[ir.Value]:
-    """The value tensors that a kernel or extern reads: what was packed for it."""
+    """The value tensors that a kernel or extern reads, then a kernel's integers: what was packed for it."""
     return list(op.operands[0].owner.operands) if len(op.operands) else []
 
 
@@ -162,19 +216,27 @@ def kernel(
     results: Sequence[TensorType],
     *,
     values: Mapping[str, int] | None = None,
+    symbols: Sequence[Symbol] = (),
+    shapes: Sequence[Sequence[AnySize]] = (),
     loc: ir.Location,
     ip: ir.InsertionPoint,
 ) -> tuple[ir.Block, list[ir.Value], ir.Operation]:
     """The body, an empty block that the caller fills and ends with ``yield_values``; the results; the op.
 
-    ``arguments`` are the builtin types of ``ins``; ``values`` go into a ``#kern.config``.
+    ``arguments`` are the builtin types of ``ins``; ``values`` go into a ``#kern.config``. With ``symbols``, ``ins`` ends with
+    an integer for each of them, and ``shapes`` are those of the tensors before.
     """
     context = loc.context
     attributes = {NAME: string(name, context)}
+    if symbols:
+        maps = [shape_map(shape, symbols, context) for shape in (*shapes, *(t.shape for t in results))]
+        attributes[SHAPES] = ir.ArrayAttr.get(maps, context)
+        attributes[HINTS] = ir.DenseI64ArrayAttr.get([s.hint for s in symbols], context)
     if values:
         attributes["config"] = config(values, context)
     outs = tuple_type([write_type(t, context) for t in results], context)
     operands = pack(ins, loc=loc, ip=ip)
     op = ir.Operation.create(KernelOp.OPERATION_NAME, [outs], operands, attributes, regions=1, loc=loc, ip=ip)
+    arguments = [*arguments, *[ir.IndexType.get(context)] * len(symbols)]
     body = op.regions[0].blocks.append(*arguments, arg_locs=[loc] * len(arguments))
     return body, unpack(op.results[0], loc=loc, ip=ip), op

@@ -9,20 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 
 import torch
 from torch_mlir import ir
 
 from shardc.dialects.aten.types import TensorType
+from shardc.dialects.kern.size import AnySize, Symbol, evaluate, symbols_of
 from shardc.dialects.kern.types import ELEMENTS, builtin_type
 from shardc.dialects.kern.yield_op import yield_values
 from shardc.passes.fuse.graph import Access, Node, Value
 from shardc.passes.fuse.layout import Cut, Layout, Step, Tensor, affine_map
 from shardc.passes.fuse.legal import depths
-from shardc.passes.fuse.reshape import cut_out, reshape
+from shardc.passes.fuse.reshape import Reshaper, dynamic
 from shardc.passes.fuse.scalars import Scalar, Scalars
 from shardc.passes.fuse.space import Space
+
+Given = tuple[ir.Value, tuple[AnySize, ...]]
+"""A tensor among the arguments, with its shape."""
 
 
 @dataclass
@@ -46,7 +51,8 @@ class Body:
         self._exported = {v.node.out for v in results if v.node is not None}
         self._roots = self._choose_roots()
         self._tensors: dict[Value, ir.Value] = {}
-        self._arguments: dict[tuple[Value, Cut | None, tuple[int, ...]], ir.Value] = {}
+        self._arguments: dict[tuple[Value, Cut | None, tuple[AnySize, ...]], ir.Value] = {}
+        self._sizes: dict[AnySize, ir.Value] = {}
 
     @property
     def inputs(self) -> list[Value]:
@@ -55,6 +61,13 @@ class Body:
         for nest in self._nests():
             found.update((value, None) for value, _ in self._loads(nest) if value not in self._made)
         return list(found)
+
+    @property
+    def symbols(self) -> list[Symbol]:
+        """The symbols in its sizes, in the order of the integers that follow the tensors among its arguments."""
+        sizes = [n for value in (*self.inputs, *self._results) for n in value.type.shape]
+        sizes += [*self._layout.sizes, *(n for node in self._nodes for n in node.sizes)]
+        return sorted(symbols_of(sizes))
 
     def _choose_roots(self) -> set[Node]:
         """The nodes whose results are written to a tensor."""
@@ -116,25 +129,45 @@ class Body:
         node = self._made.get(access.base)
         return self._layout.made(node) if node is not None else self._layout.read(access)
 
-    def write(self, block: ir.Block, loc: ir.Location) -> None:
-        """All ops, and the yield of the results."""
+    def write(self, block: ir.Block, shapes: Sequence[tuple[AnySize, ...]], loc: ir.Location) -> None:
+        """All ops, and the yield of the results. ``shapes`` are those of the tensors among the block's arguments."""
         self._block, self._loc, self._context = block, loc, loc.context
         self._ip = ir.InsertionPoint(block)
-        given = dict(zip(self.inputs, block.arguments, strict=True))
+        self._reshaper = Reshaper(self._index_of, self._ip, loc)
+        tensors, numbers = list(block.arguments)[: len(shapes)], list(block.arguments)[len(shapes) :]
+        given = dict(zip(self.inputs, zip(tensors, shapes, strict=True), strict=True))
+        self._numbers = dict(zip(self.symbols, numbers, strict=True))
         for nest in self._nests():
             self._write_nest(nest, given)
         yielded = []
         for value in self._results:
             assert value.node is not None
-            yielded.append(reshape(self._tensors[value.node.out], value.type.shape, self._ip, loc))
+            made = self._tensors[value.node.out]
+            yielded.append(self._reshaper.reshape(made, self._layout.made(value.node).shape, value.type.shape))
         yield_values(yielded, loc=loc, ip=self._ip)
 
-    def _write_nest(self, nest: Nest, given: dict[Value, ir.Value]) -> None:
+    def _index_of(self, size: AnySize) -> ir.Value:
+        """A symbolic size as an index."""
+        if size not in self._sizes:
+            index = ir.IndexType.get(self._context)
+
+            def constant(number: int) -> ir.Value:
+                value = {"value": ir.IntegerAttr.get(index, number)}
+                return ir.Operation.create("arith.constant", [index], [], value, loc=self._loc, ip=self._ip).result
+
+            def joined(name: str, a: ir.Value, b: ir.Value) -> ir.Value:
+                return ir.Operation.create(name, [index], [a, b], loc=self._loc, ip=self._ip).result
+
+            times, plus = partial(joined, "arith.muli"), partial(joined, "arith.addi")
+            self._sizes[size] = evaluate(size, self._numbers.__getitem__, constant, times, plus)
+        return self._sizes[size]
+
+    def _write_nest(self, nest: Nest, given: dict[Value, Given]) -> None:
         loads = self._loads(nest)
         ins = [self._tensors[v] if v in self._made else self._argument(v, t, given) for v, t in loads]
         views = [self._layout.made(node) for node in nest.nodes]
         types = [self._tensor_type(node, view.shape) for node, view in zip(nest.nodes, views, strict=True)]
-        outs = [self._empty(node, type_) for node, type_ in zip(nest.nodes, types, strict=True)]
+        outs = [self._empty(n, type_, view.shape) for n, type_, view in zip(nest.nodes, types, views, strict=True)]
         unread = self._unread(nest, [*(t for _, t in loads), *views])
         ins += [self._extent(tensor) for tensor in unread]
         reduced = self._layout.reduced(nest.nodes[0])
@@ -164,10 +197,11 @@ class Body:
 
     def _extent(self, tensor: Tensor) -> ir.Value:
         type_ = builtin_type(TensorType(tensor.shape, torch.bool), self._context)
-        return ir.Operation.create("tensor.empty", [type_], [], loc=self._loc, ip=self._ip).result
+        sizes = [self._index_of(n) for n in dynamic(tensor.shape)]
+        return ir.Operation.create("tensor.empty", [type_], sizes, loc=self._loc, ip=self._ip).result
 
     def _write_region(self, nest: Nest, loads: list[tuple[Value, Tensor]], region: ir.Block, inputs: int) -> None:
-        s = Scalars(region, self._loc)
+        s = Scalars(region, self._loc, self._index_of)
         arguments = list(region.arguments)
         read = {load: s.load(argument, self._memory(load[0])) for load, argument in zip(loads, arguments, strict=False)}
         values: dict[Value, Scalar] = {}
@@ -196,11 +230,11 @@ class Body:
         total = s.constant(0, torch.int64)
         for step in steps:
             at = s.index(domain.index(step.loop))
-            if step.inner > 1:
-                at = s.op("arith.divsi", [at, s.constant(step.inner, torch.int64)], torch.int64)
-            if step.inner * step.size < self._layout.sizes[step.loop]:
-                at = s.op("arith.remsi", [at, s.constant(step.size, torch.int64)], torch.int64)
-            total = s.add(total, s.mul(at, step.factor))
+            if step.inner != 1:
+                at = s.op("arith.divsi", [at, s.size(step.inner, torch.int64)], torch.int64)
+            if step.inner * step.size != self._layout.sizes[step.loop]:
+                at = s.op("arith.remsi", [at, s.size(step.size, torch.int64)], torch.int64)
+            total = s.add(total, s.mul(at, s.size(step.factor, torch.int64)))
         return total
 
     def _held(self, node: Node) -> torch.dtype:
@@ -214,21 +248,23 @@ class Body:
         node = self._made.get(value)
         return value.type.dtype if node is None or value in self._exported else self._held(node)
 
-    def _argument(self, value: Value, tensor: Tensor, given: dict[Value, ir.Value]) -> ir.Value:
+    def _argument(self, value: Value, tensor: Tensor, given: dict[Value, Given]) -> ir.Value:
         key = (value, tensor.cut, tensor.shape)
         if key not in self._arguments:
-            part = given[value]
+            part, shape = given[value]
             if tensor.cut is not None:
-                part = reshape(part, [size for size, *_ in tensor.cut], self._ip, self._loc)
-                part = cut_out(part, [kept for _, *kept in tensor.cut], self._ip, self._loc)
-            self._arguments[key] = reshape(part, tensor.shape, self._ip, self._loc)
+                part = self._reshaper.reshape(part, shape, tuple(size for size, *_ in tensor.cut))
+                part = self._reshaper.cut_out(part, [kept for _, *kept in tensor.cut])
+                shape = tuple(count for _, _, count, _ in tensor.cut)
+            self._arguments[key] = self._reshaper.reshape(part, shape, tensor.shape)
         return self._arguments[key]
 
-    def _tensor_type(self, node: Node, shape: tuple[int, ...]) -> ir.Type:
+    def _tensor_type(self, node: Node, shape: tuple[AnySize, ...]) -> ir.Type:
         return builtin_type(TensorType(shape, self._memory(node.out)), self._context)
 
-    def _empty(self, node: Node, type_: ir.Type) -> ir.Value:
-        made = ir.Operation.create("tensor.empty", [type_], [], loc=self._loc, ip=self._ip).result
+    def _empty(self, node: Node, type_: ir.Type, shape: tuple[AnySize, ...]) -> ir.Value:
+        sizes = [self._index_of(n) for n in dynamic(shape)]
+        made = ir.Operation.create("tensor.empty", [type_], sizes, loc=self._loc, ip=self._ip).result
         if not node.reduce:
             return made
         element = ir.Type.parse(ELEMENTS[node.dtype], self._context)

@@ -10,7 +10,7 @@ from math import prod
 
 from torch_mlir import ir
 
-from shardc.dialects.kern.kernel import kernel_body, operand_types, result_types
+from shardc.dialects.kern.kernel import integer_count, kernel_body, operand_types, result_types
 from shardc.dialects.kern.types import element_type, read_builtin
 from shardc.dialects.kern.yield_op import PACK
 
@@ -22,7 +22,12 @@ _RESHAPES = ("tensor.collapse_shape", "tensor.expand_shape")
 
 
 def is_flat(kernel: ir.Operation) -> bool:
-    """Whether every tensor of the kernel has the same number of elements in the same order, or is 0-d."""
+    """Whether every tensor of the kernel has the same number of elements in the same order, or is 0-d.
+
+    Kernels with symbolic sizes are not: they take numbers of their own.
+    """
+    if integer_count(kernel):
+        return False
     types = [*operand_types(kernel), *result_types(kernel)]
     counts = {prod(t.shape) for t in types if t.shape}
     if len(counts) != 1:

@@ -14,6 +14,7 @@ import torch
 from torch_mlir import ir
 
 from shardc.dialects.aten.types import TensorType
+from shardc.dialects.kern.size import AnySize, symbols_of
 from shardc.dialects.kern.types import ELEMENTS
 from shardc.passes.fuse.scalars import Scalar, wide
 from shardc.passes.fuse.space import Atoms, Dim, Mismatch, Space
@@ -60,7 +61,7 @@ class Node:
     ``out_dims`` are the atoms of its result; ``reduced`` those that a reduction takes away. ``dtype`` is what it computes
     in. ``indices``: groups of dims of the result; ``compute`` takes the row-major index over each, i64, after the operands.
     ``heavy``: not worth computing twice. ``call`` numbers the ATen call that it belongs to, ``order`` says where the node
-    stands among all nodes.
+    stands among all nodes. ``sizes`` are those whose numbers ``compute`` asks for (:meth:`Scalars.size`).
     """
 
     call: int
@@ -74,6 +75,7 @@ class Node:
     reduced: Atoms = ()
     indices: tuple[Atoms, ...] = ()
     heavy: bool = False
+    sizes: tuple[AnySize, ...] = ()
     order: int = 0
     others: list[Value] = field(default_factory=list)
     """Views of its result that its call returns in its place."""
@@ -100,6 +102,7 @@ class Builder:
         dtype: torch.dtype | None = None,
         heavy: bool = False,
         indices: Sequence[Sequence[int]] = (),
+        sizes: Sequence[AnySize] = (),
     ) -> Value:
         """A pointwise op on ``inputs``, which broadcast to ``type_``. It computes in ``dtype`` (default: as ATen would).
 
@@ -112,13 +115,15 @@ class Builder:
         accesses = []
         for value in inputs:
             start = len(dims) - len(value.type.shape)
+            if any(n not in (1, type_.shape[start + d]) for d, n in enumerate(value.type.shape)):
+                raise NotLowered("broadcasts sizes of which is not known that they are equal")
             read = [() if n == 1 else dims[start + d] for d, n in enumerate(value.type.shape)]
             accesses.append(access(space, value, read))
         computes = dtype or wide(type_.dtype)
         groups = tuple(tuple(a for d in group for a in dims[d]) for group in indices)
-        return self._add(
-            Node(self.call, accesses, Value(type_), dims, computes, space, compute, heavy=heavy, indices=groups)
-        )
+        made = Node(self.call, accesses, Value(type_), dims, computes, space, compute, heavy=heavy, indices=groups)
+        made.sizes = tuple(sizes)
+        return self._add(made)
 
     def reduce(self, kind: str, x: Value, dims: Sequence[int], dtype: torch.dtype | None = None) -> Value:
         """The ``sum``, ``max`` or ``min`` of ``x`` over ``dims``, which stay with size 1; in f32 for the 16-bit floats."""
@@ -163,7 +168,9 @@ class Builder:
         out_dims = [renamed(atoms) for atoms in node.out_dims]
         if cut.drop:
             del out_dims[cut.dim]
-        return self._add(Node(self.call, accesses, Value(type_), tuple(out_dims), node.dtype, space, node.compute))
+        made = Node(self.call, accesses, Value(type_), tuple(out_dims), node.dtype, space, node.compute)
+        made.sizes = node.sizes
+        return self._add(made)
 
     def seen(self, x: Value, shape: tuple[int, ...]) -> Value:
         """``x`` without, or with, dims of size 1, to be read by a node of the same call."""
@@ -182,6 +189,8 @@ class Builder:
 
     def contract(self, x: Value, y: Value, dtype: torch.dtype) -> Value:
         """The matrix product of ``x`` [*batch, m, k] and ``y`` [*batch, k, n]: [*batch, m, n], in ``dtype``."""
+        if symbols_of((*x.type.shape, *y.type.shape)):
+            raise NotLowered("multiplies matrices of symbolic sizes")
         space = Space()
         *batch, m, k = (space.new(size) for size in x.type.shape)
         n = space.new(y.type.shape[-1])

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import inf
 
 from shardc.diagnostics.fusion import FusionRefused
+from shardc.dialects.kern.size import hint
 from shardc.passes.fuse.graph import Value
 from shardc.passes.fuse.legal import Refused, check, joined_space
 from shardc.passes.fuse.unit import Unit, Units, delays, joined
@@ -141,9 +142,9 @@ def traffic_saved(units: Units, a: Unit, b: Unit) -> int:
         for value in unit.accesses:
             if units.maker.get(value) is other:
                 inside = units.readers[value] <= both and value not in units.kept
-                saved += value.type.size_bytes * (2 if inside else 1)
+                saved += hint(value.type.size_bytes) * (2 if inside else 1)
     shared = a.accesses.keys() & b.accesses.keys()
-    return saved + sum(v.type.size_bytes for v in shared if units.maker.get(v) not in both)
+    return saved + sum(hint(v.type.size_bytes) for v in shared if units.maker.get(v) not in both)
 
 
 def _join(units: Units, a: Unit, b: Unit, wishes: BlockWishes) -> Unit:

@@ -12,7 +12,7 @@ from torch_mlir import ir
 
 from shardc.diagnostics.fusion import NoSuchFusionEdge
 from shardc.dialects.aten.call import CallReader, is_constant
-from shardc.dialects.kern.kernel import IN_PLACE, NAME, KernelOp, kernel
+from shardc.dialects.kern.kernel import IN_PLACE, NAME, SHAPES, KernelOp, kernel
 from shardc.dialects.kern.types import builtin_type
 from shardc.passes.base import Pass
 from shardc.passes.fuse.body import Body
@@ -117,10 +117,10 @@ def _kernel_ops(blocks: list[ir.Block]) -> list[ir.Operation]:
 
 def _share_names(blocks: list[ir.Block]) -> None:
     """Kernels with equal bodies get one name: they are compiled once."""
-    names: dict[tuple[str, str], ir.Attribute] = {}
+    names: dict[tuple[str, ...], ir.Attribute] = {}
     for op in _kernel_ops(blocks):
-        places = str(op.attributes[IN_PLACE]) if IN_PLACE in op.attributes else ""
-        op.attributes[NAME] = names.setdefault((body_text(op), places), op.attributes[NAME])
+        more = (str(op.attributes[name]) if name in op.attributes else "" for name in (IN_PLACE, SHAPES))
+        op.attributes[NAME] = names.setdefault((body_text(op), *more), op.attributes[NAME])
 
 
 def step_blocks(block: ir.Block) -> Iterator[ir.Block]:
@@ -223,8 +223,12 @@ class _Fusion:
         inputs = [_in_program(v) for v in body.inputs]
         arguments = [builtin_type(v.type, context) for v in inputs]
         ins = [_ssa(v) for v in inputs]
-        block, made, op = kernel(self._name(steps), ins, arguments, [v.type for v in results], loc=loc, ip=ip)
-        body.write(block, loc)
+        tensors = [(_ssa(v), v.type) for v in inputs]
+        ins += [self._read.symbols.number(symbol, tensors, ip) for symbol in body.symbols]
+        types, shapes = [v.type for v in results], [v.type.shape for v in inputs]
+        sizes = {"symbols": body.symbols, "shapes": shapes}
+        block, made, op = kernel(self._name(steps), ins, arguments, types, **sizes, loc=loc, ip=ip)
+        body.write(block, shapes, loc)
         self._mark(op, steps, _phase(steps[0].op))
         unpack = made[0].owner
         _name_results(unpack, results)

@@ -11,11 +11,12 @@ from math import prod
 
 from torch_mlir import ir
 
+from shardc.dialects.kern.size import AnySize
 from shardc.passes.fuse.graph import Access, Node
 from shardc.passes.fuse.legal import flat, reads
 from shardc.passes.fuse.space import Atoms, Dim, Space
 
-Cut = tuple[tuple[int, int, int, int], ...]
+Cut = tuple[tuple[AnySize, AnySize, AnySize, AnySize], ...]
 """For each dim of (a finer shape of) a tensor its size, the first element that is read, how many, and the step."""
 
 
@@ -23,7 +24,7 @@ Cut = tuple[tuple[int, int, int, int], ...]
 class Tensor:
     """How a tensor is seen by the loops: the ``cut`` of it (None: all) reshaped to ``shape``, a dim for each of ``loops``."""
 
-    shape: tuple[int, ...]
+    shape: tuple[AnySize, ...]
     loops: tuple[int, ...]
     cut: Cut | None = None
 
@@ -33,9 +34,9 @@ class Step:
     """``(index of loop // inner % size) * factor``: what a loop adds to an index."""
 
     loop: int
-    inner: int
-    size: int
-    factor: int
+    inner: AnySize
+    size: AnySize
+    factor: AnySize
 
 
 class Layout:
@@ -105,7 +106,7 @@ class Layout:
     def _steps(self, atoms: Atoms) -> list[Step]:
         """Minor atoms first; those that stand side by side in one loop are one step."""
         found: list[Step] = []
-        factor = 1
+        factor: AnySize = 1
         for atom in reversed(atoms):
             number, size = self._loop[atom], self._space.sizes[atom]
             loop = self.loops[number]
@@ -139,7 +140,7 @@ class Layout:
             cut = tuple((dim.size, dim.offset, self._extent(dim), dim.step) for dim in access.dims)
         return self._tensor(flat(self._space, access.dims), cut)
 
-    def _extent(self, dim: Dim) -> int:
+    def _extent(self, dim: Dim) -> AnySize:
         return prod(self._space.sizes[a] for a in self._space.resolve(dim.atoms))
 
     def _tensor(self, atoms: Atoms, cut: Cut | None = None) -> Tensor:

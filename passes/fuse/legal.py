@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Iterable
 from math import prod
 
+from shardc.dialects.kern.size import Size, hint, symbols_of
 from shardc.passes.fuse.graph import Access, Node, Value
 from shardc.passes.fuse.space import Atoms, Dim, Mismatch, Space
 from shardc.passes.fuse.unit import Unit, joined, unit_of
@@ -38,7 +39,7 @@ def joined_space(a: Unit, b: Unit) -> Space:
         found = _match_made(space, a, b) + _match_made(space, b, a)
     except Mismatch:
         raise Refused("the dims that they share are cut up in ways that do not fit") from None
-    shared = sorted(a.accesses.keys() & b.accesses.keys(), key=lambda v: v.type.size_bytes, reverse=True)
+    shared = sorted(a.accesses.keys() & b.accesses.keys(), key=lambda v: hint(v.type.size_bytes), reverse=True)
     for value in shared:
         matched = _matched_reads(space, a.accesses[value][0], b.accesses[value][0], [*a.nodes, *b.nodes])
         found += matched is not None
@@ -99,6 +100,7 @@ def check(nodes: list[Node], space: Space, exported: Iterable[Value] = ()) -> No
     made = {node.out for node in nodes}
     if len({a.base for node in nodes for a in node.accesses} - made) > MAX_TENSORS:
         raise Refused(f"a kernel reads at most {MAX_TENSORS} tensors")
+    _check_symbols(nodes, space, made)
     domains = {node: _domain(node, space) for node in nodes}
     whole = set().union(*domains.values())
     if whole not in domains.values():
@@ -108,6 +110,22 @@ def check(nodes: list[Node], space: Space, exported: Iterable[Value] = ()) -> No
         _check_contraction(contraction, nodes, space, domains, set(exported))
     elif any(node.reduce for node in nodes):
         _check_reductions(nodes, space, domains, whole)
+
+
+def _check_symbols(nodes: list[Node], space: Space, made: set[Value]) -> None:
+    """A size that no argument of the graph has must be that of a tensor which the kernel reads."""
+    sizes = [n for value in made for n in value.type.shape] + [n for node in nodes for n in node.sizes]
+    sizes += [space.sizes[a] for node in nodes for a in _atoms(node, space)]
+    sizes += [n for access in reads(nodes) for n in access.base.type.shape]
+    missing = {s for s in symbols_of(sizes) if not s.given}
+    if missing:
+        read = {n.symbol for access in reads(nodes) for n in access.base.type.shape if isinstance(n, Size)}
+        if not missing <= read:
+            raise Refused("a size of its tensors is known to neither the graph's arguments nor the tensors that it reads")
+
+
+def _atoms(node: Node, space: Space) -> Atoms:
+    return space.resolve([a for dim in node.out_dims for a in dim] + list(node.reduced))
 
 
 def check_parts(nodes: list[Node]) -> None:
@@ -124,7 +142,7 @@ def check_parts(nodes: list[Node]) -> None:
 
 
 def _domain(node: Node, space: Space) -> set[int]:
-    atoms = space.resolve([a for dim in node.out_dims for a in dim] + list(node.reduced))
+    atoms = _atoms(node, space)
     if len(set(atoms)) != len(atoms):
         raise Refused("it would read a tensor along a diagonal")
     return set(atoms)
@@ -132,7 +150,7 @@ def _domain(node: Node, space: Space) -> set[int]:
 
 def _check_reductions(nodes: list[Node], space: Space, domains: dict[Node, set[int]], whole: set[int]) -> None:
     kinds = {node: kind for node in nodes if (kind := frozenset(space.resolve(node.reduced)))}
-    if whole in kinds.values() and prod(space.sizes[a] for a in whole) > MAX_SERIAL:
+    if whole in kinds.values() and hint(prod(space.sizes[a] for a in whole)) > MAX_SERIAL:
         raise Refused(f"it would reduce more than {MAX_SERIAL} elements to one on a single thread")
     rows = row_dims(nodes, space, set(kinds.values()), whole)
     columns = set(kinds.values()) - {rows}
@@ -181,7 +199,7 @@ def row_dims(nodes: list[Node], space: Space, kinds: set[frozenset[int]], whole:
 
 def _is_row(kind: frozenset[int], atoms: Atoms, space: Space) -> bool:
     piece = list(itertools.takewhile(kind.__contains__, reversed(atoms)))
-    return len(piece) == len(kind) or prod(space.sizes[a] for a in piece) >= MIN_PIECE
+    return len(piece) == len(kind) or hint(prod(space.sizes[a] for a in piece)) >= MIN_PIECE
 
 
 def flat(space: Space, dims: tuple[Dim, ...]) -> Atoms:

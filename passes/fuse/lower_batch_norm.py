@@ -49,16 +49,17 @@ def batch_norm(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value 
         raise NotLowered("normalizes by running statistics, and returns none")
     x, weight, bias, *running = given(call, values)
     assert x is not None
-    dims, count, (out, mean_type, rstd_type, *new_types) = _others(x), prod(x.type.shape) // x.type.shape[1], call.results
+    dims, (out, mean_type, rstd_type, *new_types) = _others(x), call.results
+    count = prod(x.type.shape[d] for d in dims)
     if count == 1 or out is None or mean_type is None or rstd_type is None:
         raise NotLowered("has one value for each channel")
     dtype, momentum = wide(out.dtype), call["momentum"]
     mean, square = moments(b, x, dims, dtype)
-    var = b.point(lambda s, v: s.div(v, float(count)), [square], square.type)
+    var = b.point(lambda s, v: s.div(v, s.size(count, v.dtype)), [square], square.type, sizes=[count])
     rstd = _rstd(b, var, call["eps"], square.type)
     y = _affine(b, x, mean, rstd, (weight, bias), out)
     made: list[Value | None] = [y, finished(b, mean, mean_type), finished(b, rstd, rstd_type)]
-    unbiased = b.point(lambda s, v: s.div(v, float(count - 1)), [square], square.type)
+    unbiased = b.point(lambda s, v: s.div(v, s.size(count - 1, v.dtype)), [square], square.type, sizes=[count])
     for old, new, type_ in zip(running, (mean, unbiased), new_types, strict=False):
         if old is None or type_ is None:
             raise NotLowered("has no running statistics")
@@ -89,7 +90,7 @@ def batch_norm_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> li
     if not call["train"] or mean is None or rstd is None:
         raise NotLowered("is the gradient of a norm by running statistics")
     dtype, dims, rank = wide(grad.type.dtype), _others(x), len(x.type.shape)
-    count, whole = prod(x.type.shape) // x.type.shape[1], TensorType(x.type.shape, dtype)
+    count, whole = prod(x.type.shape[d] for d in dims), TensorType(x.type.shape, dtype)
     mean, rstd = _channels(b, mean, rank), _channels(b, rstd, rank)
     h = _affine(b, x, mean, rstd, (None, None), whole)
     grad = converted(b, grad, dtype)
@@ -100,12 +101,12 @@ def batch_norm_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> li
         weights = [] if weight is None else [_channels(b, weight, rank)]
 
         def compute(s: Scalars, g: Scalar, n: Scalar, r: Scalar, first: Scalar, second: Scalar, *w: Scalar) -> Scalar:
-            share = s.div(s.add(first, s.mul(n, second)), float(count))
+            share = s.div(s.add(first, s.mul(n, second)), s.size(count, dtype))
             scale = s.cast(r, dtype)
             scale = s.mul(scale, s.cast(w[0], dtype)) if w else scale
             return s.mul(s.sub(g, share), scale)
 
-        made[0] = b.point(compute, [grad, h, rstd, db, dw, *weights], call.results[0], dtype=dtype)
+        made[0] = b.point(compute, [grad, h, rstd, db, dw, *weights], call.results[0], dtype=dtype, sizes=[count])
     for position, total in ((1, dw), (2, db)):
         type_ = call.results[position]
         made[position] = None if type_ is None else finished(b, total, type_)

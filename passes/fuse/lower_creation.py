@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardc.dialects.aten.call import OpCall
+from shardc.dialects.kern.size import Size
 from shardc.passes.fuse.graph import Builder, NotLowered, Value
 from shardc.passes.fuse.scalars import Scalar, Scalars
 from shardc.passes.fuse.table import lowers, results
@@ -15,7 +16,8 @@ def _filled(b: Builder, call: OpCall, number: Any) -> list[Value]:
     (type_,) = results(call)
     if isinstance(number, complex):
         raise NotLowered("is filled with a complex number")
-    return [b.point(lambda s: s.constant(number, type_.dtype), [], type_)]
+    sizes = [number] if isinstance(number, Size) else []
+    return [b.point(lambda s: s.size(number, type_.dtype), [], type_, sizes=sizes)]
 
 
 @lowers("aten.zeros", "aten.zeros_like", "aten.new_zeros")
@@ -55,6 +57,8 @@ def arange(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
 
 def _triangle(b: Builder, call: OpCall, values: Sequence[Value], predicate: str) -> list[Value]:
     (type_,), diagonal = results(call), call["diagonal"]
+    if not isinstance(diagonal, int):
+        raise NotLowered("has a diagonal that differs from call to call")
     rank = len(type_.shape)
 
     def compute(s: Scalars, x: Scalar, row: Scalar, column: Scalar) -> Scalar:

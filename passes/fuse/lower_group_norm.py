@@ -44,8 +44,11 @@ def group_norm(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value 
     seen, dtype, eps = _Groups(b, call, x), wide(out.dtype), call["eps"]
     x = seen.whole(x)
     mean, square = moments(b, x, seen.rows, dtype)
-    count = float(seen.count)
-    rstd = b.point(lambda s, v: s.math("rsqrt", s.add(s.div(v, count), eps)), [square], square.type, heavy=True)
+
+    def inverse(s: Scalars, v: Scalar) -> Scalar:
+        return s.math("rsqrt", s.add(s.div(v, s.size(seen.count, v.dtype)), eps))
+
+    rstd = b.point(inverse, [square], square.type, heavy=True, sizes=[seen.count])
 
     def compute(s: Scalars, v: Scalar, m: Scalar, r: Scalar, *rest: Scalar) -> Scalar:
         terms = iter(s.cast(t, dtype) for t in rest)
@@ -87,10 +90,11 @@ def group_norm_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> li
         sums = b.reduce("sum", g, seen.rows), b.reduce("sum", product, seen.rows)
 
         def compute(s: Scalars, v: Scalar, n: Scalar, r: Scalar, first: Scalar, second: Scalar) -> Scalar:
-            share = s.div(s.add(first, s.mul(n, second)), float(seen.count))
+            share = s.div(s.add(first, s.mul(n, second)), s.size(seen.count, dtype))
             return s.mul(s.sub(v, share), s.cast(r, dtype))
 
-        dx = b.point(compute, [g, h, rstd, *sums], call.results[0].with_shape(seen.shape), dtype=dtype)
+        type_ = call.results[0].with_shape(seen.shape)
+        dx = b.point(compute, [g, h, rstd, *sums], type_, dtype=dtype, sizes=[seen.count])
         made[0] = b.merged(dx, 1)
     if call.results[1] is not None:
         product = b.point(lambda s, v, n: s.mul(v, n), [grad, normalized()], whole, dtype=dtype)

@@ -28,9 +28,11 @@ def layer_norm(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value 
     dtype, (_, dims), eps = wide(out.dtype), _rows(call, x), call["eps"]
     count = prod(x.type.shape[d] for d in dims)
     mean, square = moments(b, x, dims, dtype)
-    rstd = b.point(
-        lambda s, v: s.math("rsqrt", s.add(s.div(v, float(count)), eps)), [square], square.type, heavy=True
-    )
+
+    def inverse(s, v):
+        return s.math("rsqrt", s.add(s.div(v, s.size(count, v.dtype)), eps))
+
+    rstd = b.point(inverse, [square], square.type, heavy=True, sizes=[count])
 
     def compute(s, v, m, r, *rest):
         y = s.mul(s.sub(s.cast(v, dtype), m), r)
@@ -67,10 +69,10 @@ def layer_norm_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> li
         sums = b.reduce("sum", g, dims), b.reduce("sum", product, dims)
 
         def compute(s, v, n, r, first, second):
-            share = s.div(s.add(first, s.mul(n, second)), float(count))
+            share = s.div(s.add(first, s.mul(n, second)), s.size(count, dtype))
             return s.mul(s.sub(v, share), to(s, r))
 
-        made[0] = b.point(compute, [g, h, rstd, *sums], call.results[0], dtype=dtype)
+        made[0] = b.point(compute, [g, h, rstd, *sums], call.results[0], dtype=dtype, sizes=[count])
     if call.results[1] is not None:
         product = b.point(lambda s, v, n: s.mul(to(s, v), n), [grad, normalized()], wide_type, dtype=dtype)
         made[1] = finished(b, b.reduce("sum", product, outer), call.results[1])

@@ -64,9 +64,9 @@ def slice_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Va
     dim = call["dim"] % len(type_.shape)
     whole, part = type_.shape[dim], grad.type.shape[dim]
     before, after = type_.shape[:dim], type_.shape[dim + 1 :]
-    first, _, step = slice(call["start"], call["end"], call["step"]).indices(whole)
     if part == whole:
         return [b.point(lambda s, x: x, [grad], type_)]
+    first, _, step = slice(call["start"], call["end"], call["step"]).indices(whole)
     if step == 1 and whole % part == 0 and first % part == 0:
         shape, seen = (*before, whole // part, part, *after), (*before, 1, part, *after)
         return [b.merged(_chosen(b, [b.seen(grad, seen)], type_.with_shape(shape), dim, _select_one(first // part)), dim)]

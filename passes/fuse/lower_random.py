@@ -8,6 +8,7 @@ from math import ceil, prod
 import torch
 
 from shardc.dialects.aten.call import OpCall
+from shardc.dialects.kern.size import Size
 from shardc.passes.fuse.graph import Builder, NotLowered, Value
 from shardc.passes.fuse.scalars import Scalar, Scalars, wide
 from shardc.passes.fuse.table import lowers, results
@@ -22,31 +23,32 @@ def _uniform(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     op, size = call["op"], tuple(call["size"])
     if any(call["offsets"]) or tuple(call["global_size"]) != size:
         raise NotLowered("makes a part of a tensor")
-    blocks = ceil((size or (1,))[-1] / WORDS)
-    if prod(size[:-1]) * blocks > MASK:
-        raise NotLowered("makes more than 2**34 numbers")
+    last = size[-1] if size else 1
+    small = not any(isinstance(n, Size) for n in size) and prod(size[:-1]) * ceil(last / WORDS) <= MASK
     dtype, dims = wide(type_.dtype), range(len(type_.shape))
 
     def compute(s: Scalars, seed: Scalar, row: Scalar, column: Scalar) -> Scalar:
         keys = [s.bit("and", seed, MASK), s.op("arith.shrui", [seed, s.constant(32, torch.int64)], torch.int64)]
+        blocks = _shifted(s, s.add(s.size(last, torch.int64), WORDS - 1), 2)  # in a row
         block = s.add(s.mul(row, blocks), _shifted(s, column, 2))
-        high = _word(s, _philox(s, block, op, 0, keys), column)
+        high = _word(s, _philox(s, block, op, 0, keys, small), column)
         bits = BITS[type_.dtype]
         if bits <= 32:
             number = s.cast(_shifted(s, high, 32 - bits), torch.int32)  # a vector of i64 is slow to become one of f32
         else:
-            low = _word(s, _philox(s, block, op, 1, keys), column)
+            low = _word(s, _philox(s, block, op, 1, keys, small), column)
             more = s.op("arith.shli", [high, s.constant(bits - 32, torch.int64)], torch.int64)
             number = s.bit("or", more, _shifted(s, low, 64 - bits))
         return s.mul(s.cast(number, dtype), 2.0**-bits)
 
-    return [b.point(compute, values, type_, dtype=dtype, heavy=True, indices=(dims[:-1], dims[-1:]))]
+    return [b.point(compute, values, type_, dtype=dtype, heavy=True, indices=(dims[:-1], dims[-1:]), sizes=[last])]
 
 
-def _philox(s: Scalars, block: Scalar, op: int, stream: int, keys: Words) -> Words:
-    """The four words of ``block``, i64 below 2**32."""
-    one, three = s.constant(0, torch.int64), s.constant(stream, torch.int64)
-    zero, two = block, s.constant(op, torch.int64)
+def _philox(s: Scalars, block: Scalar, op: int, stream: int, keys: Words, small: bool) -> Words:
+    """The four words of ``block``, i64 below 2**32; ``small``: there are no more blocks than that."""
+    one = s.constant(0, torch.int64) if small else _shifted(s, block, 32)
+    zero = block if small else s.bit("and", block, MASK)
+    two, three = s.constant(op, torch.int64), s.constant(stream, torch.int64)
     for turn in range(ROUNDS):
         first, second = s.mul(zero, MULTIPLIERS[0]), s.mul(two, MULTIPLIERS[1])
         turned = [s.bit("and", s.add(key, turn * step), MASK) for key, step in zip(keys, KEY_STEPS, strict=True)]

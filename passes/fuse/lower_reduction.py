@@ -52,7 +52,7 @@ def mean(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
 def mean_over(b: Builder, x: Value, dims: Sequence[int], dtype: torch.dtype) -> Value:
     count = prod(x.type.shape[d] for d in dims)
     summed = b.reduce("sum", x, dims, dtype)
-    return b.point(lambda s, v: s.div(v, float(count)), [summed], summed.type, dtype=dtype)
+    return b.point(lambda s, v: s.div(v, s.size(count, v.dtype)), [summed], summed.type, dtype=dtype, sizes=[count])
 
 
 @lowers("aten.amax", "aten.amin")
@@ -70,10 +70,14 @@ def variance(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     dims, types = reduced_dims(call), results(call)
     correction = 1 if call["correction"] is None else call["correction"]
     freedom = prod(values[0].type.shape[d] for d in dims) - correction
-    if freedom <= 0:
+    if isinstance(freedom, int) and freedom <= 0:
         raise NotLowered("has no degree of freedom")
     mean, square = moments(b, values[0], dims, wide(types[0].dtype))
-    var = b.point(lambda s, v: s.div(v, float(freedom)), [square], square.type)
+
+    def compute(s, v):
+        return s.div(v, s.maximum(s.size(freedom, v.dtype), 0.0))
+
+    var = b.point(compute, [square], square.type, sizes=[freedom])
     return [finished(b, value, type_) for value, type_ in zip((var, mean), types, strict=False)]
 
 

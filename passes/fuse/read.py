@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 import torch
 from torch_mlir import ir
 
-from shardc.dialects.aten.call import Call, CallReader, IntValue, is_constant, leaves
+from shardc.dialects.aten.call import Call, CallReader, IntValue, OpCall, is_constant, leaves, replace_leaves
 from shardc.dialects.aten.schema import UnknownOperator
-from shardc.dialects.aten.types import TensorType, read_type
+from shardc.dialects.aten.types import TensorType
+from shardc.dialects.kern.size import SizeNotKnown
 from shardc.passes.fuse.graph import Builder, Node, NotLowered, Value
 from shardc.passes.fuse.legal import Refused, check_parts
+from shardc.passes.fuse.symbols import Symbols
 from shardc.passes.fuse.table import is_worth_alone, lower
 from shardc.passes.fuse.view import WHOLE, View, view_of
 
@@ -50,6 +52,19 @@ class Block:
     steps: list[Step]
     values: dict[ir.Value, Value]
     returned: list[Value]
+    symbols: Symbols
+
+
+class _Values(dict[ir.Value, Value]):
+    """The value of each SSA value, made where it is first asked for."""
+
+    def __init__(self, symbols: Symbols) -> None:
+        super().__init__()
+        self.symbols = symbols
+
+    def __missing__(self, value: ir.Value) -> Value:
+        found = self[value] = Value(self.symbols.type(value) or _NO_TENSOR, value)
+        return found
 
 
 def read_block(
@@ -61,21 +76,19 @@ def read_block(
 ) -> Block:
     """The steps of ``block``. Calls that make one of ``exclude``, those numbered ``without``, and those of the targets
     ``calls`` are left as they are."""
-    values: dict[ir.Value, Value] = {}
-    for argument in block.arguments:
-        _value(values, argument)
+    values = _Values(Symbols(block))
     steps: list[Step] = []
     ops = [o.operation for o in block.operations]
     for op in ops[:-1]:
         if not (op.name.startswith("torch.") and is_constant(op)):
             steps.append(_step(len(steps), op, values, reader, exclude, without, calls))
-    return Block(block, steps, values, [_value(values, v) for v in ops[-1].operands])
+    return Block(block, steps, values, [values[v] for v in ops[-1].operands], values.symbols)
 
 
 def _step(
     number: int,
     op: ir.Operation,
-    values: dict[ir.Value, Value],
+    values: _Values,
     reader: CallReader,
     exclude: frozenset[ir.Value],
     without: frozenset[int],
@@ -83,56 +96,86 @@ def _step(
 ) -> Step:
     call = _call(op, reader)
     if call is None:
-        operands = [_value(values, v) for v in op.operands]
-        return Step(number, op, op.name, operands, [_value(values, r) for r in op.results], why="is no ATen call")
-    operands = [_value(values, v) for v in call.operands]
+        operands = [values[v] for v in op.operands]
+        return Step(number, op, op.name, operands, [values[r] for r in op.results], why="is no ATen call")
+    operands = [values[v] for v in call.operands]
     step = Step(number, op, call.spec.target, operands, [])
-    static = all(isinstance(leaf, TensorType) for leaf in leaves(call.spec.args) if isinstance(leaf, TensorType | IntValue))
-    if static and call.spec.target in VIEWS:
+    spec = _with_sizes(call, operands, values)
+    known = not any(isinstance(leaf, IntValue) or _has_unknown(leaf) for leaf in (*leaves(spec.args), *spec.results))
+    if known and spec.target in VIEWS:
         step.is_view = True
-        view = view_of(call.spec, operands[0])
-        part = None if view is None or number in without or not exclude.isdisjoint(op.results) else _part(step, call, view)
+        view = view_of(spec, operands[0])
+        free = number not in without and exclude.isdisjoint(op.results)
+        part = _part(step, call, spec, view) if view is not None and free else None
         if part is not None:
             step.is_view = False
             step.results = [_named(values, op.results[0], part)]
             return step
-        result = _value(values, op.results[0])
+        result = values[op.results[0]]
         result.view = view
         step.results = [result]
         return step
-    if call.spec.target in calls:
+    if spec.target in calls:
         step.why = "is left to ATen or a library"
-    stays = not static or number in without or call.spec.target in calls
-    made = None if stays else _lowered(step, call, operands, exclude)
+    made = None
+    if known and number not in without and spec.target not in calls:
+        tensors = [v for v in operands if v.type is not _NO_TENSOR]
+        made = _lowered(step, spec, call.results, tensors, exclude.isdisjoint(call.results))
     step.results = [
         None if type_ is None else _named(values, result, made[i] if made else None)
-        for i, (result, type_) in enumerate(zip(op.results, call.spec.results, strict=True))
+        for i, (result, type_) in enumerate(zip(op.results, spec.results, strict=True))
     ]
     return step
 
 
-def _part(step: Step, call: Call, view: View) -> Value | None:
+def _has_unknown(leaf: object) -> bool:
+    return isinstance(leaf, TensorType) and not leaf.is_static
+
+
+def _with_sizes(call: Call, operands: list[Value], values: _Values) -> OpCall:
+    """The call with its symbolic sizes in place of ``?`` and of the program's integers, as far as they are known."""
+    spec = call.spec
+    if not values.symbols.any:
+        return spec
+    given = iter(zip(call.operands, operands, strict=True))
+
+    def known(leaf: object) -> object:
+        if not isinstance(leaf, TensorType | IntValue):
+            return leaf
+        value, operand = next(given)
+        if isinstance(leaf, TensorType):
+            return operand.type
+        size = values.symbols.integer(value)
+        return leaf if size is None else size
+
+    results = [None if t is None else values.symbols.type(r) for r, t in zip(call.results, spec.results, strict=True)]
+    return OpCall(spec.target, replace_leaves(spec.args, known), tuple(results))
+
+
+def _part(step: Step, call: Call, spec: OpCall, view: View) -> Value | None:
     """The part of a pointwise op's result that ``view`` cuts out, computed alone, where parts are all that is read of it."""
-    (operand,) = call.operands
+    operand = call.operands[0]
     if view.cut is None or view.source.node is None or any(use.owner.name not in _CUTS for use in operand.uses):
         return None
     builder = Builder(step.number)
-    part = builder.sliced(view.source, view.cut, call.spec.results[0])
+    part = builder.sliced(view.source, view.cut, spec.results[0])
     step.nodes, step.always = builder.nodes, part is not None
     return part
 
 
-def _lowered(step: Step, call: Call, operands: list[Value], exclude: frozenset[ir.Value]) -> list[Value | None] | None:
-    if not exclude.isdisjoint(call.results):
+def _lowered(
+    step: Step, call: OpCall, results: list[ir.Value], operands: list[Value], free: bool
+) -> list[Value | None] | None:
+    if not free:
         step.why = "makes a result of the graph whose strides callers rely on"
         return None
     builder = Builder(step.number)
     try:
-        made = lower(builder, call.spec, operands)
-    except NotLowered as why:
+        made = lower(builder, call, operands)
+    except (NotLowered, SizeNotKnown) as why:
         step.why = str(why)
         return None
-    if any(m is None and any(True for _ in r.uses) for r, m in zip(call.results, made, strict=True)):
+    if any(m is None and any(True for _ in r.uses) for r, m in zip(results, made, strict=True)):
         step.why = "makes an empty tensor that is read"
         return None
     try:
@@ -140,25 +183,17 @@ def _lowered(step: Step, call: Call, operands: list[Value], exclude: frozenset[i
     except Refused as why:
         step.why = f"is no one kernel: {why}"
         return None
-    step.nodes, step.always = builder.nodes, is_worth_alone(call.spec)
+    step.nodes, step.always = builder.nodes, is_worth_alone(call)
     return made
 
 
-def _named(values: dict[ir.Value, Value], result: ir.Value, made: Value | None) -> Value:
+def _named(values: _Values, result: ir.Value, made: Value | None) -> Value:
     """The value of a result: what a lowering made, or a new one."""
     if made is None:
-        return _value(values, result)
+        return values[result]
     values[result] = made
     made.ir = result
     return made
-
-
-def _value(values: dict[ir.Value, Value], value: ir.Value) -> Value:
-    found = values.get(value)
-    if found is None:
-        type_ = read_type(value.type)
-        found = values[value] = Value(type_ or _NO_TENSOR, value)
-    return found
 
 
 def _call(op: ir.Operation, reader: CallReader) -> Call | None:

@@ -7,13 +7,14 @@ number, that becomes a constant of the other operand's dtype.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import NamedTuple
 
 import torch
 from torch_mlir import ir
 
+from shardc.dialects.kern.size import AnySize, Size
 from shardc.dialects.kern.types import ELEMENTS
 
 
@@ -43,10 +44,13 @@ def _holds(dtype: torch.dtype, number: float) -> bool:
 
 
 class Scalars:
-    """Builds into one region. ``compute`` is the dtype that the op being built computes in."""
+    """Builds into one region. ``compute`` is the dtype that the op being built computes in.
 
-    def __init__(self, block: ir.Block, loc: ir.Location) -> None:
-        self._block, self._loc, self._context = block, loc, loc.context
+    ``index`` gives symbolic sizes as values of type ``index`` from outside of the region.
+    """
+
+    def __init__(self, block: ir.Block, loc: ir.Location, index: Callable[[AnySize], ir.Value]) -> None:
+        self._block, self._loc, self._context, self._index_of = block, loc, loc.context, index
         self._ip = ir.InsertionPoint(block)
         self._constants: dict[tuple[type, str, torch.dtype], Scalar] = {}
         self._types: dict[torch.dtype, ir.Type] = {}
@@ -186,6 +190,14 @@ class Scalars:
         at = ir.Operation.create("linalg.index", [index], [], attributes, loc=self._loc, ip=self._ip).result
         made = ir.Operation.create("arith.index_cast", [self.type(torch.int64)], [at], loc=self._loc, ip=self._ip)
         return Scalar(made.result, torch.int64)
+
+    def size(self, size: AnySize, dtype: torch.dtype) -> Scalar:
+        """A size as ``dtype``. Where it is symbolic, the node's ``sizes`` must have it."""
+        if not isinstance(size, Size):
+            return self.constant(size, dtype)
+        operands, loc = [self._index_of(size)], self._loc
+        made = ir.Operation.create("arith.index_cast", [self.type(torch.int64)], operands, loc=loc, ip=self._ip)
+        return self.cast(Scalar(made.result, torch.int64), dtype)
 
     def load(self, x: ir.Value, dtype: torch.dtype) -> Scalar:
         """A block argument as a scalar: a byte in memory becomes a truth value."""

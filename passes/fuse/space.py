@@ -10,6 +10,8 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from shardc.dialects.kern.size import AnySize, quotient
+
 Atoms = tuple[int, ...]
 
 _numbers = itertools.count()
@@ -27,7 +29,7 @@ class Dim:
     """
 
     atoms: Atoms
-    size: int
+    size: AnySize
     offset: int = 0
     step: int = 1
     sliced: bool = False
@@ -39,7 +41,7 @@ class Dim:
         return not self.sliced and not self.parts
 
     @staticmethod
-    def of_parts(dims: Sequence[Dim], size: int) -> Dim:
+    def of_parts(dims: Sequence[Dim], size: AnySize) -> Dim:
         """The dim of ``size`` elements that ``dims`` make up."""
         if len(dims) == 1:
             return dims[0]
@@ -52,10 +54,10 @@ class Dim:
 class Space:
     """The sizes of atoms, and what those that were split or made equal have become."""
 
-    sizes: dict[int, int] = field(default_factory=dict)
+    sizes: dict[int, AnySize] = field(default_factory=dict)
     _became: dict[int, Atoms] = field(default_factory=dict)
 
-    def new(self, size: int) -> Atoms:
+    def new(self, size: AnySize) -> Atoms:
         """A fresh dim of ``size``."""
         if size == 1:
             return ()
@@ -92,9 +94,10 @@ class Space:
             self._match(a[0], b[0])
 
     def _match(self, x: int, y: int) -> None:
-        if self.sizes[x] < self.sizes[y]:
+        minor = quotient(self.sizes[x], self.sizes[y])
+        if minor is None:
             x, y = y, x
-        minor, rest = divmod(self.sizes[x], self.sizes[y])
-        if rest:
+            minor = quotient(self.sizes[x], self.sizes[y])
+        if minor is None:
             raise Mismatch
         self._became[x] = (y, *self.new(minor))

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
-from math import prod
 from typing import Any
 
 import torch
 
-from shardc.dialects.aten.call import OpCall, replace_leaves
+from shardc.dialects.aten.call import OpCall, leaves, replace_leaves
 from shardc.dialects.aten.schema import parameters
 from shardc.dialects.aten.types import TensorType
+from shardc.dialects.kern.size import Size, hint
 from shardc.passes.fuse.graph import Builder, NotLowered, Value
 from shardc.passes.fuse.scalars import Scalar, Scalars, wide
 
@@ -61,28 +61,36 @@ def point(
     """One pointwise node for the call."""
     (type_,) = results(call)
     dtype = wide(type_.dtype)
+    sizes = [leaf for leaf in leaves(call.args) if isinstance(leaf, Size)]
 
     def compute(s: Scalars, *operands: Scalar) -> Scalar:
-        return expression(s, *_bound(call, operands if as_is else [s.cast(x, dtype) for x in operands]))
+        arguments = _bound(call, operands if as_is else [s.cast(x, dtype) for x in operands])
+        return expression(s, *(s.size(a, dtype) if isinstance(a, Size) else a for a in arguments))
 
-    return b.point(compute, values, type_, dtype=dtype, heavy=heavy)
+    return b.point(compute, values, type_, dtype=dtype, heavy=heavy, sizes=sizes)
 
 
 def _compared(b: Builder, call: OpCall, values: Sequence[Value], expression: Expression) -> Value:
     (type_,) = results(call)
     common = common_dtype(call)
+    sizes = [leaf for leaf in leaves(call.args) if isinstance(leaf, Size)]
 
     def compute(s: Scalars, *operands: Scalar) -> Scalar:
         terms = [s.cast(x, common) for x in operands]
-        arguments = [a if isinstance(a, Scalar) else s.cast(a, common) for a in _bound(call, terms)]
+        arguments = [
+            s.size(a, common) if isinstance(a, Size) else s.cast(a, common) for a in _bound(call, terms)
+        ]
         return expression(s, *(s.cast(a, wide(common)) for a in arguments))
 
-    return b.point(compute, values, type_, dtype=torch.bool)
+    return b.point(compute, values, type_, dtype=torch.bool, sizes=sizes)
 
 
 def common_dtype(call: OpCall) -> torch.dtype:
     """The dtype that ATen takes a call's tensors and numbers to (``torch.result_type``, which knows of 0-d tensors)."""
-    operands = [torch.empty(a.shape, dtype=a.dtype, device="meta") if isinstance(a, TensorType) else a for a in call.args]
+    operands = [
+        torch.empty([1] * len(a.shape), dtype=a.dtype, device="meta") if isinstance(a, TensorType) else a
+        for a in (1 if isinstance(a, Size) else a for a in call.args)
+    ]
     found = operands[0] if len(operands) == 1 else torch.result_type(operands[0], operands[1])
     dtype = found if isinstance(found, torch.dtype) else found.dtype
     if dtype not in _COMPARED:
@@ -144,7 +152,7 @@ ALONE_ELEMENTS = 1 << 12
 
 def is_worth_alone(call: OpCall) -> bool:
     """Whether a kernel of this call alone is faster than ATen."""
-    return call.target in ALONE and max((prod(t.shape) for t in call.tensors), default=0) >= ALONE_ELEMENTS
+    return call.target in ALONE and max((hint(t.numel) for t in call.tensors), default=0) >= ALONE_ELEMENTS
 
 
 def lower(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value | None]:

@@ -6,12 +6,20 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from shardc.dialects.aten.call import OpCall
+from shardc.dialects.kern.size import AnySize, Size, SizeNotKnown, hint
 from shardc.dialects.rules.rule import Dim as Factors
 from shardc.dialects.rules.rule import find_rule
+from shardc.passes.fuse.reshape import common_dims, groups
 from shardc.passes.fuse.space import Dim, Mismatch, Space
 
 if TYPE_CHECKING:
     from shardc.passes.fuse.graph import Value
+
+RESHAPES = frozenset(
+    f"aten.{name}"
+    for name in ("_reshape_alias", "_unsafe_view", "flatten.using_ints", "reshape", "unflatten.int", "view")
+)
+CUTS = frozenset(("aten.slice.Tensor", "aten.select.int"))
 
 # Views whose sharding rule says which dims are the same: no element is left out, none moves inside a dim.
 WHOLE = frozenset(
@@ -33,7 +41,7 @@ class Cut:
     """A dim of the source of which ``size`` elements are kept, every ``step``-th from ``offset`` on; ``drop``: one, and no dim."""
 
     dim: int
-    size: int
+    size: AnySize
     offset: int
     step: int
     drop: bool
@@ -46,7 +54,7 @@ class View:
     source: Value
     operand: tuple[Factors, ...] = ()
     result: tuple[Factors, ...] = ()
-    sizes: tuple[tuple[str, int], ...] = ()
+    sizes: tuple[tuple[str, AnySize], ...] = ()
     cut: Cut | None = None
 
     @staticmethod
@@ -86,8 +94,9 @@ class View:
         if self.cut is None:
             return self._keeps_order and self.source.view is not None and self.source.view.is_apart
         whole = self.source.type
-        size_bytes = whole.size_bytes // whole.shape[self.cut.dim] * self.cut.size
-        return self._is_block or (size_bytes <= SMALL_BYTES and SMALL_PART * size_bytes <= whole.size_bytes)
+        whole_bytes, extent = hint(whole.size_bytes), max(1, hint(whole.shape[self.cut.dim]))
+        size_bytes = whole_bytes // extent * hint(self.cut.size)
+        return self._is_block or (size_bytes <= SMALL_BYTES and SMALL_PART * size_bytes <= whole_bytes)
 
     @property
     def _is_block(self) -> bool:
@@ -148,6 +157,8 @@ def split_shape(shape: tuple[int, ...], dim: int, parts: int) -> tuple[int, ...]
 
 def view_of(call: OpCall, source: Value) -> View | None:
     """The relation that a call makes, None if it is none that an index map can say."""
+    if any(isinstance(n, Size) for n in (*source.type.shape, *call.results[0].shape)):
+        return _symbolic_view(call, source)
     if call.target in WHOLE:
         rule = find_rule(call)
         if rule is None or rule.replicate:
@@ -159,6 +170,34 @@ def view_of(call: OpCall, source: Value) -> View | None:
         dim = call["dim"] % len(source.type.shape)
         return View(source, cut=Cut(dim, 1, call["index"] % source.type.shape[dim], 1, True))
     return None
+
+
+def _symbolic_view(call: OpCall, source: Value) -> View | None:
+    """Rules of reshapes ask for numbers: their factors are found here."""
+    shape, made = source.type.shape, call.results[0].shape
+    try:
+        if call.target in RESHAPES:
+            return _reshaped(source, made)
+        if call.target in CUTS:
+            dim, drop = call["dim"] % len(shape), call.target == "aten.select.int"
+            first, step = (call["index"], 1) if drop else (call["start"] or 0, call["step"])
+            first = first % shape[dim] if first < 0 else first
+            return View(source, cut=Cut(dim, 1 if drop else made[dim], first, step, drop))
+        rule = find_rule(call)
+    except SizeNotKnown:
+        return None
+    if rule is None or rule.replicate:
+        return None
+    return View(source, rule.operands[0], rule.results[0], tuple(rule.sizes.items()))
+
+
+def _reshaped(source: Value, shape: tuple[AnySize, ...]) -> View | None:
+    try:
+        fine = common_dims(source.type.shape, shape)
+    except ValueError:
+        return None
+    named = [tuple(tuple(f"f{n}" for n in group) for group in groups(fine, s)) for s in (source.type.shape, shape)]
+    return View(source, *named, tuple((f"f{n}", size) for n, size in enumerate(fine)))
 
 
 def _slice(call: OpCall, source: Value) -> View | None:

@@ -1,9 +1,9 @@
 """``torch.compile(model, backend="shardc")``: Dynamo's graphs, forward and backward, compiled for one device.
 
 AOTAutograd hands over functional graphs. Each is imported into the torch dialect, goes through the passes below, and
-runs as a Python function of calls (``TORCH_LOGS="+shardc.driver.dynamo"`` prints it): ATen's, and on the CPU, where all
-sizes are numbers, those of compiled kernels. Sizes may be symbolic: a model called with a second batch size is traced
-and compiled once more, for all sizes. A graph that the importer cannot take runs as AOTAutograd traced it, one that
+runs as a Python function of calls (``TORCH_LOGS="+shardc.driver.dynamo"`` prints it): ATen's, and on the CPU
+those of compiled kernels. Sizes may be symbolic: a model called with a second batch size is traced and compiled once
+more, for all sizes. A graph that the importer cannot take runs as AOTAutograd traced it, one that
 AOTAutograd cannot trace as Dynamo captured it, and a :class:`~shardc.diagnostics.dynamo.ShardcFallbackWarning` says so
 once per cause.
 """
@@ -206,10 +206,10 @@ def _compiled(settings: Settings, wishes: Wishes, graph: GraphModule, phase: str
     found = None if is_explained() else program_cache.load(key)
     if found is None:
         imported, library, whole, externs = prepared(), None, True, 0
-        if settings.fuse and device.type == "cpu" and _is_static(graph):
+        if settings.fuse and device.type == "cpu":
             imported, library, whole = fuse_graph(prepared, imported, settings.numerics, partial(fuse, wishes, phase, settings.matmuls))
             whole = whole and not wishes.unmatched
-            if measured:
+            if measured and _is_static(graph):
                 strides = _argument_strides(graph, constants)
                 externs = extern_module(imported.module, measured_form, settings.numerics, strides)
         pooled = settings.fuse and device.type == "cpu"
@@ -226,7 +226,7 @@ def _compiled(settings: Settings, wishes: Wishes, graph: GraphModule, phase: str
 
 
 def _is_static(graph: GraphModule) -> bool:
-    """Whether all sizes are numbers: kernels are compiled for theirs."""
+    """Whether all sizes are numbers: only then is there one call to measure."""
     given = [node.meta.get("val") for node in graph.graph.nodes if node.op == "placeholder"]
     sizes = [n for value in given for n in (value.shape if isinstance(value, torch.Tensor) else (value,))]
     return not any(isinstance(n, torch.SymInt) for n in sizes)

@@ -97,7 +97,7 @@ def _strided_results(graph: ImportedGraph) -> frozenset[ir.Value]:
     """The results that callers expect laid out otherwise than a kernel does: not contiguous."""
     block = graph.module.body.operations[0].operation.regions[0].blocks[0]
     returned = list(block.operations)[-1].operation.operands
-    return frozenset(value for value, strides in zip(returned, graph.strides, strict=True) if strides)
+    return frozenset(value for value, strides in zip(returned, graph.strides, strict=True) if strides is not None)
 
 
 def say_once(ops: str, error: Exception, where: str | None = None) -> None:

@@ -22,6 +22,7 @@ import shardc
 from shardc.backends.cpu import cache as disk
 from shardc.backends.cpu.target import host_model, host_target
 from shardc.frontend.graph_check import values_of
+from shardc.frontend.sizes import SizeTable
 from shardc.runtime.kernels import SEAL, Library
 
 
@@ -30,6 +31,8 @@ def program_key(graph: GraphModule, phase: str, settings: str) -> str:
     digest = hashlib.sha256("\0".join([phase, settings, *_versions()]).encode())
     numbers: dict[Node, int] = {}
     storages: dict[StorageWeakRef, int] = {}
+    # Which groups pay, and so the program, depends on the sizes that were seen first: on how large they are, roughly.
+    digest.update(repr([n.bit_length() for n in SizeTable(graph.graph).hints]).encode())
     for node in graph.graph.nodes:
         numbers[node] = len(numbers)
         arguments = torch.fx.map_arg((node.args, node.kwargs), lambda n: _Number(numbers[n]))

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 import torch
 from torch.fx import Graph, GraphModule, Node
 from torch.fx._lazy_graph_module import _LazyGraphModule
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch_mlir import ir
 
 from shardc.diagnostics.dynamo import GraphNotCompiled
 from shardc.diagnostics.frontend import UnsupportedOp
 from shardc.dialects.aten.integers import overload_of
+from shardc.dialects.aten.types import Order
 from shardc.dialects.context import new_context
 from shardc.frontend.graph_check import check_graph, final_writes, values_of
 from shardc.frontend.graph_io import StepGraph
@@ -44,8 +46,9 @@ class ImportedGraph:
 
     module: ir.Module
     outputs: list[int | None]
-    strides: list[tuple[int, ...] | None]
-    """For each result of the function how the graph lays it out in memory; None for contiguous, and for what is written."""
+    strides: list[tuple[int, ...] | Order | None]
+    """For each result of the function how the graph lays it out in memory; None for contiguous, and for what is written.
+    An order without dims stands for symbolic strides that are no order of dims."""
     writes: list[tuple[int, int]]
     """(argument, result): the input whose memory takes the result when the graph is done. Nothing else of it changes."""
 
@@ -85,19 +88,41 @@ def constants_of(module: GraphModule) -> list[torch.Tensor]:
     return [getattr(module, str(node.target)) for node in module.graph.nodes if node.op == "get_attr"]
 
 
-def _note_strides(module: ir.Module, strides: list[tuple[int, ...] | None]) -> None:
-    """``kern.strides``: those of each argument of the function, none for a contiguous one."""
+def _note_strides(module: ir.Module, strides: list[tuple[int, ...] | Order | None]) -> None:
+    """``kern.strides``: those of each argument of the function, none for a contiguous one and for symbolic sizes."""
     context = module.context
-    noted = [ir.DenseI64ArrayAttr.get(list(found or ()), context) for found in strides]
+    known = [() if found is None or isinstance(found, Order) else found for found in strides]
+    noted = [ir.DenseI64ArrayAttr.get(list(found), context) for found in known]
     function = module.body.operations[0].operation
     function.attributes["kern.strides"] = ir.ArrayAttr.get(noted, context)
 
 
-def _strides(node: Node) -> tuple[int, ...] | None:
+def _strides(node: Node) -> tuple[int, ...] | Order | None:
     value = node.meta["val"]
-    if not isinstance(value, torch.Tensor) or any(isinstance(n, torch.SymInt) for n in value.shape):
-        return None  # asking a symbolic size would fix it
+    if not isinstance(value, torch.Tensor):
+        return None
+    if any(isinstance(n, torch.SymInt) for n in (*value.shape, *value.stride())):
+        plain = tuple(range(value.dim()))
+        dims = next((d for d in (plain, _by_stride(value)) if _is_dense(value, d)), ())
+        return None if dims == plain else Order(dims)
     return None if value.is_contiguous() else tuple(value.stride())
+
+
+def _by_stride(value: torch.Tensor) -> tuple[int, ...]:
+    """The dims of a tensor of symbolic sizes, those of large strides first."""
+    hints = [n if isinstance(n, int) else n.node.shape_env.optimization_hint(n.node.expr) for n in value.stride()]
+    return tuple(sorted(range(value.dim()), key=lambda d: -hints[d]))
+
+
+def _is_dense(value: torch.Tensor, dims: tuple[int, ...]) -> bool:
+    """Whether a tensor is known to lie densely, ``dims`` from the most major on. Asks without fixing a size."""
+    expected: int | torch.SymInt = 1
+    for d in reversed(dims):
+        size, stride = value.shape[d], value.stride(d)
+        if not statically_known_true(size == 1) and not statically_known_true(stride == expected):
+            return False
+        expected = expected * size
+    return True
 
 
 def _refused(error: ir.MLIRError, calls: list[ExpectedCall]) -> GraphNotCompiled:

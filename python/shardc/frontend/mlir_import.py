@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -18,9 +18,11 @@ from torch_mlir.extras.fx_importer import (
 from torch_mlir.passmanager import PassManager
 
 from shardc.diagnostics.frontend import UnsupportedDtype, UnsupportedOp
+from shardc.dialects.kern.size import SHAPE, SHAPES, SYMBOLS
 from shardc.frontend.cleanup import where_of
 from shardc.frontend.graph_io import GRADIENT, PARAMETER, StepGraph
 from shardc.frontend.recorder import FRAMES, PHASE, Frames
+from shardc.frontend.sizes import SizeTable
 from shardc.frontend.spec import TensorSpec
 
 FUNCTION = "step"
@@ -35,11 +37,14 @@ def import_step(step: StepGraph, context: ir.Context | None = None) -> ir.Module
     torch_dialect.register_dialect(context)
     for spec in step.arguments:
         _check_dtype(spec)
-    importer = _StepImporter(context, step.where)
+    sizes = SizeTable(step.module.graph)
+    importer = _StepImporter(context, step.where, sizes)
     function = importer.import_stateless_graph(step.module.graph, func_name=FUNCTION)
     with context:
-        function.attributes["arg_attrs"] = _attributes(step.arguments)
+        function.attributes["arg_attrs"] = _attributes(step.arguments, _shapes(step.module.graph, sizes, context))
         function.attributes["res_attrs"] = _attributes(step.results)
+        if sizes.hints:
+            function.attributes[SYMBOLS] = ir.DenseI64ArrayAttr.get(sizes.hints)
         # Each call brings constants of its own; shared, they are a third of the ops fewer.
         PassManager.parse("builtin.module(cse)").run(importer.module.operation)
     importer.module.operation.verify()
@@ -49,9 +54,10 @@ def import_step(step: StepGraph, context: ir.Context | None = None) -> ir.Module
 class _StepImporter(FxImporter):
     """An importer whose module and function stand at the line that asked for the trace."""
 
-    __slots__ = ["where"]
+    __slots__ = ["sizes", "where"]
 
-    def __init__(self, context: ir.Context, where: Frames) -> None:
+    def __init__(self, context: ir.Context, where: Frames, sizes: SizeTable) -> None:
+        self.sizes = sizes
         self.where = ir.Location.file(where[0][0], where[0][1], 0, context=context)
         super().__init__(
             module=ir.Module.create(self.where), config_check=False, graph_node_importer_cls=_NodeImporter
@@ -91,6 +97,8 @@ class _NodeImporter(GraphNodeImporter):
             raise UnsupportedOp(op=str(node.target), reason=reason, where=where_of(node)) from error
         op = self.resolve_node_value(node).owner
         op.attributes["dist.phase"] = self._phase(node.meta[PHASE])
+        if shapes := self.fx_importer.sizes.shapes(node.meta["val"], self._c):
+            op.attributes[SHAPES] = shapes
         gradients = _gradients(node)
         if gradients:
             op.attributes["dist.name"] = ir.StringAttr.get(",".join(gradients), self._c)
@@ -125,15 +133,20 @@ def _gradients(node: Node) -> list[str]:
     return names
 
 
-def _attributes(specs: list[TensorSpec]) -> ir.Attribute:
-    return ir.ArrayAttr.get(
-        [
-            ir.DictAttr.get(
-                {"dist.name": ir.StringAttr.get(spec.name), "dist.role": ir.StringAttr.get(spec.role)}
-            )
-            for spec in specs
-        ]
-    )
+def _shapes(graph: Graph, sizes: SizeTable, context: ir.Context) -> list[ir.Attribute | None]:
+    """The sizes of each argument, where the graph has symbolic ones."""
+    values = [node.meta["val"] for node in graph.nodes if node.op == "placeholder"]
+    return [sizes.shape(value, context) if sizes.hints else None for value in values]
+
+
+def _attributes(specs: list[TensorSpec], shapes: Sequence[ir.Attribute | None] = ()) -> ir.Attribute:
+    named = [
+        {"dist.name": ir.StringAttr.get(spec.name), "dist.role": ir.StringAttr.get(spec.role)} for spec in specs
+    ]
+    for attributes, shape in zip(named, shapes, strict=False):
+        if shape is not None:
+            attributes[SHAPE] = shape
+    return ir.ArrayAttr.get([ir.DictAttr.get(attributes) for attributes in named])
 
 
 def _check_dtype(spec: TensorSpec) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 from math import prod
 from typing import Any
@@ -17,27 +18,42 @@ import torch
 
 from . import pool
 
-Shape = tuple[int, ...]
+Shape = tuple[int | str, ...]
 Output = tuple[Shape, torch.dtype] | int
-"""Shape and dtype of a new tensor, or the number of the input whose memory the result takes."""
+"""Shape and dtype of a new tensor, or the number of the input whose memory the result takes.
+
+A size that differs from call to call is text, ``"n0 * 64"``, in the integers ``n0``, ``n1``, ... that follow the call's tensors.
+"""
 
 KEPT_WORKSPACE_BYTES = 1 << 24
 _of_thread = threading.local()
 
 
-def caller(
-    entry: Any, inputs: int, outputs: Sequence[Output], max_threads: int, workspace_bytes: tuple[int, int], parallel: Any,
-    size: int | None = None,
-) -> Callable[..., tuple[torch.Tensor, ...]]:
-    """The function of ``inputs`` CPU tensors that calls ``entry`` and gives a tensor for each of ``outputs``.
+@dataclass(frozen=True)
+class Figures:
+    """What a call needs to know of a kernel: how many ``inputs`` and, after them, integers (``sizes``) it takes; the bytes
+    of workspace that all threads share, and that each has. Text is in the integers.
+    """
 
-    ``workspace_bytes`` is what all threads share, and what each has; ``parallel`` runs an address on several threads. A
-    result in an input's memory is that input, or, if that was not contiguous, a new tensor. ``size`` is the number of
-    elements that a flat kernel is called for.
+    inputs: int
+    sizes: int
+    max_threads: int | str
+    """How many threads pay; text may come to less than 1."""
+    shared_bytes: int | str
+    thread_bytes: int | str
+
+
+def caller(
+    entry: Any, figures: Figures, outputs: Sequence[Output], parallel: Any, size: int | None = None
+) -> Callable[..., tuple[torch.Tensor, ...]]:
+    """The function of CPU tensors, and integers, that calls ``entry`` and gives a tensor for each of ``outputs``.
+
+    ``parallel`` runs an address on several threads. A result in an input's memory is that input, or, if that was not
+    contiguous, a new tensor. ``size`` is the number of elements that a flat kernel is called for.
     """
     first = () if size is None else (1, size)
-    arrays = _Arrays(len(first) + inputs + sum(isinstance(o, tuple) for o in outputs) + 1)
-    shared_bytes, thread_bytes = workspace_bytes
+    new = sum(isinstance(o, tuple) for o in outputs)
+    arrays = _Arrays(len(first) + figures.inputs + new + figures.sizes + 1)
     names: dict[str, Any] = {
         "entry": entry,
         "function": ctypes.cast(entry, ctypes.c_void_p),
@@ -47,52 +63,74 @@ def caller(
         "give_back": arrays.free.append,
         "threads_now": torch.get_num_threads,
         "workspace": _workspace,
-        "max_threads": max_threads,
-        "shared_bytes": shared_bytes,
-        "thread_bytes": thread_bytes,
+        "pooled": pool.empty,
+        "empty": _empty,
     }
+    figure: dict[str, str] = {}
+    for name in ("max_threads", "shared_bytes", "thread_bytes"):
+        value = getattr(figures, name)
+        figure[name] = f"({value})" if isinstance(value, str) else name
+        names[name] = value
+    makers: list[str | int] = []
     for number, output in enumerate(outputs):
-        if isinstance(output, tuple):
-            shape, dtype = output
-            names |= {f"shape{number}": shape, f"strides{number}": _strides(shape), f"dtype{number}": dtype}
+        if isinstance(output, int):
+            makers.append(output)
+            continue
+        shape, dtype = output
+        names[f"dtype{number}"] = dtype
+        if any(isinstance(n, str) for n in shape):
+            form = f"{_tuple(shape)}, {_tuple(_stride_texts(shape))}, dtype{number}"
+            large = f"(size := {_product((*shape, dtype.itemsize))}) >= {pool.POOLED_BYTES}"
+            makers.append(f"pooled({form}, size) if {large} else empty({form})")
+        else:
+            makers.append(f"empty{number}(shape{number}, strides{number}, dtype{number})")
+            names |= {f"shape{number}": shape, f"strides{number}": _strides(shape)}
             names[f"empty{number}"] = _maker(prod(shape) * dtype.itemsize)
-    places = tuple(o if isinstance(o, int) else None for o in outputs)
-    return _writer(first, inputs, places, max_threads > 1, sum(workspace_bytes) > 0, tuple(names))(**names)
+    threads = f"min({figure['max_threads']}, threads_now())" if figures.max_threads != 1 else ""
+    if isinstance(figures.max_threads, str):
+        threads = f"{threads} if {figures.max_threads} > 1 else 1"
+    scratch = ""
+    if (figures.shared_bytes, figures.thread_bytes) != (0, 0):
+        scratch = f"{figure['shared_bytes']} + {'threads * ' if threads else ''}{figure['thread_bytes']}"
+    return _writer(first, figures.inputs, figures.sizes, tuple(makers), threads, scratch, tuple(names))(**names)
 
 
 @cache
 def _writer(
     first: tuple[int, ...],
     inputs: int,
-    places: tuple[int | None, ...],
-    threaded: bool,
-    scratch: bool,
+    sizes: int,
+    makers: tuple[str | int, ...],
+    threads: str,
+    scratch: str,
     names: tuple[str, ...],
 ) -> Any:
-    """Compiles the text of a call once for all kernels of one form."""
-    read = [f"a{i}" for i in range(inputs)]
-    made = {number: f"r{number}" for number, place in enumerate(places) if place is None}
+    """Compiles the text of a call once for all kernels of one form: what makes each output (or which input it is), how
+    many ``threads`` there are (one, where there is no text), and the bytes of ``scratch``.
+    """
+    read, numbers = [f"a{i}" for i in range(inputs)], [f"n{i}" for i in range(sizes)]
+    made = {number: f"r{number}" for number, maker in enumerate(makers) if isinstance(maker, str)}
     lines = [f"if not {a}.is_contiguous(): {a} = {a}.contiguous()" for a in read]
-    lines += [f"{r} = empty{i}(shape{i}, strides{i}, dtype{i})" for i, r in made.items()]
-    if threaded:
-        lines.append("threads = min(max_threads, threads_now())")
+    lines += [f"{r} = {makers[i]}" for i, r in made.items()]
+    if threads:
+        lines.append(f"threads = {threads}")
     if scratch:
-        lines.append(f"scratch = workspace(shared_bytes + {'threads * ' if threaded else ''}thread_bytes)")
-    addresses = [str(number) for number in first]
-    addresses += [f"{t}.data_ptr()" for t in (*read, *made.values(), *(["scratch"] if scratch else []))]
+        lines.append(f"scratch = workspace({scratch})")
+    addresses = [*map(str, first), *(f"{t}.data_ptr()" for t in (*read, *made.values()))]
+    addresses += [*numbers, *(["scratch.data_ptr()"] if scratch else [])]
     lines += ["try: slots, address = held = pop()", "except IndexError: slots, address = held = new()"]
     lines += [f"slots[0:{len(addresses)}] = {_tuple(addresses)}"] if addresses else []
-    lines += ["parallel(function, address, threads, 0) if threads > 1 else entry(address)" if threaded else "entry(address)"]
-    lines += ["give_back(held)", f"return {_tuple([made[n] if p is None else read[p] for n, p in enumerate(places)])}"]
+    lines += ["parallel(function, address, threads, 0) if threads > 1 else entry(address)" if threads else "entry(address)"]
+    lines += ["give_back(held)", f"return {_tuple([read[m] if isinstance(m, int) else made[n] for n, m in enumerate(makers)])}"]
     body = "\n".join(f"        {line}" for line in lines)
     found: dict[str, Any] = {}
-    text = f"def write({', '.join(names)}):\n    def call({', '.join(read)}):\n{body}\n    return call\n"
+    text = f"def write({', '.join(names)}):\n    def call({', '.join([*read, *numbers])}):\n{body}\n    return call\n"
     exec(compile(text, "<call of a kernel>", "exec"), found)
     return found["write"]
 
 
-def _tuple(texts: list[str]) -> str:
-    return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+def _tuple(texts: Sequence[object]) -> str:
+    return f"({', '.join(map(str, texts))}{',' if len(texts) == 1 else ''})"
 
 
 def batch_caller(
@@ -142,7 +180,16 @@ class _Arrays:
         return made, ctypes.addressof(made)
 
 
-def _strides(shape: Shape) -> Shape:
+def _product(shape: Shape) -> str:
+    return " * ".join(f"({n})" if isinstance(n, str) else str(n) for n in shape) or "1"
+
+
+def _stride_texts(shape: Shape) -> list[str]:
+    """Of a contiguous tensor."""
+    return [_product(shape[d + 1 :]) for d in range(len(shape))]
+
+
+def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Of a contiguous tensor."""
     strides = [1]
     for size in reversed(shape[1:]):

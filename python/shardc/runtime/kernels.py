@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import json
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 import torch
 
 from .errors import RuntimeFailure
-from .kernel_call import Output, batch_caller, caller
+from .kernel_call import Figures, Output, batch_caller, caller
 
 SEAL = b"shardc-kernels-1"
 """Ends every library, before the SHA-256 of all that stands before the seal."""
@@ -55,8 +56,9 @@ class Library:
     ) -> Callable[..., tuple[torch.Tensor, ...]]:
         """The kernel ``name`` as a function of CPU tensors that gives a tensor for each of ``outputs``.
 
-        Shapes and dtypes of the inputs are those that the kernel was compiled for; they are not looked at. ``size`` is
-        the number of elements where the kernel takes any.
+        After the tensors it takes the integers that its symbolic sizes are in, if it has any. Shapes and dtypes of the
+        inputs are those that the kernel was compiled for; they are not looked at. ``size`` is the number of elements where
+        the kernel takes any.
 
         Raises:
             BadLibrary: no kernel of that name, another number of outputs, a size where none is taken or none where one is.
@@ -66,7 +68,8 @@ class Library:
             raise BadLibrary(f"kernel {name!r} {'takes' if per_thread else 'does not take'} a number of elements")
         if size is not None:
             max_threads = max(1, size // per_thread)
-        return caller(entry, inputs, outputs, max_threads, (shared_bytes, thread_bytes), _parallel(), size)
+        figures = self._symbolic(name, inputs) or Figures(inputs, 0, max_threads, shared_bytes, thread_bytes)
+        return caller(entry, figures, outputs, _parallel(), size)
 
     def batch(
         self, name: str, members: Sequence[tuple[int, Sequence[Output]]]
@@ -93,6 +96,24 @@ class Library:
                 raise BadLibrary(f"kernel {name!r} has {figures[1]} outputs, not {new}")
         entry.argtypes, entry.restype = [ctypes.c_void_p], None
         return entry, list(figures)
+
+
+    def _symbolic(self, name: str, inputs: int) -> Figures | None:
+        """The figures of a kernel with symbolic sizes: see ``sizes`` in ``backends/cpu/lower.py``."""
+        try:
+            symbol = ctypes.c_char.in_dll(self._library, f"{name}_sizes")
+        except ValueError:
+            return None
+        found = json.loads(ctypes.string_at(ctypes.addressof(symbol)))
+        threads = f"({_text(found['work'])}) // {found['work_per_thread']}"
+        return Figures(inputs, found["sizes"], threads, _text(found["shared"]), _text(found["thread"]))
+
+
+def _text(terms: list[list[int]]) -> int | str:
+    """A sum of products of sizes; a number, where it is one."""
+    if terms == [[terms[0][0]]]:
+        return terms[0][0]
+    return " + ".join(" * ".join([str(factor), *(f"n{number}" for number in numbers)]) for factor, *numbers in terms)
 
 
 @cache

@@ -52,3 +52,32 @@ func.func @no_operands() -> !torch.vtensor<[],f64> {
   %y = torch.prim.TupleUnpack %outs : !torch.tuple<vtensor<[],f64>> -> !torch.vtensor<[],f64>
   return %y : !torch.vtensor<[],f64>
 }
+
+// Sizes that differ from call to call: an integer after the tensors, and every shape in it.
+// CHECK-LABEL: @symbolic
+func.func @symbolic(%0: !torch.vtensor<[?,8],f32>, %n: !torch.int) -> !torch.vtensor<[?],f32> {
+  // CHECK: %[[IN:.*]] = torch.prim.TupleConstruct %arg0, %arg1
+  %ins = torch.prim.TupleConstruct %0, %n : !torch.vtensor<[?,8],f32>, !torch.int -> !torch.tuple<vtensor<[?,8],f32>, int>
+  // CHECK: "kern.kernel"(%[[IN]]) ({
+  // CHECK-NEXT: ^bb0(%{{.*}}: tensor<?x8xf32>, %[[N:.*]]: index):
+  // CHECK: arith.muli %[[N]]
+  // CHECK: }) {kern.hints = array<i64: 5>, kern.name = "k", kern.shapes = [#{{.*}}, #{{.*}}]} : (!torch.tuple<vtensor<[?,8],f32>, int>) -> !torch.tuple<vtensor<[?],f32>>
+  %outs = "kern.kernel"(%ins) ({
+  ^bb0(%x: tensor<?x8xf32>, %s: index):
+    %eight = arith.constant 8 : index
+    %all = arith.muli %s, %eight : index
+    %flat = tensor.collapse_shape %x [[0, 1]] : tensor<?x8xf32> into tensor<?xf32>
+    %e = tensor.empty(%all) : tensor<?xf32>
+    %y = linalg.generic {indexing_maps = [affine_map<(d0) -> (d0)>, affine_map<(d0) -> (d0)>], iterator_types = ["parallel"]}
+        ins(%flat : tensor<?xf32>) outs(%e : tensor<?xf32>) {
+    ^bb0(%a: f32, %out: f32):
+      %c = arith.negf %a : f32
+      linalg.yield %c : f32
+    } -> tensor<?xf32>
+    %t = builtin.unrealized_conversion_cast %y : tensor<?xf32> to tuple<tensor<?xf32>>
+    "kern.yield"(%t) : (tuple<tensor<?xf32>>) -> ()
+  }) {kern.name = "k", kern.hints = array<i64: 5>, kern.shapes = [affine_map<()[s0] -> (s0, 8)>, affine_map<()[s0] -> (s0 * 8)>]}
+    : (!torch.tuple<vtensor<[?,8],f32>, int>) -> !torch.tuple<vtensor<[?],f32>>
+  %y = torch.prim.TupleUnpack %outs : !torch.tuple<vtensor<[?],f32>> -> !torch.vtensor<[?],f32>
+  return %y : !torch.vtensor<[?],f32>
+}

@@ -210,3 +210,54 @@ func.func @f(%ins: !torch.tuple<vtensor<[4],f32>>) {
   }) {in_place = array<i64: 0, 0, 1, 0>, kern.name = "k"} : (!torch.tuple<vtensor<[4],f32>>) -> !torch.tuple<vtensor<[4],f32>, vtensor<[4],f32>>
   return
 }
+
+// -----
+
+func.func @f(%ins: !torch.tuple<vtensor<[?],f32>, int>) {
+  // expected-error@+1 {{'kern.kernel' op has sizes that its types do not say, and so must have kern.shapes and kern.hints}}
+  %outs = "kern.kernel"(%ins) ({
+  ^bb0(%x: tensor<?xf32>, %n: index):
+    %t = builtin.unrealized_conversion_cast %x : tensor<?xf32> to tuple<tensor<?xf32>>
+    "kern.yield"(%t) : (tuple<tensor<?xf32>>) -> ()
+  }) {kern.name = "k"} : (!torch.tuple<vtensor<[?],f32>, int>) -> !torch.tuple<vtensor<[?],f32>>
+  return
+}
+
+// -----
+
+func.func @f(%ins: !torch.tuple<vtensor<[?],f32>, int>) {
+  // expected-error@+1 {{'kern.kernel' op kern.hints must be an array<i64> with a number for each of its 1 integers, not array<i64: 4, 5>}}
+  %outs = "kern.kernel"(%ins) ({
+  ^bb0(%x: tensor<?xf32>, %n: index):
+    %t = builtin.unrealized_conversion_cast %x : tensor<?xf32> to tuple<tensor<?xf32>>
+    "kern.yield"(%t) : (tuple<tensor<?xf32>>) -> ()
+  }) {kern.name = "k", kern.hints = array<i64: 4, 5>, kern.shapes = [affine_map<()[s0] -> (s0)>, affine_map<()[s0] -> (s0)>]}
+    : (!torch.tuple<vtensor<[?],f32>, int>) -> !torch.tuple<vtensor<[?],f32>>
+  return
+}
+
+// -----
+
+func.func @f(%ins: !torch.tuple<vtensor<[?],f32>, int>) {
+  // expected-error@+1 {{'kern.kernel' op affine_map<()[s0] -> (4)> in kern.shapes must be the shape of !torch.vtensor<[?],f32> in 1 symbols}}
+  %outs = "kern.kernel"(%ins) ({
+  ^bb0(%x: tensor<?xf32>, %n: index):
+    %t = builtin.unrealized_conversion_cast %x : tensor<?xf32> to tuple<tensor<?xf32>>
+    "kern.yield"(%t) : (tuple<tensor<?xf32>>) -> ()
+  }) {kern.name = "k", kern.hints = array<i64: 4>, kern.shapes = [affine_map<()[s0] -> (s0)>, affine_map<()[s0] -> (4)>]}
+    : (!torch.tuple<vtensor<[?],f32>, int>) -> !torch.tuple<vtensor<[?],f32>>
+  return
+}
+
+// -----
+
+func.func @f(%ins: !torch.tuple<vtensor<[?],f32>, int>) {
+  // expected-error@+1 {{'kern.kernel' op must have 1 body arguments of type index, after all others}}
+  %outs = "kern.kernel"(%ins) ({
+  ^bb0(%x: tensor<?xf32>):
+    %t = builtin.unrealized_conversion_cast %x : tensor<?xf32> to tuple<tensor<?xf32>>
+    "kern.yield"(%t) : (tuple<tensor<?xf32>>) -> ()
+  }) {kern.name = "k", kern.hints = array<i64: 4>, kern.shapes = [affine_map<()[s0] -> (s0)>, affine_map<()[s0] -> (s0)>]}
+    : (!torch.tuple<vtensor<[?],f32>, int>) -> !torch.tuple<vtensor<[?],f32>>
+  return
+}
