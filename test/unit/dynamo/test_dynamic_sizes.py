@@ -57,7 +57,7 @@ def test_arithmetic_on_sizes(compiled: Wrap, programs: list[str]) -> None:
     def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         n, m = x.shape
         halves = x[: n // 2 * 2].reshape(n // 2, 2 * m)
-        return halves, x.new_zeros(n + m, n % 3 + 2), x[n - 2 :] * n, x.flatten() / x.numel(), torch.arange(n) - m
+        return halves, x.new_zeros(n + m, n % 3 + 2), x[n - 2 :] * n, x[-(n // 2) :] * -n, x.flatten() / x.numel(), torch.arange(n) - m
 
     run = compiled(f, dynamic=True)
     for n, m in ((4, 3), (7, 5), (9, 2)):
