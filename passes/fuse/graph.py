@@ -14,7 +14,7 @@ import torch
 from torch_mlir import ir
 
 from shardc.dialects.aten.types import TensorType
-from shardc.dialects.kern.size import AnySize, symbols_of
+from shardc.dialects.kern.size import AnySize, Size, symbols_of
 from shardc.dialects.kern.types import ELEMENTS
 from shardc.passes.fuse.scalars import Scalar, wide
 from shardc.passes.fuse.space import Atoms, Dim, Mismatch, Space
@@ -62,6 +62,7 @@ class Node:
     in. ``indices``: groups of dims of the result; ``compute`` takes the row-major index over each, i64, after the operands.
     ``heavy``: not worth computing twice. ``call`` numbers the ATen call that it belongs to, ``order`` says where the node
     stands among all nodes. ``sizes`` are those whose numbers ``compute`` asks for (:meth:`Scalars.size`).
+    ``is_symbolic``: one of the sizes of its loops or tensors is no number.
     """
 
     call: int
@@ -76,6 +77,7 @@ class Node:
     indices: tuple[Atoms, ...] = ()
     heavy: bool = False
     sizes: tuple[AnySize, ...] = ()
+    is_symbolic: bool = False
     order: int = 0
     others: list[Value] = field(default_factory=list)
     """Views of its result that its call returns in its place."""
@@ -208,6 +210,8 @@ class Builder:
     def _add(self, node: Node) -> Value:
         node.out.node = node
         node.order = next(_orders)
+        shapes = [node.out.type.shape, node.sizes, node.space.sizes.values(), *(a.base.type.shape for a in node.accesses)]
+        node.is_symbolic = any(isinstance(n, Size) for shape in shapes for n in shape)
         self.nodes.append(node)
         return node.out
 

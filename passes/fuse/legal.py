@@ -100,7 +100,8 @@ def check(nodes: list[Node], space: Space, exported: Iterable[Value] = ()) -> No
     made = {node.out for node in nodes}
     if len({a.base for node in nodes for a in node.accesses} - made) > MAX_TENSORS:
         raise Refused(f"a kernel reads at most {MAX_TENSORS} tensors")
-    _check_symbols(nodes, space, made)
+    if any(node.is_symbolic for node in nodes):
+        _check_symbols(nodes, space, made)
     domains = {node: _domain(node, space) for node in nodes}
     whole = set().union(*domains.values())
     if whole not in domains.values():
