@@ -198,9 +198,9 @@ def _compiled(see: Callable[..., _Seen], run: Callable[..., Any], graphs: _Graph
     """The call through the backend, which must say each cause for which it leaves a graph to ATen."""
     inner = dynamo._compiled
 
-    def record(settings: dynamo.Settings, graph: torch.fx.GraphModule, phase: str) -> Any:
+    def record(*arguments: Any) -> Any:
         try:
-            program = inner(settings, graph, phase)
+            program = inner(*arguments)
         except Exception as error:
             graphs.refused.append(_reason(error))
             raise
@@ -211,7 +211,7 @@ def _compiled(see: Callable[..., _Seen], run: Callable[..., Any], graphs: _Graph
     dynamo._said.clear()
     with mock.patch.object(dynamo, "_compiled", record), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = see(torch.compile(run, backend="shardc", options={"fuse": False}, dynamic=False))
+        found = see(torch.compile(run, backend="shardc", dynamic=False))
     said = [w for w in caught if issubclass(w.category, ShardcFallbackWarning)]
     if bool(said) != bool(graphs.refused) and said:
         graphs.refused.extend(str(w.message).partition("\n")[0] for w in said)
