@@ -65,7 +65,7 @@ def find_nests(roots: Roots, reads: dict[Root, Reads]) -> list[Nest]:
         near = [r for r in remaining if components[r] == components[remaining[0]] and not is_contraction(r)]
         rows, members = max(
             ((rows, _members(rows, near, done, roots, reads)) for rows in _candidates(near, reads)),
-            key=lambda found: len(found[1]),
+            key=lambda found: (bool(found[1]), not _strided(*found, reads), len(found[1])),
         )
         nests.append(_nest(rows, members, reads))
         done |= set(members)
@@ -144,6 +144,11 @@ def _members(
         ):
             members.append(root)
     return members
+
+
+def _strided(rows: frozenset[Axis], members: list[Root], reads: dict[Root, Reads]) -> bool:
+    """Whether a reduction inside the rows would step across what lies contiguous: a vector lane at a time."""
+    return any(root.reduced and rows <= root.parallel and fast_axis([root], reads) in rows for root in members)
 
 
 def _in_row(made: Root, value: object, index: object, rows: frozenset[Axis], members: list[Root]) -> bool:
