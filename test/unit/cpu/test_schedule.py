@@ -116,3 +116,12 @@ def test_what_is_a_result_anyway_is_not_kept_twice():
     (_,), (stages,) = schedule(body)
     assert not any(loop.kept for stage in stages.stages for loop in stage)
     assert len(stages.again) == 1 and loops_of(body).count("math.exp") == 1
+
+
+def test_what_reads_a_sum_over_rows_does_not_turn_its_loops():
+    """A sum of a bf16 matrix's rows and its rounding: one column after the other would read a vector lane at a time."""
+    body = Body("rounded_sum")
+    total = body.reduce([(body.argument((256, 128)), "d0, d1")], ADD, [0], "0.0", shape=(256, 128))
+    body.results = [body.map([total], "%r = arith.truncf %0 : f32 to bf16", "bf16")]
+    (sums, rounded), _ = schedule(body)
+    assert sums.carried(sums.roots[0]) and not rounded.roots[0].is_reduction
