@@ -189,6 +189,7 @@ class _Fusion:
                 _move(unit.step.op, terminator)
             elif results[unit]:
                 self._write(unit, results[unit], ir.InsertionPoint(terminator))
+        _check_unread(dead)
         for op in reversed(dead):
             _erase(op)
         drop_unread(self._block)
@@ -313,6 +314,18 @@ def _move(op: ir.Operation, terminator: ir.Operation) -> None:
             if owner.name == LIST and any(not _is_static(v) for v in owner.operands):
                 _move(owner, terminator)
     op.move_before(terminator)
+
+
+def _check_unread(dead: list[ir.Operation]) -> None:
+    """Raises AssertionError if an op that stays reads what is erased: a bug of ours, which would end the process."""
+    gone = {result for op in dead for result in op.results}
+    waiting = [(op, use.owner) for op in dead for result in op.results for use in result.uses]
+    while waiting:
+        op, reader = waiting.pop()
+        if reader.name == LIST:
+            waiting += [(op, use.owner) for use in reader.results[0].uses]
+        elif not len(reader.results) or reader.results[0] not in gone:
+            raise AssertionError(f"fusion lost a result of {op.name} that {reader.name} reads")
 
 
 def _erase(op: ir.Operation) -> None:
