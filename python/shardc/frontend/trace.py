@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -100,7 +101,7 @@ class StepTracer:
                 # A lambda: make_fx counts a bound method's self among the arguments.
                 graph = traced(tensors)
             except Exception as error:
-                raise _explained(error, self._recorder.line) from error
+                raise _explained(error, self._recorder.line if _in_backward(error) else _text(self._where)) from error
         assert self._output_tree is not None
         return Trace(graph, arguments, self._trained, self._output_tree, self._where, self._storages())
 
@@ -208,10 +209,20 @@ def _take(tensors: Any, names: Any) -> Tensors:
     return {name: next(tensors) for name in names}
 
 
+def _in_backward(error: Exception) -> bool:
+    """Whether autograd's engine raised it, or was run where it was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return any(frame.name == "_engine_run_backward" for frame in frames)
+
+
+def _text(frames: Frames) -> str:
+    return f"{frames[0][0]}:{frames[0][1]}"
+
+
 def _explained(error: Exception, last_line: str) -> ShardcError:
     """The error as one that a user can read, at the innermost line of the user's code.
 
-    In the backward no such line is active: it is that of the op whose gradient came last.
+    In the backward no such line is active: ``last_line`` is that of the op whose gradient came last; elsewhere that of the caller.
     """
     where = raising_line(error.__traceback__) or last_line
     if isinstance(error, ShardcError):
