@@ -11,7 +11,7 @@ from shardc.diagnostics.fusion import FusionRefused
 from shardc.dialects.kern.size import hint
 from shardc.passes.fuse.graph import Value
 from shardc.passes.fuse.legal import Refused, check, joined_space
-from shardc.passes.fuse.unit import Unit, Units, delays, joined
+from shardc.passes.fuse.unit import Unit, Units, delays, in_order, joined
 from shardc.passes.fuse.wishes import BlockWishes, Pair
 
 LAUNCH_BYTES = 1 << 16
@@ -78,7 +78,7 @@ def _adjacent(a: Unit, b: Unit) -> tuple[int, int]:
             if value.node is not None and value.node in makers:
                 reader = next(n for n in y.nodes if any(s.base is value for s in n.accesses))
                 return _ordered(value.node.call, reader.call)
-    shared = next(iter(a.accesses.keys() & b.accesses.keys()), None)
+    shared = next((value for value in a.accesses if value in b.accesses), None)
     calls = [next((n.call for n in u.nodes if any(s.base is shared for s in n.accesses)), min(u.calls)) for u in (a, b)]
     return _ordered(*calls)
 
@@ -116,12 +116,12 @@ def _candidates(units: Units, wishes: BlockWishes) -> Iterator[tuple[float, Unit
     """Pairs of groups that share a tensor, with what joining them saves; parts of one call come first."""
     seen: set[frozenset[Unit]] = set()
     for a in units.groups:
-        for b in sorted(a.after, key=lambda u: u.time):
+        for b in sorted(a.after, key=in_order):
             if b.nodes:
                 seen.add(frozenset((a, b)))
                 yield _rank(units, a, b, wishes), a, b
     for readers in units.readers.values():
-        groups = sorted((u for u in readers if u.nodes), key=lambda u: u.time)
+        groups = sorted((u for u in readers if u.nodes), key=in_order)
         for a, b in itertools.pairwise(groups):
             if frozenset((a, b)) not in seen:
                 seen.add(frozenset((a, b)))

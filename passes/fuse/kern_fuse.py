@@ -179,7 +179,7 @@ class _Fusion:
 
     def _rewrite(self, kernels: list[Unit]) -> None:
         staying = self._staying(kernels)
-        self._units.kept |= {v for unit in staying if unit.step and unit.step.nodes for v in unit.step.operands}
+        self._units.kept |= {v for unit in staying if unit.step for v in unit.step.operands}
         results = {unit: exports(self._units, {unit}) for unit in kernels}
         terminator = list(self._block.operations)[-1].operation
         kept = {unit.step.number for unit in staying if unit.step is not None}

@@ -63,6 +63,11 @@ def unit_of(node: Node) -> Unit:
     return unit
 
 
+def in_order(unit: Unit) -> tuple[Time, int]:
+    """A key that sorts groups by time, those of one time as in the program: the same in every process."""
+    return unit.time, unit.nodes[0].order if unit.nodes else -1
+
+
 def joined(a: Unit, b: Unit, space: Space) -> Unit:
     """One group of both, whose dims ``space`` matches; not yet scheduled."""
     unit = Unit(nodes=sorted([*a.nodes, *b.nodes], key=lambda node: node.order), space=space, floor=max(a.floor, b.floor))

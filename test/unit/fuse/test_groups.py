@@ -126,8 +126,36 @@ def test_parts_of_a_product_are_computed_apart(fuse: Any) -> None:
 
 
 def test_a_part_of_what_is_read_whole_too_is_a_slice_of_it(fuse: Any) -> None:
-    done = fuse(lambda x, y: ((x * y)[:, :2] + 1, x * y), torch.randn(4, 6), torch.randn(4, 6))
+    def f(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        product = (x * y).tanh()
+        return product[:, :2] + 1, product
+
+    done = fuse(f, torch.randn(4, 6), torch.randn(4, 6))
+    assert ("aten.mul.Tensor", "aten.tanh") in done.kernels
     assert "aten.slice.Tensor" in done.stayed or len(done.kernels) == 2
+
+
+def test_sums_one_by_one_with_a_view_between(fuse: Any) -> None:
+    """The gradient of ``repeat``: a call that shares no kernel reads another's sum through a view."""
+
+    def f(g: Tensor) -> Tensor:
+        return g.sum(0).sum(0).view(2, 2).sum(0)
+
+    fuse(f, torch.randn(1, 3, 4))
+
+
+def test_groups_are_the_same_each_time(fuse: Any) -> None:
+    """Among pairs that save as much, the order of the program decides: no address of an object does."""
+
+    def f(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        return ((x * y)[:, :2] + 1, x * y, (x * y)[:, 2:] * x[:, :4], (x + y).t() * 2, x - y)
+
+    tensors = torch.randn(4, 6), torch.randn(4, 6)
+    first = fuse(f, *tensors)
+    for junk in range(8):
+        kept = [object() for _ in range(junk * 7)]
+        again = fuse(f, *tensors)
+        assert (again.kernels, again.stayed, again.decisions) == (first.kernels, first.stayed, first.decisions), len(kept)
 
 
 def test_a_group_that_waits_for_what_it_feeds(fuse: Any) -> None:
