@@ -9,11 +9,12 @@ JOBS ?= 2
 PYTHONS ?= python3.11 python3.12 python3.13 python3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test
+.PHONY: help setup demo docs test
 
 help:
 	@echo "make demo    set up, then run examples/llama_demo.py"
 	@echo "make test    set up, then run all tests: ruff, lit, pytest (JOBS=2 at a time)"
+	@echo "make docs    write docs/reference from the definitions of dialects and passes"
 	@echo "make setup   only the virtual environment in .venv"
 
 setup: $(STAMP)
@@ -39,6 +40,9 @@ $(STAMP): pyproject.toml requirements.lock
 demo: $(STAMP)
 	@if [ ! -f examples/llama_demo.py ]; then echo "make demo: examples/llama_demo.py is missing from this checkout" >&2; exit 1; fi
 	@$(BIN)/python examples/llama_demo.py
+
+docs: $(STAMP)
+	@$(BIN)/python -m shardc.report.reference docs/reference
 
 # Every part runs even if an earlier one failed; the last line says which did.
 test: $(STAMP)

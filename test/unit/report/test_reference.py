@@ -1,0 +1,31 @@
+"""The reference in ``docs/reference`` says what the definitions say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shardc.passes.registry import PASSES
+from shardc.report.reference import DIALECTS, pages
+
+FOLDER = Path(__file__).parents[3] / "docs" / "reference"
+
+
+@pytest.mark.parametrize("name", [*(f"{dialect}.md" for dialect in DIALECTS), "passes.md"])
+def test_a_page_is_up_to_date(name: str) -> None:
+    assert (FOLDER / name).read_text() == pages()[name], "definitions have changed since: run `make docs`"
+
+
+def test_every_pass_and_op_has_a_text() -> None:
+    for text in pages().values():
+        for section in text.split("\n## ")[1:]:
+            title, _, file, _, first, *_ = section.split("\n")
+            assert file.endswith(".py`") and first and not first.startswith("|"), f"{title} has no docstring"
+
+
+def test_fields_say_what_they_are() -> None:
+    text = pages()["dist.md"].partition("## `dist.loop`")[2].partition("\n## ")[0]
+    assert "| `body` | region |" in text and "| `inits` | operand, optional |" in text
+    assert "| `carried` | result, optional |" in text and "| `stack_dims` | `ArrayAttr` |" in text
+    assert all(f"## `{name}`" in pages()["passes.md"] for name in PASSES)
