@@ -1,4 +1,4 @@
-"""Imports point one way (design: diagnostics <- dialects <- passes <- backends <- driver <- cli)."""
+"""Imports point one way (design: diagnostics <- dialects <- cost <- passes <- backends <- driver <- cli, report)."""
 
 import ast
 from pathlib import Path
@@ -12,10 +12,12 @@ ALLOWED = {
     "runtime": set(),
     "dialects": {"diagnostics", "runtime"},
     "frontend": {"diagnostics", "dialects", "runtime"},
-    "passes": {"diagnostics", "dialects", "runtime"},
+    "cost": {"diagnostics", "dialects"},
+    "passes": {"diagnostics", "dialects", "cost", "runtime"},
     "backends": {"diagnostics", "dialects", "passes", "runtime"},
     "driver": {"diagnostics", "dialects", "passes", "backends", "frontend", "runtime"},
     "cli": {"diagnostics", "driver"},
+    "report": {"diagnostics", "dialects", "passes", "driver"},
 }
 HOMES = {
     package: ROOT / package if package in ("dialects", "passes", "backends") else ROOT / "python" / "shardc" / package

@@ -1,0 +1,1 @@
+"""The ``pipe`` dialect: stages, actions and schedules of pipelines."""

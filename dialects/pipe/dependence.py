@@ -1,0 +1,47 @@
+"""What each action of a schedule needs: actions of other stages, and of its own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from shardc.dialects.pipe.action import Action
+from shardc.dialects.pipe.schedule import Schedule
+
+
+class Dependences:
+    """The actions that one needs, whatever order ranks have them in.
+
+    Forward needs forward of the stage before; backward (whole, or of inputs) needs its own forward and backward of the
+    stage behind; a weight gradient needs its own input gradient. Of several slices of a sequence, see :class:`Schedule`.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._slices = schedule.slices
+        self._route = schedule.route
+        self._split = {(a.stage, a.micro_batch) for a in schedule.actions() if a.kind == "I"}
+        before = [dict(zip(route[1:], route, strict=False)) for route in schedule.routes]
+        behind = [dict(itertools.pairwise(route)) for route in schedule.routes]
+        self._before, self._behind = before, behind
+
+    def backward(self, stage: int, micro_batch: int) -> Action:
+        """The action that gives the gradient of the stage's input."""
+        return Action(stage, "I" if (stage, micro_batch) in self._split else "B", micro_batch)
+
+    def needs(self, action: Action) -> Iterator[Action]:
+        """What must have ended before ``action`` starts."""
+        stage, kind, micro_batch = action
+        route = micro_batch % len(self._before)
+        if kind == "W":
+            yield Action(stage, "I", micro_batch)
+        elif kind == "F":
+            if stage in self._before[route]:
+                yield Action(self._before[route][stage], "F", micro_batch)
+            if micro_batch % self._slices:
+                yield Action(stage, "F", micro_batch - 1)
+        else:
+            yield Action(stage, "F", micro_batch)
+            if stage in self._behind[route]:
+                yield self.backward(self._behind[route][stage], micro_batch)
+            if (micro_batch + 1) % self._slices:
+                yield self.backward(stage, micro_batch + 1)

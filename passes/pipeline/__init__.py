@@ -1,0 +1,1 @@
+"""Pipelines: the step cut into stages, and schedules that order their actions."""

@@ -1,0 +1,82 @@
+"""Proves of a schedule that it runs: every action once, on one rank, behind what it needs, with no deadlock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from shardc.cost.pipeline import StageCost, simulate
+from shardc.diagnostics.pipeline import BadSchedule, TooMuchMemory
+from shardc.dialects.pipe.action import KINDS, Action
+from shardc.dialects.pipe.dependence import Dependences
+from shardc.dialects.pipe.schedule import Schedule
+
+
+def check_schedule(schedule: Schedule) -> None:
+    """Raises BadSchedule, which says of the first action that is wrong what is wrong with it."""
+    for action, problem in _problems(schedule):
+        raise BadSchedule(schedule=schedule.name, action=action, problem=problem)
+
+
+def check_memory(schedule: Schedule, costs: Sequence[StageCost], cap_bytes: float) -> None:
+    """Raises TooMuchMemory if a rank holds more than ``cap_bytes`` of activations at a time; ``costs`` are of each stage."""
+    for rank, peak in enumerate(simulate(schedule, costs).peak_bytes(costs)):
+        if peak > cap_bytes:
+            raise TooMuchMemory(schedule=schedule.name, rank=rank, peak=peak, cap=cap_bytes)
+
+
+def _problems(schedule: Schedule) -> Iterator[tuple[Action, str]]:
+    place = {}
+    for rank, order in enumerate(schedule.orders):
+        for index, action in enumerate(order):
+            if action in place:
+                yield action, "stands there twice"
+            if schedule.rank_of[action.stage] != rank:
+                yield (
+                    action,
+                    f"is on rank {rank}, but stage {action.stage} is on rank {schedule.rank_of[action.stage]}",
+                )
+            if action.stage not in schedule.route(action.micro_batch):
+                yield action, f"is for a stage that micro-batch {action.micro_batch} does not go through"
+            place[action] = rank, index
+    yield from _missing(schedule, place)
+    yield from _stuck(schedule, place)
+
+
+def _missing(schedule: Schedule, place: dict[Action, tuple[int, int]]) -> Iterator[tuple[Action, str]]:
+    for micro_batch in range(schedule.micro_batches):
+        for stage in schedule.route(micro_batch):
+            kinds = {kind for kind in KINDS if Action(stage, kind, micro_batch) in place}  # type: ignore[arg-type]
+            if "F" not in kinds:
+                yield Action(stage, "F", micro_batch), "is not there"
+            if "B" in kinds and kinds & {"I", "W"}:
+                yield Action(stage, "B", micro_batch), "stands beside a part of itself"
+            if "I" not in kinds and "B" not in kinds:
+                yield Action(stage, "B", micro_batch), "is not there"
+            if "I" in kinds and "W" not in kinds:
+                yield (
+                    Action(stage, "W", micro_batch),
+                    f"is not there, but {Action(stage, 'I', micro_batch)} is",
+                )
+
+
+def _stuck(schedule: Schedule, place: dict[Action, tuple[int, int]]) -> Iterator[tuple[Action, str]]:
+    """Runs every action whose needs have run until nothing moves; what is left waits for itself."""
+    needs = Dependences(schedule).needs
+    done, at = set[Action](), [0] * schedule.ranks
+    moving = list(range(schedule.ranks))
+    while moving:
+        rank = moving.pop()
+        order, start = schedule.orders[rank], at[rank]
+        while at[rank] < len(order) and all(needed in done for needed in needs(order[at[rank]])):
+            done.add(order[at[rank]])
+            at[rank] += 1
+        if at[rank] > start:
+            moving = [other for other in range(schedule.ranks) if at[other] < len(schedule.orders[other])]
+    heads = {r: order[i] for r, (order, i) in enumerate(zip(schedule.orders, at, strict=True)) if i < len(order)}
+    waits = {rank: next(needed for needed in needs(head) if needed not in done) for rank, head in heads.items()}
+    for rank, needed in waits.items():
+        if place[needed][0] == rank:
+            yield heads[rank], f"stands before {needed}, which it needs"
+    for rank, needed in waits.items():
+        other = place[needed][0]
+        yield heads[rank], f"waits for {needed}, but rank {other} waits before that, at {heads[other]} for {waits[other]}"

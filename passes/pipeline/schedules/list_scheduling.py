@@ -1,0 +1,133 @@
+"""Orders made by playing a pipeline through: whenever a rank is free, it takes the first action that can run.
+
+Weight gradients go where ranks would wait otherwise: the freedom that zero-bubble schedules use (Qi et al. 2024).
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from math import inf
+
+from shardc.cost.pipeline import StageCost
+from shardc.diagnostics.pipeline import ScheduleStuck
+from shardc.dialects.pipe.action import Action
+from shardc.dialects.pipe.dependence import Dependences
+from shardc.dialects.pipe.schedule import Orders, Schedule, orders
+
+Queues = Sequence[Sequence[Iterable[Action]]]
+"""For each rank, its F, B and I in lists of which each keeps its order; of several that can run, the first list's goes first."""
+
+
+def list_schedule(
+    name: str,
+    queues: Queues,
+    routes: tuple[tuple[int, ...], ...],
+    costs: Sequence[StageCost],
+    cap_bytes: float = inf,
+    patience: float = 1.0,
+    slices: int = 1,
+) -> Schedule:
+    """All actions of ``queues`` in an order for each rank, with a W for each I.
+
+    No forward starts that would let a rank hold more than ``cap_bytes`` of activations, or leave no room for one
+    micro-batch in its later stages; W's are run to make room. A W runs where a rank would wait for
+    ``patience`` of its time or longer. ``costs``: of each stage. Raises ScheduleStuck if ``cap_bytes`` are too few for
+    any order that keeps those of ``queues``.
+    """
+    given = [[deque(queue) for queue in queues_of_rank] for queues_of_rank in queues]
+    whole = Schedule(name, orders([a for q in of_rank for a in q] for of_rank in given), routes, slices)
+    return replace(whole, orders=_Player(whole, given, costs, cap_bytes, patience).run())
+
+
+class _Player:
+    """Events in the order of time: a rank is free, or something that it may wait for has arrived."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        given: list[list[deque[Action]]],
+        costs: Sequence[StageCost],
+        cap_bytes: float,
+        patience: float,
+    ) -> None:
+        self._given, self._costs, self._patience = given, costs, patience
+        self._name, self._rank_of = schedule.name, schedule.rank_of
+        self._needs = Dependences(schedule).needs
+        self._neighbours = {stage: set[int]() for stage in self._rank_of}
+        for route in schedule.routes:
+            for one, other in itertools.pairwise(route):
+                self._neighbours[one].add(other)
+                self._neighbours[other].add(one)
+        self._room = {stage: cap_bytes for stage in self._rank_of}
+        for route in schedule.routes:
+            for earlier, later in itertools.combinations(route, 2):
+                if self._rank_of[earlier] == self._rank_of[later]:
+                    self._room[earlier] -= costs[later].activation_bytes
+        self._ended_s: dict[Action, float] = {}
+        self._owed: list[deque[Action]] = [deque() for _ in given]
+        self._held = [0.0] * len(given)
+        self._free_s = [0.0] * len(given)
+        self._made: list[list[Action]] = [[] for _ in given]
+        self._events = [(0.0, rank) for rank in range(len(given))]
+
+    def run(self) -> Orders:
+        while self._events:
+            now_s, rank = heapq.heappop(self._events)
+            if self._free_s[rank] <= now_s:
+                self._choose(rank, now_s)
+        stuck = [queue[0] for queues in self._given for queue in queues if queue]
+        if stuck:
+            raise ScheduleStuck(schedule=self._name, actions=", ".join(map(str, stuck)))
+        return orders(self._made)
+
+    def _choose(self, rank: int, now_s: float) -> None:
+        soonest_s = inf
+        for queue in self._given[rank]:
+            if queue and self._fits(rank, queue[0]):
+                ready_s = self._ready_s(rank, queue[0])
+                if ready_s <= now_s:
+                    return self._do(rank, queue.popleft(), now_s)
+                soonest_s = min(soonest_s, ready_s)
+        owed = self._owed[rank]
+        if owed and soonest_s >= now_s + self._patience * self._costs[owed[0].stage].weight_gradient_s:
+            return self._do(rank, owed.popleft(), now_s)
+        return None
+
+    def _fits(self, rank: int, action: Action) -> bool:
+        if action.kind != "F":
+            return True
+        return self._held[rank] + self._costs[action.stage].activation_bytes <= self._room[action.stage]
+
+    def _ready_s(self, rank: int, action: Action) -> float:
+        """When ``action`` can start; infinite if what it needs has not started yet."""
+        ready_s = 0.0
+        for needed in self._needs(action):
+            if needed not in self._ended_s:
+                return inf
+            away = self._rank_of[needed.stage] != rank
+            ready_s = max(
+                ready_s,
+                self._ended_s[needed] + (self._transfer_s(needed.stage, action.stage) if away else 0.0),
+            )
+        return ready_s
+
+    def _transfer_s(self, one: int, other: int) -> float:
+        return self._costs[min(one, other)].transfer_s
+
+    def _do(self, rank: int, action: Action, now_s: float) -> None:
+        cost = self._costs[action.stage]
+        self._ended_s[action] = self._free_s[rank] = end_s = now_s + cost.seconds(action.kind)
+        self._made[rank].append(action)
+        self._held[rank] += sum(cost.held_bytes(action.kind))
+        if action.kind == "I":
+            self._owed[rank].append(action._replace(kind="W"))
+        heapq.heappush(self._events, (end_s, rank))
+        if action.kind != "W":
+            for stage in self._neighbours[action.stage]:
+                arrives_s = end_s + self._transfer_s(action.stage, stage)
+                heapq.heappush(self._events, (now_s, self._rank_of[stage]))  # it may wait for this now
+                heapq.heappush(self._events, (arrives_s, self._rank_of[stage]))

@@ -1,0 +1,56 @@
+"""Fill-drain, 1F1B and their forms with several stages a rank: orders that are written down in closed form."""
+
+from __future__ import annotations
+
+from shardc.dialects.pipe.action import Action
+from shardc.dialects.pipe.schedule import Schedule, one_route, orders
+
+
+def fill_drain(ranks: int, micro_batches: int, stages_per_rank: int = 1) -> Schedule:
+    """All forwards, then all backwards: GPipe (Huang et al. 2019); with several stages a rank, breadth-first
+    (Lamy-Poirier 2022): all micro-batches go through a stage before any goes into the rank's next one."""
+    lists = []
+    for rank in range(ranks):
+        mine = range(rank, ranks * stages_per_rank, ranks)
+        forward = [Action(stage, "F", m) for stage in mine for m in range(micro_batches)]
+        backward = [Action(stage, "B", m) for stage in reversed(mine) for m in range(micro_batches)]
+        lists.append(forward + backward)
+    name = "fill-drain" if stages_per_rank == 1 else "breadth-first"
+    return Schedule(name, orders(lists), one_route(ranks * stages_per_rank))
+
+
+def one_f_one_b(ranks: int, micro_batches: int) -> Schedule:
+    """1F1B with a flush (PipeDream-flush, DAPPLE): rank r runs at most ``ranks - r`` forwards ahead of its backwards."""
+    lists = []
+    for rank in range(ranks):
+        forward = [Action(rank, "F", m) for m in range(micro_batches)]
+        backward = [Action(rank, "B", m) for m in range(micro_batches)]
+        lists.append(alternate(forward, backward, ahead=min(ranks - rank - 1, micro_batches)))
+    return Schedule("1f1b", orders(lists), one_route(ranks))
+
+
+def interleaved(ranks: int, micro_batches: int, stages_per_rank: int) -> Schedule:
+    """1F1B with several stages a rank, in groups of ``ranks`` micro-batches (Narayanan et al., SC21, section 2.2).
+
+    The number of micro-batches must be a multiple of ``ranks``.
+    """
+    lists = []
+    for rank in range(ranks):
+        mine = list(range(rank, ranks * stages_per_rank, ranks))
+        turns = [
+            (chunk, group + m)
+            for group in range(0, micro_batches, ranks)
+            for chunk in range(stages_per_rank)
+            for m in range(ranks)
+        ]
+        forward = [Action(mine[chunk], "F", m) for chunk, m in turns]
+        backward = [Action(mine[-1 - chunk], "B", m) for chunk, m in turns]
+        ahead = (stages_per_rank - 1) * ranks + 2 * (ranks - rank - 1)
+        lists.append(alternate(forward, backward, ahead=min(ahead, len(forward))))
+    return Schedule("interleaved", orders(lists), one_route(ranks * stages_per_rank))
+
+
+def alternate(forward: list[Action], backward: list[Action], ahead: int) -> list[Action]:
+    """``ahead`` forwards, then one of each in turn, then the backwards that are left."""
+    steady = [action for pair in zip(forward[ahead:], backward, strict=False) for action in pair]
+    return forward[:ahead] + steady + backward[len(forward) - ahead :]

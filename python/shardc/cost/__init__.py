@@ -1,0 +1,1 @@
+"""What programs cost: time and memory, modelled."""

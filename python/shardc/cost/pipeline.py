@@ -1,0 +1,201 @@
+"""A pipeline schedule played through: when each action runs, how long ranks wait, how much memory they hold.
+
+Time in seconds, sizes in bytes.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from shardc.diagnostics.pipeline import ScheduleStuck
+from shardc.dialects.pipe.action import Action
+from shardc.dialects.pipe.dependence import Dependences
+from shardc.dialects.pipe.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class StageCost:
+    """What one micro-batch costs in one stage.
+
+    ``transfer_s``: sending its activation to the next stage, or that one's gradient back. ``activation_bytes`` are held
+    from forward on; of them ``weight_bytes`` from the input gradient until the weight gradient, and the rest not.
+    """
+
+    forward_s: float
+    input_gradient_s: float
+    weight_gradient_s: float
+    transfer_s: float = 0.0
+    activation_bytes: float = 1.0
+    weight_bytes: float = 0.0
+
+    def seconds(self, kind: str) -> float:
+        """Of one action."""
+        whole = self.input_gradient_s + self.weight_gradient_s
+        return {"F": self.forward_s, "B": whole, "I": self.input_gradient_s, "W": self.weight_gradient_s}[
+            kind
+        ]
+
+    def held_bytes(self, kind: str) -> tuple[float, float]:
+        """What an action adds when it starts, and when it ends."""
+        rest = self.weight_bytes - self.activation_bytes
+        return {
+            "F": (self.activation_bytes, 0.0),
+            "B": (0.0, -self.activation_bytes),
+            "I": (0.0, rest),
+            "W": (0.0, -self.weight_bytes),
+        }[kind]
+
+
+@dataclass(frozen=True)
+class Span:
+    """An action on a rank, or (``to`` a rank) the sending of what it made."""
+
+    action: Action
+    rank: int
+    start_s: float
+    end_s: float
+    to: int | None = None
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """What a simulated or a measured run did when. ``spans`` are in the order in which they began, by rank."""
+
+    spans: tuple[tuple[Span, ...], ...]
+    transfers: tuple[Span, ...] = ()
+
+    @cached_property
+    def step_s(self) -> float:
+        """From the first action's start to the last one's end."""
+        return max(r[-1].end_s for r in self.spans if r) - min(r[0].start_s for r in self.spans if r)
+
+    @cached_property
+    def longest_span_s(self) -> float:
+        """The longest time that a rank takes from its first action's start to its last one's end."""
+        return max(rank[-1].end_s - rank[0].start_s for rank in self.spans if rank)
+
+    @cached_property
+    def busy_s(self) -> float:
+        """The longest time for which a rank computes."""
+        return max(sum(s.end_s - s.start_s for s in rank) for rank in self.spans)
+
+    @property
+    def bubble_rate(self) -> float:
+        """The share of the longest span in which the busiest rank would wait (Qi et al., Zero Bubble, section 5.3)."""
+        return 1 - self.busy_s / self.longest_span_s
+
+    def memory(self, costs: Sequence[StageCost]) -> list[list[tuple[float, float]]]:
+        """For each rank, the bytes of activations that it holds from each moment on at which they change."""
+        return [_memory(rank, costs) for rank in self.spans]
+
+    def peak_bytes(self, costs: Sequence[StageCost]) -> list[float]:
+        """The most that each rank holds of activations."""
+        return [max((held for _, held in curve), default=0.0) for curve in self.memory(costs)]
+
+
+def _memory(spans: Sequence[Span], costs: Sequence[StageCost]) -> list[tuple[float, float]]:
+    held, curve = 0.0, []
+    for span in spans:  # one after the other, so in the order of time
+        adds = costs[span.action.stage].held_bytes(span.action.kind)
+        for when, more in zip((span.start_s, span.end_s), adds, strict=True):
+            if more:
+                held += more
+                curve.append((when, held))
+    return curve
+
+
+def simulate(
+    schedule: Schedule, costs: Sequence[StageCost], *, overlap: bool = True, shared: bool = False
+) -> Timeline:
+    """Plays ``schedule`` through, with ``costs`` for each stage.
+
+    ``overlap``: a rank goes on while what it made is sent; else it waits. ``shared``: what a rank sends goes out one after
+    the other; else each transfer has a link to itself. Raises ScheduleStuck where ranks wait for each other for good.
+    """
+    return _Simulation(schedule, costs, overlap, shared).run()
+
+
+class _Simulation:
+    """Events in the order of time: an action ends, or what one made arrives."""
+
+    def __init__(self, schedule: Schedule, costs: Sequence[StageCost], overlap: bool, shared: bool) -> None:
+        self._schedule, self._costs, self._overlap, self._shared = schedule, costs, overlap, shared
+        actions = list(schedule.actions())
+        number = {action: n for n, action in enumerate(actions)}
+        self._actions, self._rank = actions, [r for r, order in enumerate(schedule.orders) for _ in order]
+        self._waits = [0] * len(actions)
+        self._readers: list[list[int]] = [[] for _ in actions]
+        dependences = Dependences(schedule)
+        for n, action in enumerate(actions):
+            for needed in dependences.needs(action):
+                if needed in number:
+                    self._readers[number[needed]].append(n)
+                    self._waits[n] += 1
+        ends, first = [], 0
+        for order in schedule.orders:
+            first += len(order)
+            ends.append(first)
+        self._next = [end - len(order) for end, order in zip(ends, schedule.orders, strict=True)]
+        self._ends = ends
+        self._free_s = [0.0] * schedule.ranks
+        self._link_free_s = [0.0] * schedule.ranks
+        self._running = [False] * schedule.ranks
+        self._events: list[tuple[float, int, int, bool]] = []
+        self._spans: list[list[Span]] = [[] for _ in schedule.orders]
+        self._transfers: list[Span] = []
+
+    def run(self) -> Timeline:
+        for rank in range(self._schedule.ranks):
+            self._start(rank, 0.0)
+        while self._events:
+            now_s, _, n, arrives = heapq.heappop(self._events)
+            if arrives:
+                self._arrived(n, now_s)
+            else:
+                self._ended(n, now_s)
+        stuck = [self._actions[n] for n, end in zip(self._next, self._ends, strict=True) if n < end]
+        if stuck:
+            raise ScheduleStuck(schedule=self._schedule.name, actions=", ".join(map(str, stuck)))
+        return Timeline(tuple(map(tuple, self._spans)), tuple(self._transfers))
+
+    def _start(self, rank: int, now_s: float) -> None:
+        """Begins the rank's next action if it has what it needs."""
+        n = self._next[rank]
+        if self._running[rank] or n == self._ends[rank] or self._waits[n]:
+            return
+        action = self._actions[n]
+        start_s = max(now_s, self._free_s[rank])
+        end_s = start_s + self._costs[action.stage].seconds(action.kind)
+        self._spans[rank].append(Span(action, rank, start_s, end_s))
+        self._running[rank] = True
+        self._next[rank] = n + 1
+        heapq.heappush(self._events, (end_s, rank, n, False))
+
+    def _ended(self, n: int, now_s: float) -> None:
+        rank = self._rank[n]
+        self._running[rank] = False
+        self._free_s[rank] = now_s
+        for reader in self._readers[n]:
+            if self._rank[reader] == rank:
+                self._waits[reader] -= 1
+            else:
+                self._send(n, reader, now_s)
+        self._start(rank, now_s)
+
+    def _send(self, n: int, reader: int, now_s: float) -> None:
+        rank, action = self._rank[n], self._actions[n]
+        start_s = max(now_s, self._link_free_s[rank]) if self._shared else now_s
+        sender = action.stage if action.kind == "F" else self._actions[reader].stage
+        end_s = start_s + self._costs[sender].transfer_s
+        self._link_free_s[rank] = end_s
+        if not self._overlap:
+            self._free_s[rank] = max(self._free_s[rank], end_s)
+        self._transfers.append(Span(action, rank, start_s, end_s, self._rank[reader]))
+        heapq.heappush(self._events, (end_s, self._rank[reader], reader, True))
+
+    def _arrived(self, n: int, now_s: float) -> None:
+        self._waits[n] -= 1
+        self._start(self._rank[n], now_s)
