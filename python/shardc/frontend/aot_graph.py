@@ -181,7 +181,11 @@ def _take_writes(graph: Graph) -> dict[int, Node]:
     inputs = {node: number for number, node in enumerate(n for n in graph.nodes if n.op == "placeholder")}
     found: dict[int, Node] = {}
     for node in final_writes(graph):
-        found.setdefault(inputs[node.args[0]], node.args[1])  # the last write to an input counts
+        value = node.args[1]
+        while value.target in _ALIASES:
+            value = value.args[0]
+        found.setdefault(inputs[node.args[0]], value)  # the last write to an input counts
+        node.replace_all_uses_with(node.args[0])
         graph.erase_node(node)
     return dict(sorted(found.items()))
 

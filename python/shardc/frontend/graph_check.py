@@ -57,7 +57,9 @@ def final_writes(graph: Graph) -> list[Node]:
 
 
 def _is_write(node: Node) -> bool:
-    if node.target is not torch.ops.aten.copy_.default or node.users or len(node.args) != 2:
+    if node.target is not torch.ops.aten.copy_.default or len(node.args) != 2:
+        return False
+    if any(user.op != "output" for user in node.users):  # what it returns is the input itself
         return False
     into, value = node.args
     return isinstance(into, Node) and into.op == "placeholder" and isinstance(value, Node)

@@ -24,6 +24,10 @@ def returned_too(x: Tensor, y: Tensor) -> Tensor:
     return x.clone()
 
 
+def returned_itself(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    return x.mul_(2).add_(y), x.sin()
+
+
 def old_value_read_later(x: Tensor, y: Tensor) -> Tensor:
     before = x.t()
     x.mul_(2).add_(y)
@@ -64,7 +68,7 @@ def to_another_type(x: Tensor, y: Tensor) -> None:
 
 
 FUNCTIONS = [
-    returned_too, old_value_read_later, old_value_returned, exchanged, swapped, both_from_one, through_a_view, to_another_type,
+    returned_too, returned_itself, old_value_read_later, old_value_returned, exchanged, swapped, both_from_one, through_a_view, to_another_type,
 ]  # fmt: skip
 
 
@@ -104,6 +108,25 @@ def test_inputs_that_change(function: Callable[..., Any]) -> None:
 def test_no_elements(compiled: Wrap) -> None:
     x, y = torch.zeros(0, 3), torch.zeros(0, 3)
     assert compiled(returned_too, fuse=True)(x, y).shape == (0, 3)
+
+
+def test_an_input_that_is_the_result(compiled: Wrap) -> None:
+    x, y = torch.randn(5, 3), torch.randn(5, 3)
+    twin = x.clone()
+    assert compiled(lambda x, y: x.mul_(2).add_(y), fuse=True)(x, y) is x
+    torch.testing.assert_close(x, twin * 2 + y)
+
+
+def test_running_statistics_of_instances(compiled: Wrap) -> None:
+    """They are written through an alias."""
+    x, mean, var = torch.randn(2, 3, 4), torch.zeros(3), torch.ones(3)
+    twins = mean.clone(), var.clone()
+
+    def f(x: Tensor, mean: Tensor, var: Tensor) -> Tensor:
+        return torch.nn.functional.instance_norm(x, mean, var, use_input_stats=True)
+
+    torch.testing.assert_close(compiled(f, fuse=True)(x, mean, var), f(x, *twins))
+    torch.testing.assert_close((mean, var), twins)
 
 
 def test_an_input_takes_its_new_value_without_a_copy(compiled: Wrap, programs: list[str]) -> None:
