@@ -73,9 +73,8 @@ def group(units: Units, wishes: BlockWishes = BlockWishes()) -> list[Decision]: 
 def _adjacent(a: Unit, b: Unit) -> tuple[int, int]:
     """Two calls, one of each group, of which one reads what the other makes, or both read the same tensor."""
     for x, y in ((a, b), (b, a)):
-        makers = set(x.nodes)
         for value in y.accesses:
-            if value.node is not None and value.node in makers:
+            if value.node is not None and value.node in x.domains:
                 reader = next(n for n in y.nodes if any(s.base is value for s in n.accesses))
                 return _ordered(value.node.call, reader.call)
     shared = next((value for value in a.accesses if value in b.accesses), None)
@@ -158,7 +157,7 @@ def _join(units: Units, a: Unit, b: Unit, wishes: BlockWishes) -> Unit:
         raise Refused("something between them needs one and is needed by the other")
     new = joined(a, b, space)
     matmul = any(node.contracts for node in new.nodes)
-    check(new.nodes, space, {v.node.out for v in exports(units, {a, b}) if v.node is not None} if matmul else ())
+    check(new, {v.node.out for v in exports(units, {a, b}) if v.node is not None} if matmul else ())
     new.time, moved = waits
     for unit, later in moved.items():
         unit.time = later
