@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import torch
 from torch_mlir import ir
@@ -47,7 +48,7 @@ class Access:
     base: Value
     dims: tuple[Dim, ...]
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         """The shape in which the tensor is read."""
         return tuple(dim.size for dim in self.dims)

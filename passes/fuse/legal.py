@@ -9,9 +9,11 @@ A kernel with a contraction has no other reduction: pointwise ops that are cheap
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable
+from functools import lru_cache
 from math import prod
 
+from shardc.dialects.aten.types import TensorType
 from shardc.dialects.kern.size import Size, hint, symbols_of
 from shardc.passes.fuse.graph import Access, Node, Value
 from shardc.passes.fuse.space import Atoms, Dim, Mismatch, Space
@@ -43,7 +45,7 @@ def joined_space(a: Unit, b: Unit) -> Space:
         found = _match_made(space, a, b) + _match_made(space, b, a)
     except Mismatch:
         raise Refused("the dims that they share are cut up in ways that do not fit") from None
-    shared = sorted(a.accesses.keys() & b.accesses.keys(), key=lambda v: hint(v.type.size_bytes), reverse=True)
+    shared = sorted((v for v in a.accesses if v in b.accesses), key=lambda v: size_hint(v.type), reverse=True)
     for value in shared:
         matched = _matched_reads(space, a.accesses[value][0], b.accesses[value][0], [*a.domains.values(), *b.domains.values()])
         found += matched is not None
@@ -51,6 +53,12 @@ def joined_space(a: Unit, b: Unit) -> Space:
     if not found:
         raise Refused("they read the tensors that they share in ways that do not fit")
     return space
+
+
+@lru_cache(maxsize=4096)
+def size_hint(type_: TensorType) -> int:
+    """The bytes of a tensor, as far as they are known."""
+    return hint(type_.size_bytes)
 
 
 def _match_made(space: Space, maker: Unit, reader: Unit) -> int:
@@ -94,8 +102,8 @@ def _alike(space: Space, x: Dim, y: Dim) -> bool:
     return same and space.resolve(x.atoms) == space.resolve(y.atoms) and all(_alike(space, a, b) for a, b in parts)
 
 
-def check(unit: Unit, exported: Iterable[Value] = ()) -> None:
-    """Raises Refused unless ``unit`` can be one kernel. ``exported``: what others read, if there is a contraction."""
+def check(unit: Unit, exported: Callable[[], set[Value]] = set) -> None:
+    """Raises Refused unless ``unit`` can be one kernel. ``exported`` gives what others read of it."""
     nodes, space = unit.nodes, unit.space
     if len(nodes) > MAX_NODES:
         raise Refused(f"a kernel has at most {MAX_NODES} ops")
@@ -110,7 +118,7 @@ def check(unit: Unit, exported: Iterable[Value] = ()) -> None:
     domains = {node: kinds[atoms] for node, atoms in unit.domains.items()}
     contraction = next((node for node in nodes if node.contracts), None)
     if contraction is not None:
-        _check_contraction(contraction, nodes, space, domains, set(exported))
+        _check_contraction(contraction, nodes, space, domains, exported())
     elif any(node.reduce for node in nodes):
         _check_reductions(nodes, space, domains, whole)
 
