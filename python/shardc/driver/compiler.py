@@ -113,7 +113,7 @@ def compile_capture(
 
     def keep(name: str) -> None:
         if keep_levels:
-            levels[name] = module.operation.get_asm(enable_debug_info=True)
+            levels[name] = module.operation.get_asm(enable_debug_info=True, assume_verified=True)
 
     with collect_remarks() as remarks, collection_paused():
         for name in ("torch-lift-bmm", "torch-share"):

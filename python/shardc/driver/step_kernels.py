@@ -35,7 +35,7 @@ def fuse_step(compiled: Compiled, numerics: str = "fused") -> None:
     if library is not None:
         compiled.kernel_module, compiled.library = module, library
         if compiled.levels:
-            compiled.levels["4-kernel"] = module.operation.get_asm(enable_debug_info=True)
+            compiled.levels["4-kernel"] = module.operation.get_asm(enable_debug_info=True, assume_verified=True)
 
 
 def _fused(module: ir.Module, numerics: str) -> tuple[ir.Module, Path | None, float]:
