@@ -185,4 +185,5 @@ def _replace(units: Units, a: Unit, b: Unit, new: Unit) -> None:
         for node in unit.nodes:
             units.maker.update(dict.fromkeys((node.out, *node.others), new))
         del units.groups[unit]
+        unit.before, unit.after = set(), set()  # they name one another: only the garbage collector would free them
     units.groups[new] = None
