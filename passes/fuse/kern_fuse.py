@@ -12,7 +12,8 @@ from torch_mlir import ir
 
 from shardc.diagnostics.fusion import NoSuchFusionEdge
 from shardc.dialects.aten.call import CallReader, is_constant
-from shardc.dialects.kern.kernel import IN_PLACE, NAME, SHAPES, KernelOp
+from shardc.dialects.dist.build import string
+from shardc.dialects.kern.kernel import IN_PLACE, NAME, SHAPES, KernelOp, kernel_name
 from shardc.passes.base import Pass
 from shardc.passes.fuse.bodies import Bodies
 from shardc.passes.fuse.graph import Value
@@ -112,11 +113,15 @@ def _kernel_ops(blocks: list[ir.Block]) -> list[ir.Operation]:
 
 
 def _share_names(blocks: list[ir.Block], bodies: Bodies) -> None:
-    """Kernels with equal bodies get one name: they are compiled once."""
+    """Kernels with equal bodies get one name: they are compiled once. Names are numbered by body: they, and so the compiled
+    library, stay as they are if a model has more layers.
+    """
     names: dict[tuple[str, ...], ir.Attribute] = {}
     for op in _kernel_ops(blocks):
         more = (str(op.attributes[name]) if name in op.attributes else "" for name in (IN_PLACE, SHAPES))
-        op.attributes[NAME] = names.setdefault((bodies.text(op), *more), op.attributes[NAME])
+        stem = kernel_name(op).rpartition("_")[0]
+        name = string(f"{stem}_{len(names)}", op.context)
+        op.attributes[NAME] = names.setdefault((bodies.text(op), *more), name)
 
 
 def step_blocks(block: ir.Block) -> Iterator[ir.Block]:

@@ -86,6 +86,8 @@ class Space:
         """Make two dims of one size the same. Raises Mismatch; the space is of no use then."""
         while True:
             a, b = self.resolve(a), self.resolve(b)
+            if a == b:
+                return
             common = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
             a, b = a[common:], b[common:]
             if not a or not b:
