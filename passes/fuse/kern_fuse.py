@@ -94,6 +94,7 @@ def fuse_module(
         fusion = _Fusion(block, number, bodies, exclude, calls, stays, names)
         decisions += fusion.run(lone, wishes or Wishes())
         fusion.write_attentions(strides)
+        fusion.release()
     _place_results(function, blocks, writes)
     _share_names(blocks, bodies)
     return decisions
@@ -171,6 +172,14 @@ class _Fusion:
             if op is not None:
                 self._mark(op, [step], phase)
         drop_unread(self._block)
+
+    def release(self) -> None:
+        """Cuts the circles in which nodes and units name one another, for the garbage collector takes long over them."""
+        for unit in (*self._units.groups, *self._units.steps):
+            unit.before, unit.after = set(), set()
+        for step in self._read.steps:
+            for value in (value for node in step.nodes for value in (node.out, *node.others)):
+                value.node = None
 
     def _kernels(self) -> list[Unit]:
         """The groups that become kernels: of a call that shares no kernel with another call only if it must, or gains."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 
 from shardc.passes.fuse.graph import Node, Value
-from shardc.passes.fuse.space import Atoms, Dim, Space
+from shardc.passes.fuse.space import Atoms, Space
 
 
 def in_program(value: Value) -> Value:
@@ -29,16 +29,14 @@ def structure(nodes: Sequence[Node], space: Space, results: Sequence[Value]) -> 
     def named(group: Iterable[int]) -> Atoms:
         return tuple([atoms.setdefault(atom, len(atoms)) for atom in space.resolve(group)])
 
-    def read(dim: Dim) -> Hashable:
-        return named(dim.atoms), dim.size, dim.offset, dim.step, dim.sliced, tuple(map(read, dim.parts))
-
     for node in nodes:
         for access in node.accesses:
             value = access.base
             if value not in values:
                 values[value] = len(values)
                 found.append((value.type, in_program(value).type))
-            found.append((values[value], tuple(map(read, access.dims))))
+            found.append(values[value])
+            found += [(named(dim.atoms), dim.size, dim.offset, dim.step, dim.sliced) for dim in access.dims]
         values[node.out] = len(values)
         found.append((node.what, tuple(map(named, (*node.out_dims, node.reduced, *node.indices)))))
     found += [(values[result.node.out], result.type) for result in results if result.node is not None]
