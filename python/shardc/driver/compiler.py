@@ -15,6 +15,7 @@ from shardc.diagnostics.base import Remarks, collect_remarks
 from shardc.diagnostics.plan import BadMeshSpec
 from shardc.dialects.collection import collection_paused
 from shardc.dialects.dist.mesh import Mesh, MeshAxis, write_mesh
+from shardc.driver.levels import Levels
 from shardc.driver.pipelines import build, run
 from shardc.driver.plan_check import check_plan
 from shardc.frontend.spec import Capture
@@ -44,7 +45,7 @@ class Compiled:
     plan: Plan
     plan_json: dict[str, Any]
     rank_module: ir.Module
-    levels: dict[str, str]
+    levels: Levels
     remarks: Remarks
     seconds: dict[str, float] = field(default_factory=dict)
     kernel_module: ir.Module | None = None
@@ -109,11 +110,11 @@ def compile_capture(
 ) -> Compiled:
     """Run every pass on a captured step."""
     seconds: dict[str, float] = {"trace": capture.trace_s, "import": capture.import_s}
-    module, levels = capture.module, {}
+    module, levels = capture.module, Levels()
 
     def keep(name: str) -> None:
         if keep_levels:
-            levels[name] = module.operation.get_asm(enable_debug_info=True, assume_verified=True)
+            levels.keep(name, module)
 
     with collect_remarks() as remarks, collection_paused():
         for name in ("torch-lift-bmm", "torch-share"):
