@@ -62,7 +62,8 @@ class Bodies:
             written = self._by_structure[key] = Written(op, numbers, body.symbols)
         else:
             inputs = [in_program(tensors[number]) for number in written.inputs]
-            made, op = kernel_like(written.op, name, _operands(inputs, written.symbols, symbols, ip), loc=loc, ip=ip)
+            ins = _operands(inputs, written.symbols, symbols, ip)
+            made, op = kernel_like(written.op, name, ins, loc=loc, ip=ip)
         self._by_name[name] = written
         return made, op
 

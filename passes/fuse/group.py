@@ -177,8 +177,8 @@ def exports(units: Units, group: set[Unit]) -> list[Value]:
 def _replace(units: Units, a: Unit, b: Unit, new: Unit) -> None:
     both = {a, b}
     new.before, new.after = (a.before | b.before) - both, (a.after | b.after) - both
-    neighbours = [n.after for n in new.before] + [n.before for n in new.after] + [units.readers[v] for v in new.accesses]
-    for found in neighbours:
+    readers = (units.readers[value] for value in new.accesses)
+    for found in (*(unit.after for unit in new.before), *(unit.before for unit in new.after), *readers):
         found -= both
         found.add(new)
     for unit in (a, b):

@@ -46,8 +46,9 @@ def joined_space(a: Unit, b: Unit) -> Space:
     except Mismatch:
         raise Refused("the dims that they share are cut up in ways that do not fit") from None
     shared = sorted((v for v in a.accesses if v in b.accesses), key=lambda v: size_hint(v.type), reverse=True)
+    domains = {*a.domains.values(), *b.domains.values()} if shared else set()
     for value in shared:
-        matched = _matched_reads(space, a.accesses[value][0], b.accesses[value][0], [*a.domains.values(), *b.domains.values()])
+        matched = _matched_reads(space, a.accesses[value][0], b.accesses[value][0], domains)
         found += matched is not None
         space = matched or space
     if not found:
@@ -76,8 +77,9 @@ def _match_made(space: Space, maker: Unit, reader: Unit) -> int:
     return found
 
 
-def _matched_reads(space: Space, first: Access, second: Access, domains: list[Atoms]) -> Space | None:
-    """The space in which two reads of one tensor run over it alike; None if they do not, or nodes' ``domains`` forbid it."""
+def _matched_reads(space: Space, first: Access, second: Access, domains: set[Atoms]) -> Space | None:
+    """The space in which two reads of one tensor run over it alike; None if they do not, or a node of one of the
+    ``domains`` would read along a diagonal."""
     if first.shape != second.shape:
         return None
     if all(_alike(space, x, y) for x, y in zip(first.dims, second.dims, strict=True)):
@@ -88,7 +90,7 @@ def _matched_reads(space: Space, first: Access, second: Access, domains: list[At
             if (x.offset, x.step) != (y.offset, y.step):
                 return None
             trial.unify(x.atoms, y.atoms)
-        for atoms in set(domains):
+        for atoms in domains:
             _domain(trial.resolve(atoms))
     except (Mismatch, Refused):
         return None

@@ -16,8 +16,8 @@ def in_program(value: Value) -> Value:
 
 
 def structure(nodes: Sequence[Node], space: Space, results: Sequence[Value]) -> tuple[Hashable, list[Value]]:
-    """The structure of a kernel of ``nodes`` that makes ``results``; and its tensors, those that it makes included, by the
-    numbers that they have there.
+    """The structure of a kernel of ``nodes`` that makes ``results``; and its tensors by the numbers that they have
+    there, those that it makes included.
 
     It says what each node computes, from tensors of which types, read over which dims: what
     :class:`~shardc.passes.fuse.body.Body` looks at. Tensors and dims are numbered as they come up.

@@ -8,7 +8,8 @@ from torch_mlir import ir
 
 
 class Levels(Mapping[str, str]):
-    """Texts with source lines by level (``1-global``), in the order in which they were kept; printed when they are asked for."""
+    """Texts with source lines by level (``1-global``), in the order in which they were kept. One is printed when it is
+    asked for."""
 
     def __init__(self) -> None:
         self._modules: dict[str, ir.Module] = {}
@@ -34,8 +35,8 @@ def copy_module(module: ir.Module) -> ir.Module:
     """A module of its own in the same context, locations included."""
     with module.context, ir.Location.unknown():
         made = ir.Module.create(module.operation.location)
-        for attribute in module.operation.attributes:
-            made.operation.attributes[attribute.name] = attribute.attr
+        for name in module.operation.attributes:
+            made.operation.attributes[name] = module.operation.attributes[name]
         for op in module.body:
             op.operation.clone(ip=ir.InsertionPoint(made.body))
         return made
