@@ -11,11 +11,10 @@ import torch
 from torch_mlir import ir
 
 from shardc.diagnostics.base import remark
-from shardc.diagnostics.levels import LevelBroken, ManualRegionNotYet, UnknownOperation, UnreadableOperation
+from shardc.diagnostics.levels import ManualRegionNotYet, UnknownOperation, UnreadableOperation
 from shardc.dialects.aten.call import Call, CallReader, OpCall, is_constant
 from shardc.dialects.aten.schema import UnknownOperator
 from shardc.dialects.aten.types import TensorType, read_type
-from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.location import source_line
 from shardc.dialects.rules.rule import Dim, Rule, find_rule, replicated_rule, why_no_rule
 
@@ -107,17 +106,6 @@ def read_program(module: ir.Module) -> Program | None:
         elif not is_constant(op):
             _add_node(program, reader, op)
     return program
-
-
-def read_sharded(module: ir.Module, level: int) -> tuple[Mesh, Program]:
-    """The mesh and the step function of a module that passes over shardings take. Raises LevelBroken."""
-    mesh = read_mesh(module)
-    if mesh is None:
-        raise LevelBroken(level=level, problem="the module has no dist.mesh")
-    program = read_program(module)
-    if program is None:
-        raise LevelBroken(level=level, problem="the module has no function")
-    return mesh, program
 
 
 def _add_value(program: Program, value: ir.Value, type_: TensorType | None, producer: int) -> int:

@@ -14,13 +14,13 @@ from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingAttr, ShardingCodec
 from shardc.dialects.location import source_line
 from shardc.dialects.rules.rule import dims_under
-from shardc.passes.base import Pass
 from shardc.passes.partition.assign import assignment_of
-from shardc.passes.program import Node, Program, find_function, read_program
+from shardc.passes.program import Node, Program, find_function
+from shardc.passes.reading import Reading, ReadingPass
 
 
 @dataclass(frozen=True)
-class VerifyLevel(Pass):
+class VerifyLevel(ReadingPass):
     """Checks that a module keeps the contract of a level.
 
     1: one function, every op of the torch dialect (or ``dist.constraint``), every argument with a role and a name.
@@ -31,22 +31,22 @@ class VerifyLevel(Pass):
     name: ClassVar[str] = "verify-level"
     level: int = 1
 
-    def run(self, module: ir.Module) -> None:
-        function = find_function(module)
+    def apply(self, reading: Reading) -> bool:
+        function = find_function(reading.module)
         if function is None:
             raise LevelBroken(level=self.level, problem="the module has no function")
         if self.level == 1:
             _check_global(function)
-            return
-        mesh = read_mesh(module)
+            return False
+        mesh = read_mesh(reading.module)
         if mesh is None:
             raise LevelBroken(level=self.level, problem="the module has no dist.mesh")
         if self.level == 3:
             _check_rank(function)
-            return
-        program = read_program(module)
-        assert program is not None
-        _check_annotated(program, mesh)
+            return False
+        assert reading.program is not None
+        _check_annotated(reading.program, mesh)
+        return False
 
 
 def _check_global(function: ir.Operation) -> None:

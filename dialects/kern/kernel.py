@@ -240,3 +240,27 @@ def kernel(
     arguments = [*arguments, *[ir.IndexType.get(context)] * len(symbols)]
     body = op.regions[0].blocks.append(*arguments, arg_locs=[loc] * len(arguments))
     return body, unpack(op.results[0], loc=loc, ip=ip), op
+
+
+def kernel_like(
+    first: ir.Operation, name: str, ins: Sequence[ir.Value], *, loc: ir.Location, ip: ir.InsertionPoint
+) -> tuple[list[ir.Value], ir.Operation]:
+    """A kernel with the body and all attributes of ``first``, on values of the same types; its results, and the op."""
+    operands = pack(ins, loc=loc, ip=ip)
+    op = first.clone(ip=ip)
+    for number, operand in enumerate(operands):
+        op.operands[number] = operand
+    op.attributes[NAME] = string(name, loc.context)
+    _set_location(op, loc)
+    return unpack(op.results[0], loc=loc, ip=ip), op
+
+
+def _set_location(op: ir.Operation, loc: ir.Location) -> None:
+    """Also of what is inside."""
+    op.location = loc
+    for region in op.regions:
+        for block in region.blocks:
+            for argument in block.arguments:
+                argument.set_location(loc)
+            for inner in block.operations:
+                _set_location(inner.operation, loc)

@@ -7,8 +7,9 @@ One ATen call may be several nodes (a softmax is five); all of them are made her
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import torch
 from torch_mlir import ir
@@ -47,7 +48,7 @@ class Access:
     base: Value
     dims: tuple[Dim, ...]
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         """The shape in which the tensor is read."""
         return tuple(dim.size for dim in self.dims)
@@ -79,6 +80,8 @@ class Node:
     sizes: tuple[AnySize, ...] = ()
     is_symbolic: bool = False
     order: int = 0
+    what: Hashable = None
+    """What it computes: nodes of which it is equal have equal ``compute``, ``reduce``, ``dtype``, ``heavy`` and ``sizes``."""
     others: list[Value] = field(default_factory=list)
     """Views of its result that its call returns in its place."""
 
@@ -171,7 +174,7 @@ class Builder:
         if cut.drop:
             del out_dims[cut.dim]
         made = Node(self.call, accesses, Value(type_), tuple(out_dims), node.dtype, space, node.compute)
-        made.sizes = node.sizes
+        made.sizes, made.what = node.sizes, node.what
         return self._add(made)
 
     def seen(self, x: Value, shape: tuple[int, ...]) -> Value:

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from math import inf
 
 from shardc.diagnostics.fusion import FusionRefused
-from shardc.dialects.kern.size import hint
 from shardc.passes.fuse.graph import Value
-from shardc.passes.fuse.legal import Refused, check, joined_space
+from shardc.passes.fuse.legal import Refused, check, joined_space, size_hint
 from shardc.passes.fuse.unit import Unit, Units, delays, in_order, joined
 from shardc.passes.fuse.wishes import BlockWishes, Pair
 
@@ -73,9 +72,8 @@ def group(units: Units, wishes: BlockWishes = BlockWishes()) -> list[Decision]: 
 def _adjacent(a: Unit, b: Unit) -> tuple[int, int]:
     """Two calls, one of each group, of which one reads what the other makes, or both read the same tensor."""
     for x, y in ((a, b), (b, a)):
-        makers = set(x.nodes)
         for value in y.accesses:
-            if value.node is not None and value.node in makers:
+            if value.node is not None and value.node in x.domains:
                 reader = next(n for n in y.nodes if any(s.base is value for s in n.accesses))
                 return _ordered(value.node.call, reader.call)
     shared = next((value for value in a.accesses if value in b.accesses), None)
@@ -142,9 +140,9 @@ def traffic_saved(units: Units, a: Unit, b: Unit) -> int:
         for value in unit.accesses:
             if units.maker.get(value) is other:
                 inside = units.readers[value] <= both and value not in units.kept
-                saved += hint(value.type.size_bytes) * (2 if inside else 1)
+                saved += size_hint(value.type) * (2 if inside else 1)
     shared = a.accesses.keys() & b.accesses.keys()
-    return saved + sum(hint(v.type.size_bytes) for v in shared if units.maker.get(v) not in both)
+    return saved + sum(size_hint(v.type) for v in shared if units.maker.get(v) not in both)
 
 
 def _join(units: Units, a: Unit, b: Unit, wishes: BlockWishes) -> Unit:
@@ -157,8 +155,7 @@ def _join(units: Units, a: Unit, b: Unit, wishes: BlockWishes) -> Unit:
     if waits is None:
         raise Refused("something between them needs one and is needed by the other")
     new = joined(a, b, space)
-    matmul = any(node.contracts for node in new.nodes)
-    check(new.nodes, space, {v.node.out for v in exports(units, {a, b}) if v.node is not None} if matmul else ())
+    check(new, lambda: {v.node.out for v in exports(units, {a, b}) if v.node is not None})
     new.time, moved = waits
     for unit, later in moved.items():
         unit.time = later
@@ -178,15 +175,15 @@ def exports(units: Units, group: set[Unit]) -> list[Value]:
 
 
 def _replace(units: Units, a: Unit, b: Unit, new: Unit) -> None:
-    new.before, new.after = (a.before | b.before) - {a, b}, (a.after | b.after) - {a, b}
-    for neighbour in new.before:
-        neighbour.after = (neighbour.after - {a, b}) | {new}
-    for neighbour in new.after:
-        neighbour.before = (neighbour.before - {a, b}) | {new}
+    both = {a, b}
+    new.before, new.after = (a.before | b.before) - both, (a.after | b.after) - both
+    readers = (units.readers[value] for value in new.accesses)
+    for found in (*(unit.after for unit in new.before), *(unit.before for unit in new.after), *readers):
+        found -= both
+        found.add(new)
     for unit in (a, b):
-        for value in unit.accesses:
-            units.readers[value] = (units.readers[value] - {unit}) | {new}
         for node in unit.nodes:
             units.maker.update(dict.fromkeys((node.out, *node.others), new))
         del units.groups[unit]
+        unit.before, unit.after = set(), set()  # they name one another: only the garbage collector would free them
     units.groups[new] = None

@@ -12,11 +12,10 @@ from torch_mlir import ir
 
 from shardc.diagnostics.fusion import NoSuchFusionEdge
 from shardc.dialects.aten.call import CallReader, is_constant
-from shardc.dialects.kern.kernel import IN_PLACE, NAME, SHAPES, KernelOp, kernel
-from shardc.dialects.kern.types import builtin_type
+from shardc.dialects.dist.build import string
+from shardc.dialects.kern.kernel import IN_PLACE, NAME, SHAPES, KernelOp, kernel_name
 from shardc.passes.base import Pass
-from shardc.passes.fuse.body import Body
-from shardc.passes.fuse.flat import FLAT, body_text, is_flat
+from shardc.passes.fuse.bodies import Bodies
 from shardc.passes.fuse.graph import Value
 from shardc.passes.fuse.group import Decision, exports, group
 from shardc.passes.fuse.in_place import place_results, state_writes
@@ -87,22 +86,21 @@ def fuse_module(
         return []
     names: Iterator[int] = itertools.count()
     strides = argument_strides(function)
+    bodies = Bodies(numerics)
     decisions: list[tuple[str, str, Decision]] = []
     blocks = list(step_blocks(function.regions[0].blocks[0]))
     for number, block in enumerate(blocks):
         calls = frozenset(int(c.partition(".")[2]) for c in without if c.startswith(f"{number}."))
-        fusion = _Fusion(block, number, numerics, exclude, calls, stays, names)
+        fusion = _Fusion(block, number, bodies, exclude, calls, stays, names)
         decisions += fusion.run(lone, wishes or Wishes())
         fusion.write_attentions(strides)
+        fusion.release()
     _place_results(function, blocks, writes)
-    _share_names(blocks)
+    _share_names(blocks, bodies)
     return decisions
 
 
 def _place_results(function: ir.Operation, blocks: list[ir.Block], writes: Sequence[tuple[int, int]]) -> None:
-    for op in _kernel_ops(blocks):
-        if is_flat(op):
-            op.attributes[FLAT] = ir.UnitAttr.get(op.context)
     step = function.regions[0].blocks[0]
     results = list(list(step.operations)[-1].operation.operands)
     pairs = {results[result]: step.arguments[argument] for argument, result in [*writes, *state_writes(function)]}
@@ -115,12 +113,16 @@ def _kernel_ops(blocks: list[ir.Block]) -> list[ir.Operation]:
     return [op for op in ops if op.name == KernelOp.OPERATION_NAME]
 
 
-def _share_names(blocks: list[ir.Block]) -> None:
-    """Kernels with equal bodies get one name: they are compiled once."""
+def _share_names(blocks: list[ir.Block], bodies: Bodies) -> None:
+    """Kernels with equal bodies get one name: they are compiled once. Names are numbered by body: they, and so the compiled
+    library, stay as they are if a model has more layers.
+    """
     names: dict[tuple[str, ...], ir.Attribute] = {}
     for op in _kernel_ops(blocks):
         more = (str(op.attributes[name]) if name in op.attributes else "" for name in (IN_PLACE, SHAPES))
-        op.attributes[NAME] = names.setdefault((body_text(op), *more), op.attributes[NAME])
+        stem = kernel_name(op).rpartition("_")[0]
+        name = string(f"{stem}_{len(names)}", op.context)
+        op.attributes[NAME] = names.setdefault((bodies.text(op), *more), name)
 
 
 def step_blocks(block: ir.Block) -> Iterator[ir.Block]:
@@ -138,13 +140,13 @@ class _Fusion:
         self,
         block: ir.Block,
         number: int,
-        numerics: str,
+        bodies: Bodies,
         exclude: frozenset[ir.Value],
         without: frozenset[int],
         stays: frozenset[str],
         names: Iterator[int],
     ) -> None:
-        self._names, self._numerics, self._number = names, numerics, number
+        self._names, self._bodies, self._number = names, bodies, number
         self._without = without
         self._read: Block = read_block(block, CallReader(), exclude, without, stays)
         self._units: Units = make_units(self._read)
@@ -170,6 +172,14 @@ class _Fusion:
             if op is not None:
                 self._mark(op, [step], phase)
         drop_unread(self._block)
+
+    def release(self) -> None:
+        """Cuts the circles in which nodes and units name one another, for the garbage collector takes long over them."""
+        for unit in (*self._units.groups, *self._units.steps):
+            unit.before, unit.after = set(), set()
+        for step in self._read.steps:
+            for value in (value for node in step.nodes for value in (node.out, *node.others)):
+                value.node = None
 
     def _kernels(self) -> list[Unit]:
         """The groups that become kernels: of a call that shares no kernel with another call only if it must, or gains."""
@@ -217,19 +227,9 @@ class _Fusion:
         return {unit: {maker[v] for v in values if v in maker} - {unit} for unit, values in read.items()}
 
     def _write(self, unit: Unit, results: list[Value], ip: ir.InsertionPoint) -> None:
-        context = self._block.owner.context
-        body = Body(unit.nodes, unit.space, results, self._numerics)
         steps = [self._read.steps[number] for number in sorted(unit.calls)]
-        loc = ir.Location.fused([step.op.location for step in steps], context=context)
-        inputs = [_in_program(v) for v in body.inputs]
-        arguments = [builtin_type(v.type, context) for v in inputs]
-        ins = [_ssa(v) for v in inputs]
-        tensors = [(_ssa(v), v.type) for v in inputs]
-        ins += [self._read.symbols.number(symbol, tensors, ip) for symbol in body.symbols]
-        types, shapes = [v.type for v in results], [v.type.shape for v in inputs]
-        sizes = {"symbols": body.symbols, "shapes": shapes}
-        block, made, op = kernel(self._name(steps), ins, arguments, types, **sizes, loc=loc, ip=ip)
-        body.write(block, shapes, loc)
+        loc = ir.Location.fused([step.op.location for step in steps], context=self._block.owner.context)
+        made, op = self._bodies.write(self._name(steps), unit, results, self._read.symbols, loc, ip)
         self._mark(op, steps, _phase(steps[0].op))
         unpack = made[0].owner
         _name_results(unpack, results)
@@ -246,6 +246,8 @@ class _Fusion:
         op.attributes["kern.calls"] = ir.ArrayAttr.get(calls, context)
         if phase is not None:
             op.attributes["dist.phase"] = phase
+        elif "dist.phase" in op.attributes:  # of the kernel that it is a copy of
+            del op.attributes["dist.phase"]
 
     def _name(self, steps: list[Step]) -> str:
         bases = dict.fromkeys(step.target.split(".")[1].strip("_") for step in steps)
@@ -254,18 +256,6 @@ class _Fusion:
 
 def _phase(op: ir.Operation) -> ir.Attribute | None:
     return op.attributes["dist.phase"] if "dist.phase" in op.attributes else None
-
-
-def _in_program(value: Value) -> Value:
-    """``value``, or where a call that stays returns a view of it, that view."""
-    if value.ir is not None or value.node is None:
-        return value
-    return next(view for view in value.node.others if view.ir is not None)
-
-
-def _ssa(value: Value) -> ir.Value:
-    assert value.ir is not None
-    return value.ir
 
 
 def _name_results(unpack: ir.Operation, results: list[Value]) -> None:

@@ -9,9 +9,11 @@ A kernel with a contraction has no other reduction: pointwise ops that are cheap
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable
+from functools import lru_cache
 from math import prod
 
+from shardc.dialects.aten.types import TensorType
 from shardc.dialects.kern.size import Size, hint, symbols_of
 from shardc.passes.fuse.graph import Access, Node, Value
 from shardc.passes.fuse.space import Atoms, Dim, Mismatch, Space
@@ -28,6 +30,10 @@ MIN_PIECE = 16
 """Elements that lie side by side, at least, in a row that is spread over a tensor: a cache line of f32."""
 
 
+Domain = frozenset[int]
+"""The atoms that a node runs over."""
+
+
 class Refused(Exception):
     """Why two groups are not made one, in words."""
 
@@ -39,9 +45,10 @@ def joined_space(a: Unit, b: Unit) -> Space:
         found = _match_made(space, a, b) + _match_made(space, b, a)
     except Mismatch:
         raise Refused("the dims that they share are cut up in ways that do not fit") from None
-    shared = sorted(a.accesses.keys() & b.accesses.keys(), key=lambda v: hint(v.type.size_bytes), reverse=True)
+    shared = sorted((v for v in a.accesses if v in b.accesses), key=lambda v: size_hint(v.type), reverse=True)
+    domains = {*a.domains.values(), *b.domains.values()} if shared else set()
     for value in shared:
-        matched = _matched_reads(space, a.accesses[value][0], b.accesses[value][0], [*a.nodes, *b.nodes])
+        matched = _matched_reads(space, a.accesses[value][0], b.accesses[value][0], domains)
         found += matched is not None
         space = matched or space
     if not found:
@@ -49,26 +56,30 @@ def joined_space(a: Unit, b: Unit) -> Space:
     return space
 
 
+@lru_cache(maxsize=4096)
+def size_hint(type_: TensorType) -> int:
+    """The bytes of a tensor, as far as they are known."""
+    return hint(type_.size_bytes)
+
+
 def _match_made(space: Space, maker: Unit, reader: Unit) -> int:
     found = 0
-    made = {node.out: node for node in maker.nodes}
-    sources = set(maker.nodes)
     for value, accesses in reader.accesses.items():
-        if value not in made:
-            if value.node in sources:
-                raise Refused("one reads a slice of what the other makes")
+        node = value.node
+        if node is None or node not in maker.domains:
             continue
         for access in accesses:
             found += 1
-            if any(dim.sliced for dim in access.dims):
+            if node.out is not value or any(dim.sliced for dim in access.dims):
                 raise Refused("one reads a slice of what the other makes")
-            for dim, atoms in zip(access.dims, made[value].out_dims, strict=True):
+            for dim, atoms in zip(access.dims, node.out_dims, strict=True):
                 space.unify(atoms, dim.atoms)
     return found
 
 
-def _matched_reads(space: Space, first: Access, second: Access, nodes: list[Node]) -> Space | None:
-    """The space in which two reads of one tensor run over it alike; None if they do not."""
+def _matched_reads(space: Space, first: Access, second: Access, domains: set[Atoms]) -> Space | None:
+    """The space in which two reads of one tensor run over it alike; None if they do not, or a node of one of the
+    ``domains`` would read along a diagonal."""
     if first.shape != second.shape:
         return None
     if all(_alike(space, x, y) for x, y in zip(first.dims, second.dims, strict=True)):
@@ -79,8 +90,8 @@ def _matched_reads(space: Space, first: Access, second: Access, nodes: list[Node
             if (x.offset, x.step) != (y.offset, y.step):
                 return None
             trial.unify(x.atoms, y.atoms)
-        for node in nodes:
-            _domain(node, trial)
+        for atoms in domains:
+            _domain(trial.resolve(atoms))
     except (Mismatch, Refused):
         return None
     return trial
@@ -93,40 +104,37 @@ def _alike(space: Space, x: Dim, y: Dim) -> bool:
     return same and space.resolve(x.atoms) == space.resolve(y.atoms) and all(_alike(space, a, b) for a, b in parts)
 
 
-def check(nodes: list[Node], space: Space, exported: Iterable[Value] = ()) -> None:
-    """Raises Refused unless ``nodes`` can be one kernel. ``exported``: what others read, if there is a contraction."""
+def check(unit: Unit, exported: Callable[[], set[Value]] = set) -> None:
+    """Raises Refused unless ``unit`` can be one kernel. ``exported`` gives what others read of it."""
+    nodes, space = unit.nodes, unit.space
     if len(nodes) > MAX_NODES:
         raise Refused(f"a kernel has at most {MAX_NODES} ops")
-    made = {node.out for node in nodes}
-    if len({a.base for node in nodes for a in node.accesses} - made) > MAX_TENSORS:
+    if sum(value.node not in unit.domains or value.node.out is not value for value in unit.accesses) > MAX_TENSORS:
         raise Refused(f"a kernel reads at most {MAX_TENSORS} tensors")
     if any(node.is_symbolic for node in nodes):
-        _check_symbols(nodes, space, made)
-    domains = {node: _domain(node, space) for node in nodes}
-    whole = set().union(*domains.values())
-    if whole not in domains.values():
+        _check_symbols(unit)
+    kinds = {atoms: _domain(atoms) for atoms in set(unit.domains.values())}
+    whole = frozenset().union(*kinds.values())
+    if whole not in kinds.values():
         raise Refused("neither runs over all dims of the other")
+    domains = {node: kinds[atoms] for node, atoms in unit.domains.items()}
     contraction = next((node for node in nodes if node.contracts), None)
     if contraction is not None:
-        _check_contraction(contraction, nodes, space, domains, set(exported))
+        _check_contraction(contraction, nodes, space, domains, exported())
     elif any(node.reduce for node in nodes):
         _check_reductions(nodes, space, domains, whole)
 
 
-def _check_symbols(nodes: list[Node], space: Space, made: set[Value]) -> None:
+def _check_symbols(unit: Unit) -> None:
     """A size that no argument of the graph has must be that of a tensor which the kernel reads."""
-    sizes = [n for value in made for n in value.type.shape] + [n for node in nodes for n in node.sizes]
-    sizes += [space.sizes[a] for node in nodes for a in _atoms(node, space)]
-    sizes += [n for access in reads(nodes) for n in access.base.type.shape]
+    sizes = [n for node in unit.nodes for n in (*node.out.type.shape, *node.sizes)]
+    sizes += [unit.space.sizes[a] for atoms in unit.domains.values() for a in atoms]
+    sizes += [n for access in reads(unit.nodes) for n in access.base.type.shape]
     missing = {s for s in symbols_of(sizes) if not s.given}
     if missing:
-        read = {n.symbol for access in reads(nodes) for n in access.base.type.shape if isinstance(n, Size)}
+        read = {n.symbol for access in reads(unit.nodes) for n in access.base.type.shape if isinstance(n, Size)}
         if not missing <= read:
             raise Refused("a size of its tensors is known to neither the graph's arguments nor the tensors that it reads")
-
-
-def _atoms(node: Node, space: Space) -> Atoms:
-    return space.resolve([a for dim in node.out_dims for a in dim] + list(node.reduced))
 
 
 def check_parts(nodes: list[Node]) -> None:
@@ -139,17 +147,17 @@ def check_parts(nodes: list[Node]) -> None:
             parts.remove(source)
         parts.append(part)
     for part in parts:
-        check(part.nodes, part.space)
+        check(part)
 
 
-def _domain(node: Node, space: Space) -> set[int]:
-    atoms = _atoms(node, space)
-    if len(set(atoms)) != len(atoms):
+def _domain(atoms: Atoms) -> Domain:
+    domain = frozenset(atoms)
+    if len(domain) != len(atoms):
         raise Refused("it would read a tensor along a diagonal")
-    return set(atoms)
+    return domain
 
 
-def _check_reductions(nodes: list[Node], space: Space, domains: dict[Node, set[int]], whole: set[int]) -> None:
+def _check_reductions(nodes: list[Node], space: Space, domains: dict[Node, Domain], whole: Domain) -> None:
     kinds = {node: kind for node in nodes if (kind := frozenset(space.resolve(node.reduced)))}
     if whole in kinds.values() and hint(prod(space.sizes[a] for a in whole)) > MAX_SERIAL:
         raise Refused(f"it would reduce more than {MAX_SERIAL} elements to one on a single thread")
@@ -169,7 +177,7 @@ def _check_reductions(nodes: list[Node], space: Space, domains: dict[Node, set[i
 
 
 def _check_contraction(
-    contraction: Node, nodes: list[Node], space: Space, domains: dict[Node, set[int]], exported: set[Value]
+    contraction: Node, nodes: list[Node], space: Space, domains: dict[Node, Domain], exported: set[Value]
 ) -> None:
     result = domains[contraction] - set(space.resolve(contraction.reduced))
     operands = [set(flat(space, access.dims)) for access in contraction.accesses]
@@ -186,7 +194,7 @@ def _check_contraction(
             raise Refused("what is made for a matmul alone is not written; others read it too")
 
 
-def row_dims(nodes: list[Node], space: Space, kinds: set[frozenset[int]], whole: set[int]) -> frozenset[int]:
+def row_dims(nodes: list[Node], space: Space, kinds: set[Domain], whole: Domain) -> Domain:
     """Those of the reduced dims ``kinds`` that are a row: in every tensor that has all dims, they are the last ones, or
     contiguous in pieces of :data:`MIN_PIECE` elements at least. Empty if none is.
     """
@@ -198,7 +206,7 @@ def row_dims(nodes: list[Node], space: Space, kinds: set[frozenset[int]], whole:
     return min(found, key=len, default=frozenset())
 
 
-def _is_row(kind: frozenset[int], atoms: Atoms, space: Space) -> bool:
+def _is_row(kind: Domain, atoms: Atoms, space: Space) -> bool:
     piece = list(itertools.takewhile(kind.__contains__, reversed(atoms)))
     return len(piece) == len(kind) or hint(prod(space.sizes[a] for a in piece)) >= MIN_PIECE
 

@@ -71,20 +71,23 @@ class Space:
 
     def resolve(self, atoms: Iterable[int]) -> Atoms:
         """What ``atoms`` are by now."""
+        atoms, gone = tuple(atoms), self._became.keys()
+        if gone.isdisjoint(atoms):
+            return atoms
         found: list[int] = []
         for atom in atoms:
-            became = self._became.get(atom)
-            if became is None:
-                found.append(atom)
-            else:
+            became = self._became.get(atom, (atom,))
+            if atom in gone and not gone.isdisjoint(became):
                 self._became[atom] = became = self.resolve(became)
-                found.extend(became)
+            found += became
         return tuple(found)
 
     def unify(self, a: Atoms, b: Atoms) -> None:
         """Make two dims of one size the same. Raises Mismatch; the space is of no use then."""
         while True:
             a, b = self.resolve(a), self.resolve(b)
+            if a == b:
+                return
             common = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
             a, b = a[common:], b[common:]
             if not a or not b:

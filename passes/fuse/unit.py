@@ -8,11 +8,12 @@ reads the result of a collective waits for it, and does not run before its place
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from shardc.dialects.dist.collectives import COLLECTIVES
 from shardc.passes.fuse.graph import Access, Node, Value
-from shardc.passes.fuse.space import Space
+from shardc.passes.fuse.space import Atoms, Space
 
 if TYPE_CHECKING:
     from shardc.passes.fuse.read import Block, Step
@@ -37,6 +38,10 @@ class Unit:
     after: set[Unit] = field(default_factory=set)
     accesses: dict[Value, list[Access]] = field(default_factory=dict)
     """How the group reads each tensor."""
+    domains: dict[Node, Atoms] = field(default_factory=dict)
+    """The atoms that each node runs over."""
+    calls: set[int] = field(default_factory=set)
+    """The numbers of the calls that the group's nodes belong to."""
 
     @property
     def is_fixed(self) -> bool:
@@ -49,15 +54,10 @@ class Unit:
             return False
         return self.step.op.name in COLLECTIVES or (self.step.is_view and any(u.is_awaited for u in self.before))
 
-    @property
-    def calls(self) -> set[int]:
-        """The numbers of the calls that the group's nodes belong to."""
-        return {node.call for node in self.nodes}
-
-
 def unit_of(node: Node) -> Unit:
     """A group of one node."""
-    unit = Unit(nodes=[node], space=node.space)
+    unit = Unit(nodes=[node], space=node.space, calls={node.call})
+    unit.domains[node] = node.space.resolve([a for dim in node.out_dims for a in dim] + list(node.reduced))
     for access in node.accesses:
         unit.accesses.setdefault(access.base, []).append(access)
     return unit
@@ -70,10 +70,13 @@ def in_order(unit: Unit) -> tuple[Time, int]:
 
 def joined(a: Unit, b: Unit, space: Space) -> Unit:
     """One group of both, whose dims ``space`` matches; not yet scheduled."""
-    unit = Unit(nodes=sorted([*a.nodes, *b.nodes], key=lambda node: node.order), space=space, floor=max(a.floor, b.floor))
-    for part in (a, b):
-        for value, accesses in part.accesses.items():
-            unit.accesses.setdefault(value, []).extend(accesses)
+    unit = Unit(nodes=sorted([*a.nodes, *b.nodes], key=attrgetter("order")), space=space, floor=max(a.floor, b.floor))
+    unit.calls = a.calls | b.calls
+    unit.accesses = dict(a.accesses)
+    for value, accesses in b.accesses.items():
+        unit.accesses[value] = [*unit.accesses.get(value, ()), *accesses]
+    became = {atoms: space.resolve(atoms) for part in (a, b) for atoms in set(part.domains.values())}
+    unit.domains = {node: became[atoms] for part in (a, b) for node, atoms in part.domains.items()}
     return unit
 
 

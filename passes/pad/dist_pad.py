@@ -14,7 +14,6 @@ from shardc.dialects.aten.call import fill
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.dist.mesh import read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
-from shardc.passes.base import Pass
 from shardc.passes.pad.call import padded_rule, padded_types
 from shardc.passes.pad.held import Held, made_numbers, needed_numbers, worth_filling
 from shardc.passes.pad.seeds import find_seeds
@@ -22,11 +21,12 @@ from shardc.passes.pad.spread import FactorPadding, Spread
 from shardc.passes.pad.stretch import Padding, Stretch, no_padding, of_dim, padded_shape, padded_size
 from shardc.passes.pad.writer import PadWriter
 from shardc.passes.partition.local_call import MlirLocal
-from shardc.passes.program import Node, Program, read_program
+from shardc.passes.program import Node, Program
+from shardc.passes.reading import Reading, ReadingPass
 
 
 @dataclass(frozen=True)
-class DistPad(Pass):
+class DistPad(ReadingPass):
     """Pads the dims that the plan cuts into more equal blocks than they divide into, and all dims that hang together with them.
 
     A batch of 3 over 2 devices becomes one of 4 in the whole step, so that everything after this pass divides. What
@@ -37,16 +37,18 @@ class DistPad(Pass):
 
     name: ClassVar[str] = "dist-pad"
 
-    def run(self, module: ir.Module) -> None:
+    def apply(self, reading: Reading) -> bool:
+        module = reading.module
         mesh = read_mesh(module)
-        program = read_program(module) if mesh is not None else None
+        program = reading.program if mesh is not None else None
         if mesh is None or program is None:
-            return
+            return False
         seeds = find_seeds(program, ShardingCodec(module.context, mesh), mesh)
         if seeds:
             _say(program, seeds)
             with module.context, ir.Location.unknown():
                 _Padder(program, Spread(program, seeds), ShardingCodec(module.context, mesh)).run()
+        return bool(seeds)
 
 
 def _say(program: Program, seeds: Mapping[int, Padding]) -> None:

@@ -11,19 +11,19 @@ from torch_mlir import ir
 
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
-from shardc.passes.base import Pass
 from shardc.passes.partition.demand import RETURN, DemandAnalysis, Demands
 from shardc.passes.partition.operands import set_operand
 from shardc.passes.partition.reassociate import reassociate
 from shardc.passes.partition.storage import phase_of, split_by_phase, stored_parameters
-from shardc.passes.program import Program, read_program, read_sharded
+from shardc.passes.program import Program, read_program
+from shardc.passes.reading import Reading, ReadingPass
 
 Use = tuple[int, int]
 """(node, operand position) of one use."""
 
 
 @dataclass(frozen=True)
-class DistInsertReshards(Pass):
+class DistInsertReshards(ReadingPass):
     """Decides how every call is cut and makes each change of layout a ``dist.reshard``.
 
     Afterwards every operand's sharding is what its user's rule needs (the level-2 contract). Reshards of one value to
@@ -33,8 +33,9 @@ class DistInsertReshards(Pass):
 
     name: ClassVar[str] = "dist-insert-reshards"
 
-    def run(self, module: ir.Module) -> None:
-        mesh, program = read_sharded(module, level=2)
+    def apply(self, reading: Reading) -> bool:
+        module = reading.module
+        mesh, program = reading.sharded(level=2)
         codec = ShardingCodec(module.context, mesh)
         program = split_by_phase(module, program)
         demands = DemandAnalysis(program, codec, mesh).run()
@@ -43,6 +44,7 @@ class DistInsertReshards(Pass):
             assert again is not None
             program, demands = again, DemandAnalysis(again, codec, mesh).run()
         _Inserter(program, codec, mesh, demands).run()
+        return True
 
 
 class _Inserter:

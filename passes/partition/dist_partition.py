@@ -12,20 +12,20 @@ from shardc.dialects.aten.call import fill
 from shardc.dialects.aten.types import TensorType, read_type
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
-from shardc.passes.base import Pass
 from shardc.passes.ingest.torch_share import TorchShare
 from shardc.passes.partition.assign import assignment_of
 from shardc.passes.partition.form_loops import form_loops
 from shardc.passes.partition.local_call import MlirLocal
 from shardc.passes.partition.reshard_lower import ReshardLowering, plan_steps
-from shardc.passes.program import Node, Program, read_sharded
+from shardc.passes.program import Node, Program
+from shardc.passes.reading import Reading, ReadingPass
 
 KEPT = ("dist.phase", "dist.name")
 """Op attributes that go over to the rank program."""
 
 
 @dataclass(frozen=True)
-class DistPartition(Pass):
+class DistPartition(ReadingPass):
     """Rebuilds the step on local shapes: each call as its rule says, each reshard as the cheapest chain of collectives.
 
     What is cut over a time axis runs in a ``dist.loop``; sums over iterations are its carried values.
@@ -33,13 +33,15 @@ class DistPartition(Pass):
 
     name: ClassVar[str] = "dist-partition"
 
-    def run(self, module: ir.Module) -> None:
-        mesh, program = read_sharded(module, level=2)
+    def apply(self, reading: Reading) -> bool:
+        module = reading.module
+        mesh, program = reading.sharded(level=2)
         padded = any(program.attribute(i, "dist.padded") is not None for i in range(len(program.arguments)))
         with module.context, ir.Location.unknown():
             _Partitioner(program, ShardingCodec(module.context, mesh), mesh).run()
         if padded:
             TorchShare().run(module)  # every use of a mask has its own until all know how they lie
+        return True
 
 
 class _Partitioner:

@@ -11,14 +11,14 @@ from torch_mlir import ir
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.dialects.location import source_line
-from shardc.passes.base import Pass
 from shardc.passes.plan.refinement import Refinement, read_refinements
-from shardc.passes.program import Program, read_sharded
+from shardc.passes.program import Program
 from shardc.passes.propagate.state import PropagationState
+from shardc.passes.reading import Reading, ReadingPass
 
 
 @dataclass(frozen=True)
-class DistPropagate(Pass):
+class DistPropagate(ReadingPass):
     """Spreads shardings from annotated arguments and constraints through the function, both ways, to a fixed point.
 
     Round 0 starts from every ``dist.sharding``; arguments without one are open and take what reaches them. Then
@@ -31,13 +31,14 @@ class DistPropagate(Pass):
     provenance: bool = False
     """Also say on every op where its sharding came from (``dist.origin``)."""
 
-    def run(self, module: ir.Module) -> None:
-        mesh, program = read_sharded(module, level=1)
-        codec = ShardingCodec(module.context, mesh)
+    def apply(self, reading: Reading) -> bool:
+        mesh, program = reading.sharded(level=1)
+        codec = ShardingCodec(reading.module.context, mesh)
         state = propagate(program, codec, mesh)
         write_shardings(program, state, codec)
         if self.provenance:
             write_origins(program, state)
+        return False
 
 
 def propagate(program: Program, codec: ShardingCodec, mesh: Mesh) -> PropagationState:

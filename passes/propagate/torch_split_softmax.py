@@ -18,15 +18,15 @@ from shardc.dialects.aten.call import replace_leaves
 from shardc.dialects.aten.types import TensorType, read_type
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
-from shardc.passes.base import Pass
 from shardc.passes.partition.local_call import infer_types, with_defaults
-from shardc.passes.program import Node, Program, read_program
+from shardc.passes.program import Node, Program
 from shardc.passes.propagate.dist_propagate import propagate
 from shardc.passes.propagate.state import PropagationState
+from shardc.passes.reading import Reading, ReadingPass
 
 
 @dataclass(frozen=True)
-class TorchSplitSoftmax(Pass):
+class TorchSplitSoftmax(ReadingPass):
     """Rewrites each ``_softmax`` and ``_log_softmax`` that ``dist-propagate`` would find cut along the dim that it normalises.
 
     Runs before ``dist-propagate``, and propagates on the side to see the cuts. Gradients that read such a softmax are
@@ -35,15 +35,16 @@ class TorchSplitSoftmax(Pass):
 
     name: ClassVar[str] = "torch-split-softmax"
 
-    def run(self, module: ir.Module) -> None:
-        mesh = read_mesh(module)
-        program = read_program(module)
+    def apply(self, reading: Reading) -> bool:
+        mesh, program = read_mesh(reading.module), reading.program
         if mesh is None or program is None or not any(n.spec.target in FORWARD for n in program.nodes):
-            return
-        state = propagate(program, ShardingCodec(module.context, mesh), mesh)
+            return False
+        state = propagate(program, ShardingCodec(reading.module.context, mesh), mesh)
         builder = CallBuilder(program.block)
-        for node in list(_cut(program, state, mesh)):
+        cut = list(_cut(program, state, mesh))
+        for node in cut:
             _rewrite(node, builder)
+        return bool(cut)
 
 
 def _cut(program: Program, state: PropagationState, mesh: Mesh) -> Iterator[Node]:

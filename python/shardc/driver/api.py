@@ -171,7 +171,7 @@ def compile_step(
             autocast=autocast,
             context=new_context(),
         )
-        fields = fields_of(capture, optimizer, capture.module.operation.get_asm(enable_debug_info=False), seed)
+        fields = fields_of(capture, optimizer, capture.module.operation.get_asm(assume_verified=True), seed)
         compiled = compile_capture(capture, device_mesh, plan, model_plan=model_plan_of(model))
         if fuse and not torch.cuda.is_available():
             fuse_step(compiled, numerics)

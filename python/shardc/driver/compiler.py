@@ -15,6 +15,7 @@ from shardc.diagnostics.base import Remarks, collect_remarks
 from shardc.diagnostics.plan import BadMeshSpec
 from shardc.dialects.collection import collection_paused
 from shardc.dialects.dist.mesh import Mesh, MeshAxis, write_mesh
+from shardc.driver.levels import Levels
 from shardc.driver.pipelines import build, run
 from shardc.driver.plan_check import check_plan
 from shardc.frontend.spec import Capture
@@ -22,9 +23,15 @@ from shardc.passes.plan.dist_apply_plan import apply_plan, arguments_of, preset_
 from shardc.passes.plan.patterns import read_patterns
 from shardc.passes.plan.plan import Plan
 from shardc.passes.plan.plan_file import plan_to_json, read_plan
-from shardc.passes.program import Program, read_program
+from shardc.passes.program import Program
+from shardc.passes.reading import Reading
 
 PlanLike = str | Path | Mapping[str, Sequence[Any]]
+
+_PASSES = (
+    "dist-pad,torch-split-softmax,dist-propagate,dist-insert-reshards,verify-level{level=2},"
+    "dist-partition,dist-combine,verify-level{level=3}"
+)
 
 MICRO = "micro"
 """The time axis of micro-batches."""
@@ -44,7 +51,7 @@ class Compiled:
     plan: Plan
     plan_json: dict[str, Any]
     rank_module: ir.Module
-    levels: dict[str, str]
+    levels: Levels
     remarks: Remarks
     seconds: dict[str, float] = field(default_factory=dict)
     kernel_module: ir.Module | None = None
@@ -109,35 +116,33 @@ def compile_capture(
 ) -> Compiled:
     """Run every pass on a captured step."""
     seconds: dict[str, float] = {"trace": capture.trace_s, "import": capture.import_s}
-    module, levels = capture.module, {}
+    module, levels = capture.module, Levels()
 
     def keep(name: str) -> None:
         if keep_levels:
-            levels[name] = module.operation.get_asm(enable_debug_info=True)
+            levels.keep(name, module)
+
+    started = time.perf_counter()
+
+    def passed(name: str, _: ir.Module) -> None:
+        nonlocal started
+        started, before = time.perf_counter(), started
+        seconds[name] = seconds.get(name, 0.0) + started - before
+        if name == "dist-insert-reshards":
+            keep("2-annotated")
 
     with collect_remarks() as remarks, collection_paused():
-        for name in ("torch-lift-bmm", "torch-share"):
-            _timed(seconds, name, lambda name=name: run(module, build(name)))
+        run(module, build("torch-lift-bmm,torch-share"), after_pass=passed)
         keep("1-global")
-        started = time.perf_counter()
         write_mesh(module, mesh)
-        program = read_program(module)
+        reading = Reading(module)
+        program = reading.program
         assert program is not None
         chosen = make_plan(plan, program, mesh, model_plan)
         saved = plan_to_json(chosen, mesh, arguments_of(program))
         apply_plan(program, mesh, chosen)
-        seconds["dist-apply-plan"] = time.perf_counter() - started
-        for name in ("dist-pad", "torch-split-softmax", "dist-propagate", "dist-insert-reshards", "verify-level{level=2}"):
-            _timed(seconds, name, lambda name=name: run(module, build(name), verify_each=False))
-        keep("2-annotated")
-        for name in ("dist-partition", "dist-combine", "verify-level{level=3}"):
-            _timed(seconds, name, lambda name=name: run(module, build(name), verify_each=False))
+        passed("dist-apply-plan", module)
+        run(module, build(_PASSES), verify_each=False, after_pass=passed, reading=reading)
         keep("3-rank")
     return Compiled(capture, mesh, chosen, saved, module, levels, remarks, seconds)
-
-
-def _timed(seconds: dict[str, float], name: str, work: Any) -> None:
-    started = time.perf_counter()
-    work()
-    seconds[name] = time.perf_counter() - started
 

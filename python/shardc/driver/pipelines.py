@@ -25,6 +25,7 @@ from shardc.diagnostics.cli import (
 from shardc.driver.mlir_errors import UNKNOWN_SOURCE, Source
 from shardc.driver.pipeline_text import Element, parse_options, parse_pipeline
 from shardc.passes.base import Pass
+from shardc.passes.reading import Reading, ReadingPass
 from shardc.passes.registry import PASSES, pass_class
 
 PIPELINES: dict[str, str] = {
@@ -83,15 +84,16 @@ def run(
     verify_each: bool = True,
     after_pass: Callable[[str, ir.Module], None] | None = None,
     source: Source = UNKNOWN_SOURCE,
+    reading: Reading | None = None,
 ) -> None:
     """Runs the passes in order and calls ``after_pass(title, module)`` after each.
 
-    ``source`` is what the module was parsed from, for error messages. Raises what a pass raises, PassFailed
+    ``reading`` is ``module`` as it was read before, if it has not changed since but for attributes. ``source`` is what the module was parsed from, for error messages. Raises what a pass raises, PassFailed
     if MLIR refused something, PassBrokeModule if a pass left IR that does not verify.
     """
     for step in steps:
         try:
-            step.run(module)
+            reading = _run_one(step, reading or Reading(module))
         except ir.MLIRError as error:
             raise PassFailed(name=title(step), **source.describe(error)) from error
         except Exception as error:
@@ -101,6 +103,14 @@ def run(
             _verify(module, step, source)
         if after_pass:
             after_pass(title(step), module)
+
+
+def _run_one(step: Pass, reading: Reading) -> Reading | None:
+    """The reading, if it still holds after the pass."""
+    if isinstance(step, ReadingPass):
+        return None if step.apply(reading) else reading
+    step.run(reading.module)
+    return None
 
 
 def _verify(module: ir.Module, step: Pass, source: Source) -> None:

@@ -16,6 +16,7 @@ from shardc.dialects.collection import collection_paused
 from shardc.driver.arguments import world_size
 from shardc.driver.compiler import Compiled
 from shardc.driver.kernels import failing, say_once
+from shardc.driver.levels import copy_module
 from shardc.passes.extern.kern_extern import extern_module
 from shardc.passes.fuse.kern_fuse import fuse_module
 
@@ -35,13 +36,13 @@ def fuse_step(compiled: Compiled, numerics: str = "fused") -> None:
     if library is not None:
         compiled.kernel_module, compiled.library = module, library
         if compiled.levels:
-            compiled.levels["4-kernel"] = module.operation.get_asm(enable_debug_info=True)
+            compiled.levels.keep("4-kernel", module)
 
 
 def _fused(module: ir.Module, numerics: str) -> tuple[ir.Module, Path | None, float]:
     """A fused copy of ``module``, its library, and the seconds that fusing took."""
     started = time.perf_counter()
-    fused = _copy(module)
+    fused = copy_module(module)
     try:
         fuse_module(fused, numerics)
         choose_libraries(fused, numerics)
@@ -51,7 +52,7 @@ def _fused(module: ir.Module, numerics: str) -> tuple[ir.Module, Path | None, fl
         log.debug("kernels of a step could not be compiled", exc_info=True)
     try:
         without = failing(fused)
-        fused = _copy(module)
+        fused = copy_module(module)
         fuse_module(fused, numerics, without=without)
         choose_libraries(fused, numerics)
         return fused, _library(fused), time.perf_counter() - started
@@ -73,13 +74,3 @@ def choose_libraries(module: ir.Module, numerics: str) -> None:
 
 def _library(module: ir.Module) -> Path | None:
     return build_library(module) if kernels(module) else None
-
-
-def _copy(module: ir.Module) -> ir.Module:
-    with module.context, ir.Location.unknown():
-        made = ir.Module.create(module.operation.location)
-        for attribute in module.operation.attributes:
-            made.operation.attributes[attribute.name] = attribute.attr
-        for op in module.body:
-            op.operation.clone(ip=ir.InsertionPoint(made.body))
-        return made
