@@ -33,7 +33,7 @@ class Overwrites:
         """Whether the step at ``position`` may make ``result`` in the memory of ``operand``."""
         group = self._whole.group(operand)
         members = set(group.members)
-        if sum(value in members for value in step.operands) > 1:
+        if sum(step.reads[value] for value in members) > 1:
             return False
         if any(max(self._schedule.last.get(v, -1), self._read_until.get(v, -1)) > position for v in members):
             return False

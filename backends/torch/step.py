@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 
 from torch_mlir import ir
 
@@ -14,7 +16,7 @@ COLLECTIVES = frozenset(
 )
 
 
-@dataclass(slots=True)
+@dataclass
 class Step:
     """One op that becomes lines of the program, with the values that it reads and makes.
 
@@ -28,6 +30,11 @@ class Step:
     results: list[ir.Value]
     loop: LoopValues | None = None
     members: tuple[Step, ...] = ()
+
+    @cached_property
+    def reads(self) -> Counter[ir.Value]:
+        """How often it reads each operand."""
+        return Counter(self.operands)
 
     @property
     def starts(self) -> bool:
