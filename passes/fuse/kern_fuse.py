@@ -16,6 +16,7 @@ from shardc.dialects.dist.build import string
 from shardc.dialects.kern.kernel import IN_PLACE, NAME, SHAPES, KernelOp, kernel_name
 from shardc.passes.base import Pass
 from shardc.passes.fuse.bodies import Bodies
+from shardc.passes.fuse.choices import NUMERICS
 from shardc.passes.fuse.graph import Value
 from shardc.passes.fuse.group import Decision, exports, group
 from shardc.passes.fuse.in_place import place_results, state_writes
@@ -27,7 +28,6 @@ from shardc.passes.fuse.wishes import Wishes
 from shardc.passes.ingest.torch_share import drop_unread
 from shardc.passes.program import find_function
 
-NUMERICS = ("fused", "eager")
 LIST = "torch.prim.ListConstruct"
 
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardc.dialects.aten.call import OpCall
+from shardc.passes.fuse.choices import MATMULS
 from shardc.passes.fuse.graph import Builder, NotLowered, Value
 from shardc.passes.fuse.lower_reduction import converted
 from shardc.passes.fuse.scalars import Scalar, Scalars, wide
 from shardc.passes.fuse.table import lowers, results
 
-CHOICES = ("extern", "generated")
-
 
 def matmul_calls(matmuls: str) -> frozenset[str]:
-    """The targets that stay calls: ``extern`` matmuls. Raises ValueError for what is none of CHOICES."""
-    if matmuls not in CHOICES:
-        raise ValueError(f"matmuls is {matmuls!r}; it must be one of {', '.join(CHOICES)}")
+    """The targets that stay calls: ``extern`` matmuls. Raises ValueError for what is none of MATMULS."""
+    if matmuls not in MATMULS:
+        raise ValueError(f"matmuls is {matmuls!r}; it must be one of {', '.join(MATMULS)}")
     return frozenset({"aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm"} if matmuls == "extern" else ())
 
 

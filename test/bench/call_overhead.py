@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from machine import heading, table
 from torch._dynamo.backends.common import aot_autograd
 
-from shardc.driver import dynamo
+from shardc.driver import graph_program
 
 Tensors = tuple[torch.Tensor, ...]
 ROUNDS, CALLS = 15, 700
@@ -46,11 +46,11 @@ def nothing(graph: torch.fx.GraphModule, example_inputs: Any) -> Callable[[list[
 def compiled(arguments: Tensors) -> tuple[Callable[..., Any], Callable[..., Any], Callable[[], None]]:
     """``three`` by our backend; its program; its kernels alone."""
     found: list[Any] = []
-    load = dynamo._load
-    dynamo._load = lambda text, library=None: found.append((text, library, load(text, library))) or found[-1][2]
+    load = graph_program.load
+    graph_program.load = lambda text, library=None: found.append((text, library, load(text, library))) or found[-1][2]
     ours = torch.compile(three, backend="shardc", dynamic=False)
     ours(*arguments)
-    dynamo._load = load
+    graph_program.load = load
     text, library, program = found[0]
     names = [line.split('"')[1] for line in text.splitlines() if "= kernel(" in line]
     machine = ctypes.CDLL(str(library.path))

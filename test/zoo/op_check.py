@@ -22,7 +22,7 @@ from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils import _pytree as pytree
 
 from shardc.diagnostics.dynamo import ShardcFallbackWarning
-from shardc.driver import dynamo
+from shardc.driver import dynamo, graph_compiler
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool, torch.complex64)
 UNINITIALISED = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
@@ -198,7 +198,7 @@ def _address(value: Any) -> int:
 
 def _compiled(see: Callable[..., _Seen], run: Callable[..., Any], graphs: _Graphs) -> _Seen:
     """The call through the backend, which must say each cause for which it leaves a graph to ATen."""
-    inner = dynamo._compiled
+    inner = graph_compiler.compile_graph
 
     def record(*arguments: Any) -> Any:
         try:
@@ -211,7 +211,8 @@ def _compiled(see: Callable[..., _Seen], run: Callable[..., Any], graphs: _Graph
 
     torch._dynamo.reset()
     dynamo._said.clear()
-    with mock.patch.object(dynamo, "_compiled", record), warnings.catch_warnings(record=True) as caught:
+    traced = torch._functorch.config.patch(enable_autograd_cache=False)  # every graph is to pass through the compiler
+    with traced, mock.patch.object(graph_compiler, "compile_graph", record), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found = see(torch.compile(run, backend="shardc", dynamic=False))
     said = [w for w in caught if issubclass(w.category, ShardcFallbackWarning)]

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from shardc.diagnostics.api import BadArgument
-from shardc.passes.fuse.kern_fuse import NUMERICS
+from shardc.passes.fuse.choices import NUMERICS
 
 AUTOCAST = (torch.bfloat16, torch.float16)
 """What torch's autocast computes in on every device."""

@@ -10,19 +10,20 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-
-from torch_mlir import ir
+from typing import TYPE_CHECKING, TypeAlias
 
 from shardc.diagnostics.dynamo import ShardcFallbackWarning
 from shardc.diagnostics.fusion import NoSuchFusionEdge
-from shardc.driver.fusion_report import render
-from shardc.passes.fuse.explain import FusionReport, explain_fusion
-from shardc.passes.fuse.kern_fuse import fuse_module
-from shardc.passes.fuse.wishes import Wishes
+
+if TYPE_CHECKING:
+    from torch_mlir import ir
+
+    from shardc.passes.fuse.explain import FusionReport
+    from shardc.passes.fuse.wishes import Wishes
 
 log = logging.getLogger(__name__)
 
-Reports = list[tuple[str, FusionReport]]
+Reports: TypeAlias = "list[tuple[str, FusionReport]]"
 """The phase of each graph and what was fused in it."""
 
 _reports: ContextVar[Reports | None] = ContextVar("shardc_fusion_reports", default=None)
@@ -56,6 +57,11 @@ def fuse(
     writes: Sequence[tuple[int, int]] = (),
 ) -> None:
     """``fuse_module``, and its report where one is wanted. Raises FusionRefused."""
+    # Here, for these load MLIR, which a start from the caches does without.
+    from shardc.driver.fusion_report import render
+    from shardc.passes.fuse.explain import explain_fusion
+    from shardc.passes.fuse.kern_fuse import fuse_module
+
     if not is_explained():
         fuse_module(module, numerics, exclude, without, wishes=wishes, writes=writes, matmuls=matmuls)
         return

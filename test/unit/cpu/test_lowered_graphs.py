@@ -14,7 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from shardc.backends.cpu.compile import build_library
 from shardc.backends.torch.emit_graph import emit_graph
-from shardc.driver.dynamo import _load
+from shardc.driver.graph_program import load
 from shardc.frontend.aot_graph import import_graph
 from shardc.passes.fuse.kern_fuse import fuse_module
 from shardc.runtime.kernels import Library
@@ -35,7 +35,7 @@ def check(f: Callable[..., Any], *tensors: Tensor, kernels: int | None = None) -
         assert str(module).count('"kern.kernel"') == kernels, str(module)
     exact = flat(*(t.double() if t.is_floating_point() else t for t in tensors))
     text = emit_graph(module, list(range(len(exact))))
-    found = _load(text, Library(build_library(module)))(SimpleNamespace(device=torch.device("cpu")), list(tensors))
+    found = load(text, Library(build_library(module)))(SimpleNamespace(device=torch.device("cpu")), list(tensors))
     for got, wanted in zip(found, exact, strict=True):
         scale = max(1.0, wanted.abs().max().item()) if wanted.is_floating_point() else 0.0
         same = got.double() if wanted.is_floating_point() else got

@@ -12,7 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from shardc.diagnostics.dynamo import ShardcFallbackWarning
-from shardc.driver import dynamo, kernels
+from shardc.driver import dynamo, graph_program, kernels
 
 
 @pytest.fixture(autouse=True)
@@ -50,13 +50,13 @@ def compiled() -> Callable[..., Any]:
 def programs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The text of every program that is written during the test."""
     texts: list[str] = []
-    load = dynamo._load
+    load = graph_program.load
 
     def record(text: str, library: Any = None) -> Callable[..., Any]:
         texts.append(text)
         return load(text, library)
 
-    monkeypatch.setattr(dynamo, "_load", record)
+    monkeypatch.setattr(graph_program, "load", record)
     return texts
 
 

@@ -17,7 +17,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from shardc.diagnostics.dynamo import ShardcFallbackWarning
-from shardc.driver import dynamo
+from shardc.driver import graph_program
 
 RANKS = 2
 
@@ -30,8 +30,8 @@ def process(rank: int, kind: str, store: str) -> None:
     x = distributed(model, torch.randn(6, 4), kind, init_device_mesh("cpu", (RANKS,)))
     twin = copy.deepcopy(model)
     programs = []
-    load = dynamo._load
-    dynamo._load = lambda text, library=None: programs.append(text) or load(text, library)  # type: ignore[func-returns-value]
+    load = graph_program.load
+    graph_program.load = lambda text, library=None: programs.append(text) or load(text, library)  # type: ignore[func-returns-value]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found = train(torch.compile(model, backend="shardc"), model, x)

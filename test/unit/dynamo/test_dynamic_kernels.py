@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from shardc.driver import dynamo
+from shardc.driver import graph_program
 
 Wrap = Callable[..., Any]
 WEIGHT = torch.linspace(0.5, 2, 8)
@@ -68,7 +68,7 @@ def test_one_compile_for_all_sizes(compiled: Wrap, programs: list[str], name: st
 def test_no_rows_and_one(compiled: Wrap, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Dynamo makes programs of their own for sizes 0 and 1; the one for all sizes has them right too."""
     made: list[tuple[Callable[..., Any], list[Any]]] = []
-    load = dynamo._load
+    load = graph_program.load
 
     def recorded(*args: Any) -> Callable[..., Any]:
         function = load(*args)
@@ -79,7 +79,7 @@ def test_no_rows_and_one(compiled: Wrap, monkeypatch: pytest.MonkeyPatch, name: 
 
         return call
 
-    monkeypatch.setattr(dynamo, "_load", recorded)
+    monkeypatch.setattr(graph_program, "load", recorded)
     compiled(FUNCTIONS[name], fuse=True, dynamic=True)(torch.randn(5, 8))
     ((function, inputs),) = made
     for n in (0, 1, 300):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from shardc.driver import dynamo
+from shardc.driver import graph_compiler
 from shardc.passes.extern.contraction import Contraction
 
 Wrap = Callable[..., Any]
@@ -25,7 +25,7 @@ def cache_folder(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Contraction]:
     """oneDNN is the faster one in the test; what is measured there."""
     found: list[Contraction] = []
-    monkeypatch.setattr(dynamo, "measured_form", lambda contraction: found.append(contraction) or "onednn")
+    monkeypatch.setattr(graph_compiler, "measured_form", lambda contraction: found.append(contraction) or "onednn")
     return found
 
 

@@ -12,7 +12,7 @@ import torch
 from torch_mlir.extras import fx_importer
 
 from shardc.diagnostics.dynamo import ShardcFallbackWarning
-from shardc.driver import dynamo
+from shardc.driver import dynamo, graph_compiler
 
 from .conftest import assert_identical
 
@@ -132,7 +132,7 @@ def test_a_bug_of_ours_is_said_and_survived(monkeypatch: pytest.MonkeyPatch) -> 
     def broken(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("in a pass")
 
-    monkeypatch.setattr(dynamo, "run", broken)
+    monkeypatch.setattr(graph_compiler, "run", broken)
     (text,) = _run(lambda x: x + 1, (torch.ones(2),), (torch.ones(3),), dynamic=False)
     assert "ZeroDivisionError: in a pass" in text and "report" in text
 

@@ -16,7 +16,8 @@ from torch.nn import functional
 
 from shardc.backends.eager.tolerance import difference, magnitude, own_precision
 from shardc.diagnostics.dynamo import BadBackendOption, ShardcFallbackWarning
-from shardc.driver import fusion, kernels
+from shardc.driver import kernels
+from shardc.passes.fuse import kern_fuse
 
 from .conftest import trained
 
@@ -270,7 +271,7 @@ def test_fusing_that_fails_leaves_everything_to_aten(monkeypatch: pytest.MonkeyP
     def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("a bug of ours")
 
-    monkeypatch.setattr(fusion, "fuse_module", broken)
+    monkeypatch.setattr(kern_fuse, "fuse_module", broken)
     f = lambda x: (x * 2).tanh() + 1  # noqa: E731
     with pytest.warns(ShardcFallbackWarning, match="a bug of ours"):
         torch.testing.assert_close(torch.compile(f, backend="shardc")(torch.ones(4)), f(torch.ones(4)))

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from shardc.backends.cpu import cache
-from shardc.driver import dynamo, kernels
+from shardc.driver import graph_compiler, kernels
 
 
 @pytest.fixture(autouse=True)
@@ -22,8 +22,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def imports(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The phases of the graphs that were really imported."""
     found: list[str] = []
-    real = dynamo.import_graph
-    monkeypatch.setattr(dynamo, "import_graph", lambda graph, phase: found.append(phase) or real(graph, phase))
+    real = graph_compiler.import_graph
+    monkeypatch.setattr(graph_compiler, "import_graph", lambda graph, phase: found.append(phase) or real(graph, phase))
     return found
 
 

@@ -1,0 +1,9 @@
+"""What a user may choose of fusion, by name; read without MLIR."""
+
+from __future__ import annotations
+
+NUMERICS = ("fused", "eager")
+"""Where 16-bit floats are rounded: at a kernel's results, or after each op."""
+
+MATMULS = ("extern", "generated")
+"""Whether matrix products stay calls, or go into kernels with what is around them."""

@@ -1,0 +1,83 @@
+"""Compiles one graph of ``torch.compile``: imported, fused, written as a program; or read from the program cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache, partial
+
+import torch
+from torch.fx import GraphModule
+
+from shardc.backends.measure.contractions import measured_form
+from shardc.backends.torch.emit_graph import emit_graph
+from shardc.driver import program_cache
+from shardc.driver.fusion import fuse, is_explained
+from shardc.driver.graph_program import GraphProgram, runner
+from shardc.driver.kernels import fuse_graph
+from shardc.driver.pipelines import build, run
+from shardc.driver.program_key import program_key
+from shardc.driver.settings import Settings
+from shardc.frontend.aot_graph import ImportedGraph, constants_of, import_graph
+from shardc.frontend.graph_check import check_graph, values_of
+from shardc.passes.base import Pass
+from shardc.passes.extern.kern_extern import extern_module
+from shardc.passes.fuse.wishes import Wishes
+
+PIPELINE = "torch-share"
+"""What an imported graph goes through before it is written as a program."""
+
+
+def compile_graph(settings: Settings, wishes: Wishes | None, phase: str, graph: GraphModule) -> GraphProgram:
+    """The program of a functional graph on fake tensors. Raises GraphNotCompiled, FusionRefused."""
+    wishes = settings.wishes() if wishes is None else wishes
+
+    def prepared() -> ImportedGraph:
+        imported = import_graph(graph, phase)
+        run(imported.module, _passes(), verify_each=False)
+        return imported
+
+    device, constants = check_graph(graph), constants_of(graph)
+    key = program_key(graph, phase, settings.cache_key())
+    found = None if is_explained() else program_cache.load(key)
+    whole = True
+    if found is None:
+        imported, library, externs = prepared(), None, 0
+        if settings.fuse and device.type == "cpu":
+            imported, library, whole = fuse_graph(prepared, imported, settings.numerics, partial(fuse, wishes, phase, settings.matmuls))
+            whole = whole and not wishes.unmatched
+            if settings.measured and _is_static(graph):
+                strides = _argument_strides(graph, constants)
+                externs = extern_module(imported.module, measured_form, settings.numerics, strides)
+        pooled = settings.fuse and device.type == "cpu"
+        strides = imported.strides if library or externs else ()
+        text = emit_graph(imported.module, imported.outputs, imported.writes, strides, pooled)
+        if whole:  # else the next process is to be told, too, what is not compiled
+            program_cache.store(key, text, library)
+    else:
+        text, library = found
+        wishes.unmatched.clear()  # only programs for which all were met are kept
+    return GraphProgram(runner(text, library, device), key if whole else None, device, constants, is_complex(graph))
+
+
+def is_complex(graph: GraphModule) -> bool:
+    """Whether some value of the graph is."""
+    return any(value.is_complex() for node in graph.graph.nodes for value in values_of(node))
+
+
+def _is_static(graph: GraphModule) -> bool:
+    """Whether all sizes are numbers: only then is there one call to measure."""
+    given = [node.meta.get("val") for node in graph.graph.nodes if node.op == "placeholder"]
+    sizes = [n for value in given for n in (value.shape if isinstance(value, torch.Tensor) else (value,))]
+    return not any(isinstance(n, torch.SymInt) for n in sizes)
+
+
+def _argument_strides(graph: GraphModule, constants: Sequence[torch.Tensor]) -> dict[int, tuple[int, ...]]:
+    """The strides of the program's arguments that are not contiguous: a graph's inputs, then its constants."""
+    given = [node.meta.get("val") for node in graph.graph.nodes if node.op == "placeholder"]
+    tensors = {number: value for number, value in enumerate([*given, *constants]) if isinstance(value, torch.Tensor)}
+    return {number: tuple(tensor.stride()) for number, tensor in tensors.items() if not tensor.is_contiguous()}
+
+
+@cache
+def _passes() -> list[Pass]:
+    return build(PIPELINE)

@@ -1,0 +1,118 @@
+"""The program of one graph of ``torch.compile``: a Python function of calls of ATen's operators and of kernels."""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch._functorch._aot_autograd.autograd_cache import BypassAOTAutogradCache, FXGraphCacheMiss
+from torch._functorch._aot_autograd.runtime_wrappers import _AnalyzeCustomOpInputOutputMode
+from torch._inductor.output_code import OutputCode
+from torch.utils._python_dispatch import _get_current_dispatch_mode, _pop_mode_temporarily
+
+from shardc.driver import program_cache
+from shardc.runtime import pool
+from shardc.runtime.kernels import Library
+
+log = logging.getLogger("shardc.driver.dynamo")
+
+_numbers = itertools.count()
+
+Runner = Callable[[list[Any]], Sequence[Any]]
+"""A function of a list of inputs, which it empties."""
+
+
+class GraphProgram(OutputCode):
+    """What runs a graph, in the form in which AOTAutograd keeps it on disk: by the name of its program in the program cache.
+
+    ``key`` is that name; None for what is not there, which AOTAutograd then does not keep either. ``constants`` follow the inputs.
+    """
+
+    def __init__(
+        self,
+        run: Runner,
+        key: str | None = None,
+        device: torch.device | None = None,
+        constants: Sequence[torch.Tensor] = (),
+        is_complex: bool = False,
+    ) -> None:
+        super().__init__()
+        self.key, self.device, self.constants, self.is_complex = key, device, list(constants), is_complex
+        self._boxed_call = True
+        self._set(run)
+
+    def __call__(self, inputs: Sequence[Any]) -> Any:
+        return self.run(inputs)
+
+    def prepare_for_serialization(self) -> None:
+        """Raises BypassAOTAutogradCache where the program cannot be found again."""
+        if self.key is None:
+            raise BypassAOTAutogradCache("shardc keeps no program of this graph")
+        del self.run
+
+    def post_compile(self, example_inputs: Any, constants: Any, graph_kwargs: Any) -> None:
+        """In another process: the program is read. Raises FXGraphCacheMiss where it is gone, and AOTAutograd traces again."""
+        found = program_cache.load(self.key)
+        if found is None:
+            raise FXGraphCacheMiss(f"program {self.key} is gone")
+        self._set(runner(*found, self.device))
+
+    def _set(self, run: Runner) -> None:
+        run = _with_constants(run, self.constants) if self.constants else run
+        self.run = _unwatched(run) if self.is_complex else run
+
+
+def runner(text: str, library: Library | None, device: torch.device) -> Runner:
+    """A program with its kernels as a function."""
+    log.debug("%s", text)
+    return _marked(partial(load(text, library), SimpleNamespace(device=device)))
+
+
+def load(text: str, library: Library | None = None) -> Callable[..., Any]:
+    """The program's function, with its kernels from ``library``. Tracebacks through it show its lines."""
+    file = f"<shardc graph {next(_numbers)}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    names: dict[str, Any] = {"empty": pool.contiguous}
+    if library is not None:
+        names |= {"kernel": library.kernel, "kernels": library.batch}
+    exec(compile(text, file, "exec"), names)
+    for name, value in names.items():
+        if isinstance(value, torch._ops.OpOverload):
+            names[name] = value._op  # what calling it does, less one Python call: a quarter of a small op's time
+    return names["graph"]
+
+
+def _with_constants(function: Runner, constants: list[torch.Tensor]) -> Runner:
+    def call(inputs: list[Any]) -> Sequence[Any]:
+        inputs.extend(constants)  # into the list that the program empties
+        return function(inputs)
+
+    return _marked(call)
+
+
+def _unwatched(function: Runner) -> Runner:
+    """``function`` without the mode under which AOTAutograd makes first calls, to check what custom operators alias.
+
+    Under any dispatch mode ATen forgets conjugations inside its own kernels: the complex ``linalg.pinv`` of a first
+    call would be another matrix (https://github.com/pytorch/pytorch/issues/198118).
+    """
+
+    def call(inputs: list[Any]) -> Sequence[Any]:
+        if isinstance(_get_current_dispatch_mode(), _AnalyzeCustomOpInputOutputMode):
+            with _pop_mode_temporarily():
+                return function(inputs)
+        return function(inputs)
+
+    return _marked(call)
+
+
+def _marked(function: Runner) -> Runner:
+    """AOTAutograd passes a function so marked its inputs in a list, to be emptied, and keeps none of them itself."""
+    function._boxed_call = True  # type: ignore[attr-defined]
+    return function
