@@ -57,7 +57,8 @@ def group(units: Units, wishes: BlockWishes = BlockWishes()) -> list[Decision]: 
             try:
                 new = _join(units, a, b, wishes)
             except Refused as why:
-                if pair[0] != pair[1] and not (saving == FORCED and pair in decisions):  # why it could not come first
+                first = saving == FORCED and pair in decisions  # that says already why it could not come first
+                if saving != inf and pair[0] != pair[1] and not first:
                     decisions[pair] = Decision(*pair, False, saved_bytes, str(why))
                 continue
             became[a] = became[b] = new
