@@ -112,7 +112,7 @@ def _factor(value: ir.Value, generic: Generic) -> Factor | None:
         if isinstance(next_, ir.BlockArgument) and next_.owner == generic.block:
             operands.add(next_.arg_number)
         elif (made := _made_in(next_, generic)) is not None:
-            if made.name == "linalg.index":
+            if made.name in ("linalg.index", "tensor.extract"):
                 return None
             waiting += list(made.operands)
     return Factor(value, frozenset(operands))

@@ -8,7 +8,7 @@ from torch_mlir import ir
 from torch_mlir.dialects import arith, memref
 
 from shardc.backends.cpu.combiner import combiner_op
-from shardc.backends.cpu.graph import Computed, Generic, Slice, Splat, Value, View
+from shardc.backends.cpu.graph import Computed, Extract, Generic, Slice, Splat, Value, View
 from shardc.backends.cpu.linear import Axis, Index, Linear, row_major
 from shardc.backends.cpu.roots import base
 from shardc.diagnostics.kernels import KernelNotSupported
@@ -150,12 +150,28 @@ class Elements:
                 position = self.position(dims[ir.IntegerAttr(op.attributes["dim"]).value], place)
                 operands[op.results[0]] = position
                 continue
+            if op.name == "tensor.extract":
+                extract = generic.extracts[op.results[0]]
+                positions = [operands[v] if v in operands else self.scalar(v) for v in list(op.operands)[1:]]
+                operands[op.results[0]] = self._extracted(generic, extract, positions, dims, place)
+                continue
             read = [operands[v] if v in operands else self.scalar(v) for v in op.operands]
             copy = _copy(op, read)
             if op in joins and "fastmath" in copy.attributes:
                 copy.attributes["fastmath"] = ir.Attribute.parse(REASSOCIATE)
             operands.update(zip(op.results, copy.results, strict=True))
         raise KernelNotSupported(what="a body that yields nothing")
+
+    def _extracted(
+        self, generic: Generic, extract: Extract, positions: list[ir.Value], dims: Index, place: Place
+    ) -> ir.Value:
+        """The element that an extract reads at ``positions``."""
+        index = extract.index(generic, dims)
+        for loop, position, value in zip(extract.loops, index, positions, strict=True):
+            if loop is None:
+                ((axis, _),) = position.terms
+                place.axes[axis] = value
+        return self.element(extract.source, index, place)
 
     def part(self, generic: Generic, value: ir.Value, dims: Index, place: Place) -> ir.Value:
         """A scalar on the way to what the body of ``generic`` yields at ``dims``, one that no accumulator is in."""

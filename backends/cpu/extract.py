@@ -77,8 +77,15 @@ def _function(kernel: ir.Operation, module: ir.Module) -> None:
     copy.erase()
 
 
+def _gathers(op: ir.Operation) -> bool:
+    inside = op.regions[0].blocks[0].operations if op.name == "linalg.generic" else ()
+    return any(o.operation.name == "tensor.extract" for o in inside)
+
+
 def _normalise(function: ir.Operation) -> None:
     passes = ["linalg-generalize-named-ops", "canonicalize", "cse"]
-    if any(o.operation.name in ("tensor.expand_shape", "tensor.collapse_shape") for o in function.regions[0].blocks[0]):
+    ops = [o.operation for o in function.regions[0].blocks[0].operations]
+    reshapes = any(op.name in ("tensor.expand_shape", "tensor.collapse_shape") for op in ops)
+    if reshapes and not any(map(_gathers, ops)):  # else it would expand some loops of a row, and leave others
         passes += ["linalg-fuse-elementwise-ops", "canonicalize", "cse"]
     PassManager.parse(f"func.func({','.join(passes)})", function.context).run(function)

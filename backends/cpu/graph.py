@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -9,7 +10,7 @@ from math import prod
 from torch_mlir import ir
 
 from shardc.backends.cpu.config import Config
-from shardc.backends.cpu.linear import Index, Linear, apply
+from shardc.backends.cpu.linear import Index, Linear, Picked, apply
 from shardc.diagnostics.kernels import KernelNotSupported
 from shardc.dialects.kern.kernel import HINTS, SHAPES
 from shardc.dialects.kern.size import AnySize, Size, Symbol, read_shape
@@ -97,8 +98,28 @@ class Slice(Value):
 
 
 @dataclass(eq=False)
+class Extract:
+    """A ``tensor.extract`` in a body, number ``op`` of its ops. ``loops`` has for each of its indices the loop whose
+    place it is, or None for one that is computed.
+    """
+
+    op: int
+    source: Value
+    loops: list[int | None]
+
+    def index(self, generic: Generic, dims: Index) -> Index:
+        """Where it reads when the loops stand at ``dims``."""
+        return tuple(
+            Linear.axis(Picked(generic.number, self.op, at, dims)) if loop is None else dims[loop]
+            for at, loop in enumerate(self.loops)
+        )
+
+
+@dataclass(eq=False)
 class Generic:
-    """A ``linalg.generic``: loops of ``sizes``, of which ``reduces`` are reductions; reads ``inputs``, starts from ``inits``."""
+    """A ``linalg.generic``: loops of ``sizes``, of which ``reduces`` are reductions; reads ``inputs``, starts from
+    ``inits``. ``extracts``: by the scalar that they make, what is read at indices that are computed.
+    """
 
     op: ir.Operation
     inputs: list[Value]
@@ -106,6 +127,8 @@ class Generic:
     maps: list[list[ir.AffineExpr]]
     sizes: tuple[AnySize, ...]
     reduces: tuple[bool, ...]
+    number: int
+    extracts: dict[ir.Value, Extract]
 
     @cached_property
     def is_reduction(self) -> bool:
@@ -126,6 +149,13 @@ class Generic:
     def operand_index(self, number: int, dims: Index) -> Index:
         """Where operand ``number`` (inputs, then inits) is read when the loops stand at ``dims``."""
         return tuple(apply(e, dims) for e in self.maps[number])
+
+    def reads(self, dims: Index) -> Iterator[tuple[Value, Index]]:
+        """The elements that its body reads when the loops stand at ``dims``."""
+        for number in self.read_operands:
+            yield self.operand(number), self.operand_index(number, dims)
+        for extract in self.extracts.values():
+            yield extract.source, extract.index(self, dims)
 
     def dims_at(self, result: int, index: Index) -> Index:
         """Where the loops stand when element ``index`` of ``result`` is made; reduction dims (of size 1) at 0."""
@@ -184,7 +214,7 @@ def read_graph(function: ir.Operation) -> Graph:
         elif isinstance(op.results[0].type, ir.IndexType):
             sizes[op.results[0]] = _size(op, sizes)
         elif op.name == "linalg.generic":
-            generic = _generic(op, values)
+            generic = _generic(op, values, len(generics))
             generics.append(generic)
             for number, result in enumerate(op.results):
                 init = generic.inits[number]
@@ -303,7 +333,7 @@ def _slice(op: ir.Operation, values: _Values) -> Slice:
     return Slice(shape, element, source=values[source], offsets=offsets, steps=steps, dims=kept)
 
 
-def _generic(op: ir.Operation, values: _Values) -> Generic:
+def _generic(op: ir.Operation, values: _Values, number: int) -> Generic:
     count = ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"])[0]
     operands = [_operand(v, values) for v in op.operands]
     maps = [list(ir.AffineMapAttr(a).value.results) for a in ir.ArrayAttr(op.attributes["indexing_maps"])]
@@ -315,7 +345,8 @@ def _generic(op: ir.Operation, values: _Values) -> Generic:
                 sizes[expression.position] = size
     if None in sizes:
         raise KernelNotSupported(what=f"a loop whose size no operand gives, in {op.name}")
-    generic = Generic(op, operands[:count], operands[count:], maps, tuple(sizes), reduces)
+    extracts = _extracts(op, values)
+    generic = Generic(op, operands[:count], operands[count:], maps, tuple(sizes), reduces, number, extracts)
     for expressions in maps[count:]:
         plain = [e.position for e in expressions if isinstance(e, ir.AffineDimExpr)]
         if len(set(plain)) != len(expressions):
@@ -324,6 +355,21 @@ def _generic(op: ir.Operation, values: _Values) -> Generic:
         if missing:
             raise KernelNotSupported(what="a parallel loop that no result has")
     return generic
+
+
+def _extracts(op: ir.Operation, values: _Values) -> dict[ir.Value, Extract]:
+    found = {}
+    for number, inner in enumerate(o.operation for o in op.regions[0].blocks[0].operations):
+        if inner.name == "tensor.extract":
+            source, *positions = inner.operands
+            found[inner.results[0]] = Extract(number, values[source], [_loop(p) for p in positions])
+    return found
+
+
+def _loop(position: ir.Value) -> int | None:
+    """The loop whose place an index is, if it is no more than that."""
+    made = None if isinstance(position, ir.BlockArgument) else position.owner.operation
+    return ir.IntegerAttr(made.attributes["dim"]).value if made and made.name == "linalg.index" else None
 
 
 def _operand(value: ir.Value, values: dict[ir.Value, Value]) -> Value:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from torch_mlir import ir
 
@@ -11,6 +12,20 @@ from shardc.diagnostics.kernels import KernelNotSupported
 from shardc.dialects.kern.size import AnySize
 
 Axis = Hashable
+
+
+@dataclass(frozen=True)
+class Picked:
+    """In place of an axis: an index that is computed, operand ``operand`` of op ``op`` of generic ``generic``, whose
+    loops stand at ``dims``.
+    """
+
+    generic: int
+    op: int
+    operand: int
+    dims: tuple[Linear, ...]
+
+
 Shape = tuple[AnySize, ...]
 
 
@@ -42,9 +57,17 @@ class Linear:
     def factor(self, axis: Axis) -> AnySize:
         return dict(self.terms).get(axis, 0)
 
+    @cached_property
+    def axes(self) -> frozenset[Axis]:
+        """The axes that it changes along, those on which a picked index depends among them."""
+        picked = [axis for axis, _ in self.terms if isinstance(axis, Picked)]
+        below = (axis for p in picked for position in p.dims for axis in position.axes)
+        return frozenset([axis for axis, _ in self.terms if not isinstance(axis, Picked)]).union(below)
+
     def plain(self) -> Axis | None:
-        """The axis, if the expression is one axis alone."""
-        return self.terms[0][0] if len(self.terms) == 1 and self.terms[0][1] == 1 and self.constant == 0 else None
+        """The axis, if the expression is one axis of a loop alone."""
+        alone = len(self.terms) == 1 and self.terms[0][1] == 1 and self.constant == 0
+        return self.terms[0][0] if alone and not isinstance(self.terms[0][0], Picked) else None
 
     def rename(self, name: Callable[[Axis], Axis]) -> Linear:
         return Linear.of({name(axis): factor for axis, factor in self.terms}, self.constant)

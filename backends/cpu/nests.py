@@ -10,7 +10,7 @@ from torch_mlir import ir
 
 from shardc.backends.cpu.contraction import Contraction, find_contraction, is_contraction
 from shardc.backends.cpu.graph import Argument
-from shardc.backends.cpu.linear import Axis, Index, Linear, row_major
+from shardc.backends.cpu.linear import Axis, Index, Linear, Picked, row_major
 from shardc.backends.cpu.roots import Reads, Root, Roots
 from shardc.dialects.kern.size import AnySize, hint
 
@@ -163,9 +163,10 @@ def fast_axis(members: list[Root], reads: dict[Root, Reads]) -> Axis | None:
     sizes = {axis: size for root in members for axis, size in root.loops.items()}
     votes = dict.fromkeys(sizes, 0)
     for found in _offsets(members, reads):
-        touched = hint(prod(sizes.get(axis, 1) for axis, _ in found.terms))
+        touched = hint(prod(sizes.get(axis, 1) for axis in found.axes))
         for axis, factor in found.terms:
-            votes[axis] += touched * (factor == 1)
+            if axis in votes:
+                votes[axis] += touched * (factor == 1)
     return max(votes, key=lambda axis: votes[axis]) if votes else None
 
 
@@ -198,7 +199,8 @@ def _turned(row: Axis, fast: Axis, members: list[Root], reads: dict[Root, Reads]
     for value, index in (end for root in members for end in reads[root].ends):
         if isinstance(value, Argument) and index is not None:
             offset = row_major(index, value.shape)
-            if offset.factor(row) == 1 and hint(offset.factor(fast)) > 1:
+            picks = any(isinstance(axis, Picked) for axis, _ in offset.terms)
+            if not picks and offset.factor(row) == 1 and hint(offset.factor(fast)) > 1:
                 yield value, index
 
 

@@ -72,6 +72,8 @@ class Root:
         for number, value in enumerate(self.generic.inputs):
             if number in self.generic.read_operands:
                 yield value, self.generic.operand_index(number, self.dims)
+        for extract in self.generic.extracts.values():
+            yield extract.source, extract.index(self.generic, self.dims)
 
 
 @dataclass(eq=False)
@@ -150,8 +152,8 @@ class Roots:
         reads.between.append((value, index))
         generic = value.generic
         dims = generic.dims_at(value.number, index)
-        for number in generic.read_operands:
-            self._walk(generic.operand(number), generic.operand_index(number, dims), reads, seen)
+        for read, at in generic.reads(dims):
+            self._walk(read, at, reads, seen)
 
 
 def base(value: Value) -> Value:
@@ -181,6 +183,7 @@ def find_roots(graph: Graph) -> Roots:
         if stores is not None and not stores:
             stores.append(number)
         else:
+            value = made if isinstance(made, Computed) else value  # in memory they are the same
             _add(roots, value.shape, (False,) * len(value.shape), value=value, stores=[[number]])
     return roots
 

@@ -29,7 +29,7 @@ from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
 from shardc.dialects.dist.tuples import element_types
 from shardc.dialects.kern.extern import extern_call
-from shardc.dialects.kern.kernel import in_place, kernel_name, result_types
+from shardc.dialects.kern.kernel import checks, in_place, kernel_name, result_types
 from shardc.passes.fuse.flat import FLAT, element_count
 from shardc.runtime.kernels import Library
 
@@ -224,7 +224,8 @@ def _compiled(library: Library, op: ir.Operation) -> Callable[[Sequence[torch.Te
     """Machine code as a function that leaves its operands as they are, also those whose memory results take."""
     places = in_place(op)
     outputs = [places.get(n, (t.shape, t.dtype)) for n, t in enumerate(result_types(op))]
-    call = library.kernel(kernel_name(op), outputs, element_count(op) if FLAT in op.attributes else None)
+    size = element_count(op) if FLAT in op.attributes else None
+    call = library.kernel(kernel_name(op), outputs, size, checks(op))
     taken = frozenset(places.values())
     return lambda tensors: call(*[t.clone() if n in taken else t for n, t in enumerate(tensors)])
 

@@ -17,8 +17,9 @@ from torch_mlir import ir
 from shardc.backends.eager.aten import WIDE
 from shardc.backends.eager.attention import run_attention
 from shardc.backends.eager.scalar_ops import EVALUATE, REDUCE, attribute_value
-from shardc.dialects.kern.kernel import kernel_body
+from shardc.dialects.kern.kernel import checks, kernel_body
 from shardc.dialects.kern.types import read_builtin
+from shardc.runtime.kernel_call import check
 
 Tensor = torch.Tensor
 Environment = dict[ir.Value, Any]
@@ -27,7 +28,7 @@ Environment = dict[ir.Value, Any]
 def run_kernel(op: ir.Operation, operands: Sequence[Tensor], widen: bool = False) -> list[Tensor]:
     """The results of a ``kern.kernel`` on ``operands``. ``widen``: every floating type stands for f64.
 
-    Raises NotImplementedError for an op that this interpreter does not know.
+    Raises NotImplementedError for an op that this interpreter does not know, and IndexOutOfRange where a check fails.
     """
     arguments, ops, yielded = kernel_body(op)
     operands = [v if isinstance(v, Tensor) else torch.tensor(v) for v in operands]
@@ -36,7 +37,10 @@ def run_kernel(op: ir.Operation, operands: Sequence[Tensor], widen: bool = False
         values[inner.results[0]] = _Body(values, widen).run(inner)
         for result, value in zip(inner.results, _listed(values[inner.results[0]]), strict=True):
             values[result] = value
-    return [_from_memory(values[v], v.type, widen) for v in yielded]
+    results = [_from_memory(values[v], v.type, widen) for v in yielded]
+    for number, message in checks(op).items():
+        check(int(results[number].item()), message)
+    return results
 
 
 def _listed(value: Any) -> list[Any]:
@@ -202,6 +206,9 @@ def _evaluate(op: ir.Operation, values: Environment, outer: Environment, sizes: 
         values[op.results[0]] = attribute_value(op, widen)
     elif op.name == "linalg.index":
         values[op.results[0]] = _range(ir.IntegerAttr(op.attributes["dim"]).value, sizes)
+    elif op.name == "tensor.extract":
+        tensor, *index = (values[v] if v in values else outer[v] for v in op.operands)
+        values[op.results[0]] = tensor[tuple(index)]
     elif op.name in EVALUATE:
         operands = [values[v] if v in values else outer[v] for v in op.operands]
         values[op.results[0]] = EVALUATE[op.name](op, widen, *operands)

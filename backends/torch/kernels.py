@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from torch_mlir import ir
 
 from shardc.backends.torch.names import Names
-from shardc.dialects.kern.kernel import in_place, kernel_name, kernel_shapes, result_types
+from shardc.dialects.kern.kernel import checks, in_place, kernel_name, kernel_shapes, result_types
 from shardc.dialects.kern.size import AnySize, evaluate
 from shardc.passes.fuse.flat import FLAT, element_count
 
@@ -26,8 +26,10 @@ class Kernels:
 
     def call(self, op: ir.Operation, operands: list[str]) -> str:
         """The text of one call, which gives a tuple."""
-        size = f", {element_count(op)}" if FLAT in op.attributes else ""
-        bound = self._bind(kernel_name(op), f'kernel("{kernel_name(op)}", {_outputs(op)}{size})')
+        more = f", {element_count(op)}" if FLAT in op.attributes else ""
+        found = checks(op)
+        more += f", checks={found}" if found else ""
+        bound = self._bind(kernel_name(op), f'kernel("{kernel_name(op)}", {_outputs(op)}{more})')
         return f"{bound}({', '.join(operands)})"
 
     def batch(self, ops: Sequence[ir.Operation], operands: Sequence[list[str]]) -> str:

@@ -9,6 +9,7 @@ from shardc.dialects.kern.yield_op import PACK
 INDEX = frozenset(("arith.constant", "arith.muli", "arith.addi"))
 STRUCTURED = frozenset(("linalg.generic", "linalg.fill", "kern.attention", "kern.attention_backward"))
 TENSOR = frozenset(("tensor.empty", "tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice"))
+IN_GENERIC = frozenset(("linalg.yield", "linalg.index", "tensor.extract"))
 SCALAR_DIALECTS = ("arith.", "math.")
 
 
@@ -28,5 +29,5 @@ def check_body_op(op: ir.Operation) -> None:
     if name == "linalg.generic":
         for inner in op.regions[0].blocks[0].operations:
             inner_name = inner.operation.name
-            if inner_name not in ("linalg.yield", "linalg.index") and not inner_name.startswith(SCALAR_DIALECTS):
+            if inner_name not in IN_GENERIC and not inner_name.startswith(SCALAR_DIALECTS):
                 raise Illegal(f"a linalg.generic of its body may not hold {inner_name}")

@@ -1,14 +1,16 @@
 """``kern.kernel``: a group of ops that runs as one generated kernel. Level 4."""
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any, Optional
 
+import torch
 from torch_mlir import ir
 from torch_mlir.dialects import ext
 from torch_mlir.dialects.ext import Operand, Region, Result
 
 from shardc.dialects.aten.types import TensorType, write_type
-from shardc.dialects.dist.build import only_operand, string
+from shardc.dialects.dist.build import i64, only_operand, string
 from shardc.dialects.dist.tuples import element_types, pack, tuple_type, unpack
 from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site, tensor_type, verify
 from shardc.dialects.kern.body import check_body_op
@@ -22,6 +24,7 @@ NAME = "kern.name"
 IN_PLACE = "in_place"
 SHAPES = "kern.shapes"
 HINTS = "kern.hints"
+CHECKS = "kern.checks"
 INTEGER = "!torch.int"
 
 
@@ -35,6 +38,8 @@ class KernelOp(Kern.Operation, name="kernel", traits=[ir.IsIsolatedFromAboveTrai
     ``kern.hints`` what they were when the kernel was made. It holds ``linalg.generic`` and ``linalg.fill``, ``tensor.empty``, expand_shape, collapse_shape and extract_slice,
     and ``arith`` and ``math``. ``kern.name`` names the kernel, ``config`` (optional) tiles it.
     ``in_place`` (optional) holds pairs of numbers, result and operand: the result is written into the operand's memory.
+    ``kern.checks`` (optional) holds pairs of the number of a result and a message: the result, an si64, is the smallest
+    there is, or the call raises an IndexError with the message, in which the result stands for ``{}``.
 
     ``%1 = "kern.kernel"(%0) ({
     ^bb0(%x: tensor<4x8xf32>, %w: tensor<8xf32>):
@@ -71,6 +76,8 @@ def _check(site: Site) -> None:
         read_config(site.op.attributes["config"])
     if site.has(IN_PLACE):
         _check_in_place(site)
+    if site.has(CHECKS):
+        _check_checks(site)
     for what, types in (("operand", operand_types(site.op)), ("result", result_types(site.op))):
         for number, type_ in enumerate(types):
             if type_.dtype not in ELEMENTS:
@@ -110,6 +117,17 @@ def _check_in_place(site: Site) -> None:
             raise Illegal(f"{IN_PLACE}: result {result} is {makes[result]}, operand {operand} {takes[operand]}")
     if 2 * len(set(pairs.values())) != len(site.op.attributes[IN_PLACE]):
         raise Illegal(f"{IN_PLACE}: a result and an operand may each be there once")
+
+
+def _check_checks(site: Site) -> None:
+    makes = result_types(site.op)
+    try:
+        found = checks(site.op)
+    except (TypeError, ValueError):
+        raise Illegal(f"{CHECKS} must be pairs of a number and a string, not {site.op.attributes[CHECKS]}") from None
+    for number in found:
+        if not 0 <= number < len(makes) or makes[number].dtype != torch.int64 or prod(makes[number].shape) != 1:
+            raise Illegal(f"{CHECKS}: result {number} is no single si64")
 
 
 def _check_body(site: Site) -> None:
@@ -187,6 +205,18 @@ def in_place(op: ir.Operation) -> dict[int, int]:
         return {}
     numbers = list(ir.DenseI64ArrayAttr(op.attributes[IN_PLACE]))
     return dict(zip(numbers[::2], numbers[1::2], strict=True))
+
+
+def checks(op: ir.Operation) -> dict[int, str]:
+    """Number of each result that says whether an index is wrong -> the message of the error."""
+    pairs = [ir.ArrayAttr(pair) for pair in ir.ArrayAttr(op.attributes[CHECKS])] if CHECKS in op.attributes else []
+    return {ir.IntegerAttr(pair[0]).value: ir.StringAttr(pair[1]).value for pair in pairs}
+
+
+def write_checks(found: Mapping[int, str], context: ir.Context) -> ir.ArrayAttr:
+    """As :func:`checks` reads it."""
+    pairs = [ir.ArrayAttr.get([i64(n, context), string(text, context)], context) for n, text in found.items()]
+    return ir.ArrayAttr.get(pairs, context)
 
 
 def kernel_operands(op: ir.Operation) -> list[ir.Value]:

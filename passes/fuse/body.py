@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
+from typing import Any
 
 import torch
 from torch_mlir import ir
@@ -59,7 +60,8 @@ class Body:
         """The tensors that the kernel reads, in the order of its arguments."""
         found: dict[Value, None] = {}
         for nest in self._nests():
-            found.update((value, None) for value, _ in self._loads(nest) if value not in self._made)
+            read = [value for value, _ in self._loads(nest)] + [access.base for access in self._gathers(nest)]
+            found.update((value, None) for value in read if value not in self._made)
         return list(found)
 
     @property
@@ -71,7 +73,8 @@ class Body:
 
     def _choose_roots(self) -> set[Node]:
         """The nodes whose results are written to a tensor."""
-        self._roots = {node for node in self._nodes if node.reduce or node.out in self._exported}
+        gathered = {a.base for node in self._nodes for a in node.accesses if a.gathers}
+        self._roots = {n for n in self._nodes if n.reduce or n.out in self._exported or n.out in gathered}
         while True:
             nests: dict[Node, list[Nest]] = {}
             for nest in self._nests():
@@ -105,7 +108,7 @@ class Body:
 
         def visit(node: Node) -> None:
             for access in node.accesses:
-                inner = self._made.get(access.base)
+                inner = None if access.gathers else self._made.get(access.base)
                 if inner is not None and inner not in found and (inner not in self._roots or inner in nest.nodes):
                     visit(inner)
             found[node] = None
@@ -121,9 +124,13 @@ class Body:
         computed = set(self._inlined(nest))
         for node in self._inlined(nest):
             for access in node.accesses:
-                if self._made.get(access.base) not in computed:
+                if not access.gathers and self._made.get(access.base) not in computed:
                     found[access.base, self._view(access)] = None
         return list(found)
+
+    def _gathers(self, nest: Nest) -> list[Access]:
+        """What a nest reads at indices that are computed."""
+        return [access for node in self._inlined(nest) for access in node.accesses if access.gathers]
 
     def _view(self, access: Access) -> Tensor:
         node = self._made.get(access.base)
@@ -165,6 +172,7 @@ class Body:
     def _write_nest(self, nest: Nest, given: dict[Value, Given]) -> None:
         loads = self._loads(nest)
         ins = [self._tensors[v] if v in self._made else self._argument(v, t, given) for v, t in loads]
+        tables = {a: self._table(a, given) for a in self._gathers(nest)}
         views = [self._layout.made(node) for node in nest.nodes]
         types = [self._tensor_type(node, view.shape) for node, view in zip(nest.nodes, views, strict=True)]
         outs = [self._empty(n, type_, view.shape) for n, type_, view in zip(nest.nodes, types, views, strict=True)]
@@ -186,7 +194,7 @@ class Body:
         )
         elements = [ir.RankedTensorType(v.type).element_type for v in (*ins, *outs)]
         region = op.regions[0].blocks.append(*elements, arg_locs=[self._loc] * len(elements))
-        self._write_region(nest, loads, region, len(ins))
+        self._write_region(nest, loads, tables, region, len(ins))
         for node, result in zip(nest.nodes, op.results, strict=True):
             self._tensors[node.out] = result
 
@@ -200,16 +208,36 @@ class Body:
         sizes = [self._index_of(n) for n in dynamic(tensor.shape)]
         return ir.Operation.create("tensor.empty", [type_], sizes, loc=self._loc, ip=self._ip).result
 
-    def _write_region(self, nest: Nest, loads: list[tuple[Value, Tensor]], region: ir.Block, inputs: int) -> None:
+    def _table(self, access: Access, given: dict[Value, Given]) -> ir.Value:
+        made = access.base in self._made
+        return self._tensors[access.base] if made else self._argument(access.base, self._layout.table(access), given)
+
+    def _element(self, s: Scalars, table: ir.Value, access: Access, domain: Sequence[int], index: Scalar) -> Scalar:
+        """The element of ``access`` at ``index``."""
+        loops = self._layout.table(access).loops
+        positions = [s.position(index if loop is None else domain.index(loop)) for loop in loops]
+        return s.extract(table, positions, self._memory(access.base))
+
+    def _write_region(
+        self,
+        nest: Nest,
+        loads: list[tuple[Value, Tensor]],
+        tables: dict[Access, ir.Value],
+        region: ir.Block,
+        inputs: int,
+    ) -> None:
         s = Scalars(region, self._loc, self._index_of)
         arguments = list(region.arguments)
         read = {load: s.load(argument, self._memory(load[0])) for load, argument in zip(loads, arguments, strict=False)}
         values: dict[Value, Scalar] = {}
         computed = self._inlined(nest)
         for node in computed:
-            terms = [
-                values[a.base] if a.base in values else read[a.base, self._view(a)] for a in node.accesses
-            ]
+            terms: list[Any] = []
+            for a in node.accesses:
+                if a.gathers:
+                    terms.append(partial(self._element, s, tables[a], a, nest.domain))
+                else:
+                    terms.append(values[a.base] if a.base in values else read[a.base, self._view(a)])
             if node.indices:
                 terms += [self._index(s, steps, nest.domain) for steps in self._layout.place(node)]
             s.compute = node.dtype

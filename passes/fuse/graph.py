@@ -17,9 +17,10 @@ from torch_mlir import ir
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.kern.size import AnySize, Size, symbols_of
 from shardc.dialects.kern.types import ELEMENTS
-from shardc.passes.fuse.scalars import Scalar, wide
+from shardc.passes.fuse.scalars import Scalar, Scalars, wide
 from shardc.passes.fuse.space import Atoms, Dim, Mismatch, Space
 from shardc.passes.fuse.view import Cut, View, merged_shape, split_shape
+from shardc.runtime.kernel_call import FINE
 
 _orders = itertools.count()
 
@@ -53,6 +54,16 @@ class Access:
         """The shape in which the tensor is read."""
         return tuple(dim.size for dim in self.dims)
 
+    @property
+    def gathers(self) -> bool:
+        """Whether the place that is read depends on values."""
+        return any(dim.gathered for dim in self.dims)
+
+
+Table = tuple[Value, Sequence[int | None]]
+"""A tensor that is read at an index which is computed: for each of its dims the dim of the result, None for the one (no
+other) that the index is in."""
+
 
 @dataclass(eq=False, slots=True)
 class Node:
@@ -63,7 +74,9 @@ class Node:
     in. ``indices``: groups of dims of the result; ``compute`` takes the row-major index over each, i64, after the operands.
     ``heavy``: not worth computing twice. ``call`` numbers the ATen call that it belongs to, ``order`` says where the node
     stands among all nodes. ``sizes`` are those whose numbers ``compute`` asks for (:meth:`Scalars.size`).
-    ``is_symbolic``: one of the sizes of its loops or tensors is no number.
+    ``is_symbolic``: one of the sizes of its loops or tensors is no number. ``check``: its result, an integer, is FINE,
+    or the kernel's call raises an error of this text, with the integer for ``{}``.
+    ``loose``: the other nodes of its call are as good in another kernel.
     """
 
     call: int
@@ -82,6 +95,8 @@ class Node:
     order: int = 0
     what: Hashable = None
     """What it computes: nodes of which it is equal have equal ``compute``, ``reduce``, ``dtype``, ``heavy`` and ``sizes``."""
+    check: str = ""
+    loose: bool = False
     others: list[Value] = field(default_factory=list)
     """Views of its result that its call returns in its place."""
 
@@ -93,9 +108,10 @@ class Node:
 
 @dataclass
 class Builder:
-    """Makes the nodes of one call; ``nodes`` holds them in order."""
+    """Makes the nodes of one call; ``nodes`` holds them in order. While it is ``loose``, those that it makes are."""
 
     call: int
+    loose: bool = False
     nodes: list[Node] = field(default_factory=list)
 
     def point(
@@ -108,10 +124,12 @@ class Builder:
         heavy: bool = False,
         indices: Sequence[Sequence[int]] = (),
         sizes: Sequence[AnySize] = (),
+        tables: Sequence[Table] = (),
     ) -> Value:
         """A pointwise op on ``inputs``, which broadcast to ``type_``. It computes in ``dtype`` (default: as ATen would).
 
-        ``compute`` takes the row-major index (i64) over each group of dims of ``indices`` after the operands.
+        After the operands ``compute`` takes a function for each of ``tables``, which gives the element at an index, i64,
+        that is in bounds, and then the row-major index (i64) over each group of dims of ``indices``.
         """
         if type_.dtype not in ELEMENTS:
             raise NotLowered(f"makes {type_.dtype}")
@@ -124,6 +142,9 @@ class Builder:
                 raise NotLowered("broadcasts sizes of which is not known that they are equal")
             read = [() if n == 1 else dims[start + d] for d, n in enumerate(value.type.shape)]
             accesses.append(access(space, value, read))
+        for value, dims_of in tables:
+            read = [() if d is None else dims[d] for d in dims_of]
+            accesses.append(access(space, value, read, gathered=list(dims_of).index(None)))
         computes = dtype or wide(type_.dtype)
         groups = tuple(tuple(a for d in group for a in dims[d]) for group in indices)
         made = Node(self.call, accesses, Value(type_), dims, computes, space, compute, heavy=heavy, indices=groups)
@@ -141,10 +162,26 @@ class Builder:
         accesses = [access(space, x, read)]
         return self._add(Node(self.call, accesses, Value(TensorType(shape, dtype)), kept, dtype, space, None, kind, reduced))
 
+    def check(
+        self, x: Value, wrong: Callable[[Scalars, Scalar], Scalar], message: str, sizes: Sequence[AnySize] = ()
+    ) -> None:
+        """Where ``wrong(scalars, element)`` holds for an element of ``x``, integers, the call raises an IndexError with
+        ``message``, in which the largest such element stands for ``{}``. Its nodes are loose: they may reduce other dims
+        than the kernel that reads at these indices.
+        """
+        loose, self.loose = self.loose, True
+        type_ = TensorType(x.type.shape, torch.int64)
+        found = self.point(lambda s, v: s.select(wrong(s, v), s.cast(v, torch.int64), FINE), [x], type_, sizes=sizes)
+        found = self.reduce("max", found, range(len(x.type.shape))) if x.type.shape else found
+        assert found.node is not None
+        found.node.check, self.loose = message, loose
+
     def sliced(self, x: Value, cut: Cut, type_: TensorType) -> Value | None:
         """``x``'s op on the part that ``cut`` leaves, of ``type_``; None unless it is pointwise and reads that part of a dim alone."""
         node = x.node
         if node is None or node.out is not x or node.compute is None or node.heavy or node.indices:
+            return None
+        if any(read.gathers for read in node.accesses):
             return None
         old, space = node.space, Space()
         names: dict[int, Atoms] = {}
@@ -212,27 +249,32 @@ class Builder:
 
     def _add(self, node: Node) -> Value:
         node.out.node = node
-        node.order = next(_orders)
+        node.order, node.loose = next(_orders), self.loose
         shapes = [node.out.type.shape, node.sizes, node.space.sizes.values(), *(a.base.type.shape for a in node.accesses)]
         node.is_symbolic = any(isinstance(n, Size) for shape in shapes for n in shape)
         self.nodes.append(node)
         return node.out
 
 
-def access(space: Space, value: Value, read: Sequence[Atoms]) -> Access:
+def access(space: Space, value: Value, read: Sequence[Atoms], gathered: int | None = None) -> Access:
     """The access behind views: of the tensor, or part of one, that ``value`` is a view of, if an index map can say it.
 
+    Dim ``gathered`` is read at an index that is computed.
     Raises NotLowered for a dtype that kernels do not take.
     """
     if value.type.dtype not in ELEMENTS:
         raise NotLowered(f"reads {value.type.dtype}")
-    dims = tuple(Dim(atoms, size) for atoms, size in zip(read, value.type.shape, strict=True))
+    sizes = enumerate(zip(read, value.type.shape, strict=True))
+    dims = tuple(Dim(atoms, size, gathered=d == gathered) for d, (atoms, size) in sizes)
     while value.view is not None and not (value.ir is not None and value.view.is_apart):
         trial = space.joined(Space())
         try:
-            dims = value.view.through(trial, dims)
+            seen = value.view.through(trial, dims)
         except Mismatch:
             break
+        if gathered is not None and any(dim.sliced or dim.parts for dim in seen):
+            break
+        dims = seen
         space.sizes, space._became = trial.sizes, trial._became
         value = value.view.source
     return Access(value, tuple(part for dim in dims for part in (dim.parts or (dim,))))

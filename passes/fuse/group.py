@@ -57,7 +57,8 @@ def group(units: Units, wishes: BlockWishes = BlockWishes()) -> list[Decision]: 
             try:
                 new = _join(units, a, b, wishes)
             except Refused as why:
-                if saving != inf and not (saving == FORCED and pair in decisions):  # why it could not come first
+                first = saving == FORCED and pair in decisions  # that says already why it could not come first
+                if saving != inf and pair[0] != pair[1] and not first:
                     decisions[pair] = Decision(*pair, False, saved_bytes, str(why))
                 continue
             became[a] = became[b] = new
@@ -127,7 +128,7 @@ def _candidates(units: Units, wishes: BlockWishes) -> Iterator[tuple[float, Unit
 
 
 def _rank(units: Units, a: Unit, b: Unit, wishes: BlockWishes) -> float:
-    if a.calls & b.calls:
+    if a.calls & b.calls and not (a.is_loose or b.is_loose):
         return inf
     return FORCED if wishes.forced and wishes.forces(a.calls, b.calls) else traffic_saved(units, a, b)
 

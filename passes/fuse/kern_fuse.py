@@ -13,7 +13,7 @@ from torch_mlir import ir
 from shardc.diagnostics.fusion import NoSuchFusionEdge
 from shardc.dialects.aten.call import CallReader, is_constant
 from shardc.dialects.dist.build import string
-from shardc.dialects.kern.kernel import IN_PLACE, NAME, SHAPES, KernelOp, kernel_name
+from shardc.dialects.kern.kernel import CHECKS, IN_PLACE, NAME, SHAPES, KernelOp, kernel_name, write_checks
 from shardc.passes.base import Pass
 from shardc.passes.fuse.bodies import Bodies
 from shardc.passes.fuse.choices import NUMERICS
@@ -231,6 +231,9 @@ class _Fusion:
         loc = ir.Location.fused([step.op.location for step in steps], context=self._block.owner.context)
         made, op = self._bodies.write(self._name(steps), unit, results, self._read.symbols, loc, ip)
         self._mark(op, steps, _phase(steps[0].op))
+        found = {number: v.node.check for number, v in enumerate(results) if v.node is not None and v.node.check}
+        if found:
+            op.attributes[CHECKS] = write_checks(found, op.context)
         unpack = made[0].owner
         _name_results(unpack, results)
         for value, new in zip(results, made, strict=True):

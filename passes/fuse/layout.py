@@ -22,10 +22,12 @@ Cut = tuple[tuple[AnySize, AnySize, AnySize, AnySize], ...]
 
 @dataclass(frozen=True)
 class Tensor:
-    """How a tensor is seen by the loops: the ``cut`` of it (None: all) reshaped to ``shape``, a dim for each of ``loops``."""
+    """How a tensor is seen by the loops: the ``cut`` of it (None: all) reshaped to ``shape``, a dim for each of
+    ``loops`` (None: one that is read at an index which is computed).
+    """
 
     shape: tuple[AnySize, ...]
-    loops: tuple[int, ...]
+    loops: tuple[int | None, ...]
     cut: Cut | None = None
 
 
@@ -47,6 +49,7 @@ class Layout:
         self._reduced = {frozenset(space.resolve(node.reduced)) for node in nodes if node.reduce}
         runs = [run for a in reads(list(nodes)) for run in self._runs_of(a)]
         runs += [space.resolve(a for dim in node.out_dims for a in dim) for node in nodes]
+        runs += [run for node in nodes for a in node.accesses if a.gathers for run in self._runs_of(a)]
         runs += [run for node in nodes for group in node.indices if (run := space.resolve(group))]
         follows = self._joints(runs)
         order = self._order(nodes)
@@ -61,10 +64,10 @@ class Layout:
         self.sizes = [prod(space.sizes[a] for a in loop) for loop in self.loops]
 
     def _runs_of(self, access: Access) -> list[Atoms]:
-        """The atoms of an access in memory order, cut where a dim is read in part."""
+        """The atoms of an access in memory order, cut where a dim is not read whole."""
         runs: list[list[int]] = [[]]
         for dim in access.dims:
-            if dim.sliced:
+            if dim.sliced or dim.gathered:
                 runs += [list(self._space.resolve(dim.atoms)), []]
             else:
                 runs[-1].extend(self._space.resolve(dim.atoms))
@@ -139,6 +142,17 @@ class Layout:
         if any(dim.sliced for dim in access.dims):
             cut = tuple((dim.size, dim.offset, self._extent(dim), dim.step) for dim in access.dims)
         return self._tensor(flat(self._space, access.dims), cut)
+
+    def table(self, access: Access) -> Tensor:
+        """A tensor of which one dim is gathered."""
+        dims: list[tuple[AnySize, int | None]] = []
+        for dim in access.dims:
+            if dim.gathered:
+                dims += [(dim.size, None)] if dim.size != 1 else []
+            else:
+                loops = dict.fromkeys(self._loop[a] for a in self._space.resolve(dim.atoms))
+                dims += [(self.sizes[n], n) for n in loops if not dims or dims[-1][1] != n]
+        return Tensor(tuple(size for size, _ in dims), tuple(loop for _, loop in dims))
 
     def _extent(self, dim: Dim) -> AnySize:
         return prod(self._space.sizes[a] for a in self._space.resolve(dim.atoms))

@@ -29,6 +29,10 @@ MAX_SERIAL = 1 << 16
 MIN_PIECE = 16
 """Elements that lie side by side, at least, in a row that is spread over a tensor: a cache line of f32."""
 
+MIN_BESIDE = 64
+"""Elements beside one another, at least, for which a reduction over a dim before theirs is a row (softmax over 8 to 128
+elements, ours / ATen: 0.5 with 64, 1.9 with 32)."""
+
 
 Domain = frozenset[int]
 """The atoms that a node runs over."""
@@ -72,15 +76,18 @@ def _match_made(space: Space, maker: Unit, reader: Unit) -> int:
             found += 1
             if node.out is not value or any(dim.sliced for dim in access.dims):
                 raise Refused("one reads a slice of what the other makes")
+            if access.gathers and len(access.dims) != len(node.out_dims):
+                raise Refused("one reads at indices that are computed what the other makes in another shape")
             for dim, atoms in zip(access.dims, node.out_dims, strict=True):
-                space.unify(atoms, dim.atoms)
+                if not dim.gathered:
+                    space.unify(atoms, dim.atoms)
     return found
 
 
 def _matched_reads(space: Space, first: Access, second: Access, domains: set[Atoms]) -> Space | None:
     """The space in which two reads of one tensor run over it alike; None if they do not, or a node of one of the
     ``domains`` would read along a diagonal."""
-    if first.shape != second.shape:
+    if first.shape != second.shape or first.gathers or second.gathers:
         return None
     if all(_alike(space, x, y) for x, y in zip(first.dims, second.dims, strict=True)):
         return space
@@ -111,6 +118,7 @@ def check(unit: Unit, exported: Callable[[], set[Value]] = set) -> None:
         raise Refused(f"a kernel has at most {MAX_NODES} ops")
     if sum(value.node not in unit.domains or value.node.out is not value for value in unit.accesses) > MAX_TENSORS:
         raise Refused(f"a kernel reads at most {MAX_TENSORS} tensors")
+    _check_gathers(nodes, space)
     if any(node.is_symbolic for node in nodes):
         _check_symbols(unit)
     kinds = {atoms: _domain(atoms) for atoms in set(unit.domains.values())}
@@ -135,6 +143,17 @@ def _check_symbols(unit: Unit) -> None:
         read = {n.symbol for access in reads(unit.nodes) for n in access.base.type.shape if isinstance(n, Size)}
         if not missing <= read:
             raise Refused("a size of its tensors is known to neither the graph's arguments nor the tensors that it reads")
+
+
+def _check_gathers(nodes: list[Node], space: Space) -> None:
+    makers = {node.out: node for node in nodes}
+    gathers = [access for node in nodes for access in node.accesses if access.gathers]
+    if gathers and any(node.contracts for node in nodes):
+        raise Refused("a matmul reads nothing at indices that are computed")
+    for access in gathers:
+        made = makers[access.base].out_dims if access.base in makers else [()] * len(access.dims)
+        if any(dim.gathered and len(space.resolve(atoms)) > 1 for dim, atoms in zip(access.dims, made, strict=True)):
+            raise Refused("it reads along a dim that is cut up, at indices that are computed")
 
 
 def check_parts(nodes: list[Node]) -> None:
@@ -196,19 +215,29 @@ def _check_contraction(
 
 def row_dims(nodes: list[Node], space: Space, kinds: set[Domain], whole: Domain) -> Domain:
     """Those of the reduced dims ``kinds`` that are a row: in every tensor that has all dims, they are the last ones, or
-    contiguous in pieces of :data:`MIN_PIECE` elements at least. Empty if none is.
+    contiguous in pieces of :data:`MIN_PIECE` elements at least; or else between rows and :data:`MIN_BESIDE` elements,
+    which are computed side by side. Empty if none is.
     """
     made = {node.out for node in nodes}
     tensors = [flat(space, a.dims) for node in nodes for a in node.accesses if a.base not in made]
     tensors += [space.resolve(x for dim in node.out_dims for x in dim) for node in nodes]
     full = [atoms for atoms in tensors if set(atoms) == whole]
-    found = [kind for kind in kinds if full and all(_is_row(kind, atoms, space) for atoms in full)]
-    return min(found, key=len, default=frozenset())
+    for fits in (_is_row, _is_between):
+        found = [kind for kind in kinds if full and all(fits(kind, atoms, space) for atoms in full)]
+        if found:
+            return min(found, key=lambda kind: (len(kind), sorted(kind)))
+    return frozenset()
 
 
 def _is_row(kind: Domain, atoms: Atoms, space: Space) -> bool:
     piece = list(itertools.takewhile(kind.__contains__, reversed(atoms)))
     return len(piece) == len(kind) or hint(prod(space.sizes[a] for a in piece)) >= MIN_PIECE
+
+
+def _is_between(kind: frozenset[int], atoms: Atoms, space: Space) -> bool:
+    beside = list(itertools.takewhile(lambda a: a not in kind, reversed(atoms)))
+    rows = set(atoms) - kind - set(beside)
+    return bool(rows) and hint(prod(space.sizes[a] for a in beside)) >= MIN_BESIDE
 
 
 def flat(space: Space, dims: tuple[Dim, ...]) -> Atoms:
@@ -217,10 +246,12 @@ def flat(space: Space, dims: tuple[Dim, ...]) -> Atoms:
 
 
 def depths(nodes: list[Node]) -> dict[Value, int]:
-    """For each value that the nodes make how many reductions stand before it, its own included. Nodes are in order."""
+    """For each value that the nodes make how many reductions, and reads at computed indices of what they make, stand
+    before it, its own included. Nodes are in order.
+    """
     found: dict[Value, int] = {}
     for node in nodes:
-        before = max((found.get(a.base, 0) for a in node.accesses), default=0)
+        before = max((found.get(a.base, 0) + (a.gathers and a.base in found) for a in node.accesses), default=0)
         found[node.out] = before + bool(node.reduce)
     return found
 

@@ -1,17 +1,69 @@
-"""Gradients of losses over classes. The losses themselves are left to ATen: they read one element a row, and say which target
-is no class.
-"""
+"""The negative log likelihood of classes, and its gradient."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from shardc.dialects.aten.call import OpCall
+from shardc.dialects.aten.types import TensorType
 from shardc.passes.fuse.graph import Builder, Value
+from shardc.passes.fuse.lower_gather import Read, outside, picked
+from shardc.passes.fuse.lower_reduction import finished
 from shardc.passes.fuse.scalars import Scalar, Scalars, wide
 from shardc.passes.fuse.table import lowers, results
 
-MEAN = 1  # at::Reduction
+NONE, MEAN = 0, 1  # at::Reduction
+
+
+@lowers("aten.nll_loss_forward", "aten.nll_loss2d_forward")
+def nll_loss(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value | None]:
+    """``-x[target] * weight[target]``, added up, or divided by the total weight; and that weight, 0 without a sum."""
+    x, target, *weights = values
+    rank, (out, total_type) = len(x.type.shape), call.results
+    classes, ignored, dtype = min(1, rank - 1), call["ignore_index"], wide(x.type.dtype)
+    count = x.type.shape[classes]
+    shape = tuple(n for d, n in enumerate(x.type.shape) if d != classes)
+    target = b.seen(target, shape)
+    dims = [None if d == classes else d - (d > classes) for d in range(rank)]
+    tables = [(x, dims), *((w, (None,)) for w in weights)]
+
+    def counted(s: Scalars, t: Scalar) -> Scalar:
+        return s.compare("ne", t, ignored)
+
+    def wrong(s: Scalars, t: Scalar) -> Scalar:
+        return s.bit("and", counted(s, t), outside(s, s.cast(t, torch.int64), 0, count))
+
+    def loss(s: Scalars, t: Scalar, *read: Read) -> Scalar:
+        first, *rest = (s.cast(picked(s, r, t, count), dtype) for r in read)
+        share = s.negate(first)
+        share = s.mul(share, rest[0]) if rest else share
+        return s.select(counted(s, t), share, 0)
+
+    def weight(s: Scalars, t: Scalar, *read: Read) -> Scalar:
+        one = s.cast(picked(s, read[0], t, count), dtype) if read else s.constant(1, dtype)
+        return s.select(counted(s, t), one, 0)
+
+    each, apart = TensorType(shape, dtype), call["reduction"] == NONE and rank > 1
+    b.loose = True  # the total weight comes before the gradient, which may be in one kernel with the loss
+    b.check(target, wrong, "Target {} is out of bounds.", sizes=[count])
+    if apart:
+        total = b.point(lambda s: s.constant(0, dtype), [], TensorType((), dtype))
+    else:
+        total = _summed(b, b.point(weight, [target], each, sizes=[count], tables=tables[1:]))
+    total_result = None if total_type is None else finished(b, total, total_type)
+    b.loose = False
+    result = b.point(loss, [target], each, sizes=[count], tables=tables)
+    if not apart:
+        result = _summed(b, result)
+    if call["reduction"] == MEAN:
+        result = b.point(lambda s, v, w: s.div(v, w), [result, total], result.type, dtype=dtype)
+    return [None if out is None else finished(b, result, out), total_result]
+
+
+def _summed(b: Builder, x: Value) -> Value:
+    return b.reduce("sum", x, range(len(x.type.shape))) if x.type.shape else x
 
 
 @lowers("aten.nll_loss_backward", "aten.nll_loss2d_backward")

@@ -1,23 +1,31 @@
-"""Tensors put together from equal parts of a dim: concatenations, and the gradients of slices and selections.
+"""Tensors put together from parts of a dim: concatenations, and the gradients of slices and selections.
 
-The dim is taken as ``parts x size``, and each element chooses the part that it comes from by its index in the first.
-Parts of different sizes are left to ATen, which copies them one after the other.
+Where parts are equal, the dim is taken as ``parts x size``, and each element chooses the part that it comes from by its
+index in the first. Parts of different sizes are read at an index that is computed, and all of them for each element:
+that pays where :data:`MIN_PIECE` elements at least share the index. Others are left to ATen, which copies each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
+from math import prod
+from typing import Any
 
 import torch
 
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.types import TensorType
 from shardc.passes.fuse.graph import Builder, NotLowered, Value
+from shardc.passes.fuse.legal import MIN_PIECE
+from shardc.passes.fuse.lower_gather import outside, picked
 from shardc.passes.fuse.scalars import Scalar, Scalars
 from shardc.passes.fuse.table import lowers, results
 
 MAX_PARTS = 8
 """Parts of a concatenation: each element looks at all of them."""
+MAX_PLACED = 3
+"""Parts of different sizes: each element reads all of them."""
 
 
 def _chosen(
@@ -40,12 +48,15 @@ def _select_one(position: int) -> Callable[..., Scalar]:
 @lowers("aten.cat")
 def cat(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     (type_,) = results(call)
+    values = [v for v in values if 0 not in v.type.shape]
     rank, shape = len(type_.shape), values[0].type.shape
     dim = call["dim"] % rank
-    if any(v.type.shape != shape for v in values):
-        raise NotLowered("concatenates parts of different sizes")
+    if len(values) == 1:
+        return [b.point(lambda s, x: s.cast(x, s.compute), values, type_)]
     if len(values) > MAX_PARTS:
         raise NotLowered(f"concatenates more than {MAX_PARTS} parts")
+    if any(v.type.shape != shape for v in values):
+        return [_placed(b, values, list(accumulate((v.type.shape[dim] for v in values), initial=0)), type_, dim)]
     split = (*shape[:dim], len(values), *shape[dim:])
     parts = [b.seen(v, (*shape[:dim], 1, *shape[dim:])) for v in values]
 
@@ -56,6 +67,28 @@ def cat(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
         return chosen
 
     return [b.merged(_chosen(b, parts, type_.with_shape(split), dim, choose), dim)]
+
+
+def _placed(
+    b: Builder, parts: Sequence[Value], starts: Sequence[int], type_: TensorType, dim: int, rest: float | int | bool = 0
+) -> Value:
+    """``parts`` from ``starts`` on along ``dim``, one after the other, and ``rest`` elsewhere."""
+    if len(parts) > MAX_PLACED:
+        raise NotLowered(f"puts more than {MAX_PLACED} parts of different sizes together")
+    if not all(isinstance(n, int) for n in type_.shape) or prod(type_.shape[dim + 1 :]) < MIN_PIECE:
+        raise NotLowered(f"puts parts of different sizes together, with less than {MIN_PIECE} elements for each index")
+    dims = [None if d == dim else d for d in range(len(type_.shape))]
+
+    def compute(s: Scalars, *terms: Any) -> Scalar:
+        *reads, index = terms
+        chosen = s.constant(rest, s.compute)
+        for part, start, read in zip(parts, starts, reads, strict=False):
+            size = part.type.shape[dim]
+            at = s.sub(index, start)
+            chosen = s.select(outside(s, at, 0, size), chosen, s.cast(picked(s, read, at, size), s.compute))
+        return chosen
+
+    return b.point(compute, [], type_, indices=[[dim]], tables=[(part, dims) for part in parts])
 
 
 @lowers("aten.slice_backward")
@@ -73,7 +106,21 @@ def slice_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Va
     if step > 1 and whole == part * step:
         shape, seen = (*before, part, step, *after), (*before, part, 1, *after)
         return [b.merged(_chosen(b, [b.seen(grad, seen)], type_.with_shape(shape), dim + 1, _select_one(first)), dim)]
+    if step == 1:
+        return [_placed(b, [grad], [first], type_, dim)]
     raise NotLowered("is the gradient of a part that does not divide the dim")
+
+
+@lowers("aten.constant_pad_nd")
+def pad(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    """One dim longer, or shorter, at its two ends."""
+    (x,), (type_,) = values, results(call)
+    rank, ends = len(type_.shape), list(zip(call["pad"][::2], call["pad"][1::2], strict=True))
+    padded = [(rank - 1 - d, before) for d, (before, after) in enumerate(ends) if before or after]
+    if len(padded) != 1 or not isinstance(call["value"], int | float | bool):
+        raise NotLowered("pads several dims, or none")
+    ((dim, before),) = padded
+    return [_placed(b, [x], [before], type_, dim, call["value"])]
 
 
 @lowers("aten.select_backward")

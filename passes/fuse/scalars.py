@@ -185,11 +185,26 @@ class Scalars:
 
     def index(self, dim: int) -> Scalar:
         """Where the loop over dim ``dim`` of the op stands, i64."""
-        index, i64 = ir.IndexType.get(self._context), ir.IntegerType.get_signless(64, self._context)
-        attributes = {"dim": ir.IntegerAttr.get(i64, dim)}
-        at = ir.Operation.create("linalg.index", [index], [], attributes, loc=self._loc, ip=self._ip).result
-        made = ir.Operation.create("arith.index_cast", [self.type(torch.int64)], [at], loc=self._loc, ip=self._ip)
+        operands, types = [self.position(dim)], [self.type(torch.int64)]
+        made = ir.Operation.create("arith.index_cast", types, operands, loc=self._loc, ip=self._ip)
         return Scalar(made.result, torch.int64)
+
+    def position(self, of: int | Scalar) -> ir.Value:
+        """Where the loop over a dim of the op stands, or an i64, as a value of type ``index``."""
+        index, i64 = ir.IndexType.get(self._context), ir.IntegerType.get_signless(64, self._context)
+        name, operands, attributes = "arith.index_cast", [], {}
+        if isinstance(of, Scalar):
+            operands = [self.cast(of, torch.int64).value]
+        else:
+            name, attributes = "linalg.index", {"dim": ir.IntegerAttr.get(i64, of)}
+        return ir.Operation.create(name, [index], operands, attributes, loc=self._loc, ip=self._ip).result
+
+    def extract(self, tensor: ir.Value, positions: Sequence[ir.Value], dtype: torch.dtype) -> Scalar:
+        """The element of a tensor of ``dtype`` at ``positions``."""
+        element = ir.RankedTensorType(tensor.type).element_type
+        operands = [tensor, *positions]
+        made = ir.Operation.create("tensor.extract", [element], operands, loc=self._loc, ip=self._ip)
+        return self.load(made.result, dtype)
 
     def size(self, size: AnySize, dtype: torch.dtype) -> Scalar:
         """A size as ``dtype``. Where it is symbolic, the node's ``sizes`` must have it."""

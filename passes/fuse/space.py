@@ -26,6 +26,7 @@ class Dim:
     """How an access reads one dim of a tensor: element ``offset + step * (the atoms' index)`` of ``size``.
 
     ``sliced``: it does not read all of them. ``parts``: the dim is row-major made of these, each read in its own way.
+    ``gathered``: it reads one element, at an index that is computed.
     """
 
     atoms: Atoms
@@ -34,11 +35,12 @@ class Dim:
     step: int = 1
     sliced: bool = False
     parts: tuple[Dim, ...] = ()
+    gathered: bool = False
 
     @property
     def plain(self) -> bool:
         """Whether all elements are read, one after the other."""
-        return not self.sliced and not self.parts
+        return not self.sliced and not self.parts and not self.gathered
 
     @staticmethod
     def of_parts(dims: Sequence[Dim], size: AnySize) -> Dim:

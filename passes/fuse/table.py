@@ -122,8 +122,8 @@ def results(call: OpCall) -> list[TensorType]:
 
 
 _FAMILIES = (
-    "activation", "arithmetic", "batch_norm", "comparison", "copy", "creation", "group_norm", "loss", "math", "matmul", "normalization", "parts", "random",
-    "reduction", "softmax",
+    "activation", "arithmetic", "batch_norm", "comparison", "copy", "creation", "gather", "group_norm", "loss", "math",
+    "matmul", "normalization", "parts", "random", "reduction", "softmax",
 )  # fmt: skip
 
 
@@ -151,7 +151,9 @@ ALONE_ELEMENTS = 1 << 12
 
 
 def is_worth_alone(call: OpCall) -> bool:
-    """Whether a kernel of this call alone is faster than ATen."""
+    """Whether a kernel of this call alone is faster than ATen. Not the logarithms of sums over a middle dim."""
+    if call.target == "aten._log_softmax" and call["dim"] not in (-1, len(call.tensors[0].shape) - 1):
+        return False
     return call.target in ALONE and max((hint(t.numel) for t in call.tensors), default=0) >= ALONE_ELEMENTS
 
 
@@ -160,7 +162,8 @@ def lower(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value | Non
     lowering = _loaded().get(call.target)
     if lowering is None:
         raise NotLowered("has no lowering to a kernel")
-    if any(0 in t.shape for t in (*call.tensors, results(call)[0])):
+    read = () if call.target == "aten.cat" else call.tensors  # of parts, some may be empty
+    if any(0 in t.shape for t in (*read, results(call)[0])):
         raise NotLowered("has an empty tensor")
     return list(lowering(b, call, values))
 

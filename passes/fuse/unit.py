@@ -54,6 +54,12 @@ class Unit:
             return False
         return self.step.op.name in COLLECTIVES or (self.step.is_view and any(u.is_awaited for u in self.before))
 
+    @property
+    def is_loose(self) -> bool:
+        """Whether other nodes of its calls need not be in its kernel."""
+        return all(node.loose for node in self.nodes)
+
+
 def unit_of(node: Node) -> Unit:
     """A group of one node."""
     unit = Unit(nodes=[node], space=node.space, calls={node.call})
@@ -124,6 +130,8 @@ def make_units(block: Block) -> Units:
                 _connect(units, unit, list(unit.accesses))
                 for value in (node.out, *node.others):
                     units.maker[value] = unit
+                if node.check:
+                    units.kept.add(node.out)
         elif not step.is_view or step.number in needed:
             unit = Unit(step)
             units.steps.append(unit)

@@ -50,5 +50,12 @@ class RankStopped(RuntimeFailure):
     """Another rank died, failed, or stopped answering while this one waited for it."""
 
 
+class IndexOutOfRange(RuntimeFailure, IndexError, RuntimeError):
+    """A tensor of indices, or a target of a loss, has an element that is none of the dim that it counts in.
+
+    ATen raises an IndexError or a RuntimeError, by operator: who catches either catches this.
+    """
+
+
 class CommunicationError(RuntimeError):
     """A collective did not end: most often because another rank did. Its cause is c10d's own error."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from math import prod
@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from . import pool
+from .errors import IndexOutOfRange
 
 Shape = tuple[int | str, ...]
 Output = tuple[Shape, torch.dtype] | int
@@ -26,6 +27,8 @@ A size that differs from call to call is text, ``"n0 * 64"``, in the integers ``
 """
 
 KEPT_WORKSPACE_BYTES = 1 << 24
+FINE = -(1 << 63)
+"""What a result that is there to be checked says if nothing is wrong."""
 _of_thread = threading.local()
 
 
@@ -44,12 +47,18 @@ class Figures:
 
 
 def caller(
-    entry: Any, figures: Figures, outputs: Sequence[Output], parallel: Any, size: int | None = None
+    entry: Any,
+    figures: Figures,
+    outputs: Sequence[Output],
+    parallel: Any,
+    size: int | None = None,
+    checks: Mapping[int, str] | None = None,
 ) -> Callable[..., tuple[torch.Tensor, ...]]:
     """The function of CPU tensors, and integers, that calls ``entry`` and gives a tensor for each of ``outputs``.
 
     ``parallel`` runs an address on several threads. A result in an input's memory is that input, or, if that was not
-    contiguous, a new tensor. ``size`` is the number of elements that a flat kernel is called for.
+    contiguous, a new tensor. ``size`` is the number of elements that a flat kernel is called for. ``checks``: a result,
+    an integer, is FINE or the call raises IndexOutOfRange with this message, in which the result stands for ``{}``.
     """
     first = () if size is None else (1, size)
     new = sum(isinstance(o, tuple) for o in outputs)
@@ -92,7 +101,16 @@ def caller(
     scratch = ""
     if (figures.shared_bytes, figures.thread_bytes) != (0, 0):
         scratch = f"{figure['shared_bytes']} + {'threads * ' if threads else ''}{figure['thread_bytes']}"
-    return _writer(first, figures.inputs, figures.sizes, tuple(makers), threads, scratch, tuple(names))(**names)
+    checks = checks or {}
+    names |= {f"message{number}": message for number, message in checks.items()} | {"check": check}
+    form = (first, figures.inputs, figures.sizes, tuple(makers), threads, scratch, tuple(checks), tuple(names))
+    return _writer(*form)(**names)
+
+
+def check(found: int, message: str) -> None:
+    """Raises IndexOutOfRange unless ``found`` is FINE."""
+    if found != FINE:
+        raise IndexOutOfRange(message.format(found), hint="find the op that gives these indices; ranges are [0, size)")
 
 
 @cache
@@ -103,10 +121,11 @@ def _writer(
     makers: tuple[str | int, ...],
     threads: str,
     scratch: str,
+    checked: tuple[int, ...],
     names: tuple[str, ...],
 ) -> Any:
     """Compiles the text of a call once for all kernels of one form: what makes each output (or which input it is), how
-    many ``threads`` there are (one, where there is no text), and the bytes of ``scratch``.
+    many ``threads`` there are (one, where there is no text), the bytes of ``scratch``, which outputs are ``checked``.
     """
     read, numbers = [f"a{i}" for i in range(inputs)], [f"n{i}" for i in range(sizes)]
     made = {number: f"r{number}" for number, maker in enumerate(makers) if isinstance(maker, str)}
@@ -121,7 +140,8 @@ def _writer(
     lines += ["try: slots, address = held = pop()", "except IndexError: slots, address = held = new()"]
     lines += [f"slots[0:{len(addresses)}] = {_tuple(addresses)}"] if addresses else []
     lines += ["parallel(function, address, threads, 0) if threads > 1 else entry(address)" if threads else "entry(address)"]
-    lines += ["give_back(held)", f"return {_tuple([read[m] if isinstance(m, int) else made[n] for n, m in enumerate(makers)])}"]
+    lines += ["give_back(held)", *(f"check({made[n]}.item(), message{n})" for n in checked)]
+    lines += [f"return {_tuple([read[m] if isinstance(m, int) else made[n] for n, m in enumerate(makers)])}"]
     body = "\n".join(f"        {line}" for line in lines)
     found: dict[str, Any] = {}
     text = f"def write({', '.join(names)}):\n    def call({', '.join([*read, *numbers])}):\n{body}\n    return call\n"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -52,13 +52,13 @@ class Library:
             raise BadLibrary(f"{path} was compiled for a CPU with {' '.join(missing)}; compile it on this machine")
 
     def kernel(
-        self, name: str, outputs: Sequence[Output], size: int | None = None
+        self, name: str, outputs: Sequence[Output], size: int | None = None, checks: Mapping[int, str] | None = None
     ) -> Callable[..., tuple[torch.Tensor, ...]]:
         """The kernel ``name`` as a function of CPU tensors that gives a tensor for each of ``outputs``.
 
         After the tensors it takes the integers that its symbolic sizes are in, if it has any. Shapes and dtypes of the
         inputs are those that the kernel was compiled for; they are not looked at. ``size`` is the number of elements where
-        the kernel takes any.
+        the kernel takes any. ``checks`` are of :func:`~shardc.runtime.kernel_call.caller`.
 
         Raises:
             BadLibrary: no kernel of that name, another number of outputs, a size where none is taken or none where one is.
@@ -69,7 +69,7 @@ class Library:
         if size is not None:
             max_threads = max(1, size // per_thread)
         figures = self._symbolic(name, inputs) or Figures(inputs, 0, max_threads, shared_bytes, thread_bytes)
-        return caller(entry, figures, outputs, _parallel(), size)
+        return caller(entry, figures, outputs, _parallel(), size, checks)
 
     def batch(
         self, name: str, members: Sequence[tuple[int, Sequence[Output]]]

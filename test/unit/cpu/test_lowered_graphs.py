@@ -195,3 +195,11 @@ def test_transposed_reads(shape: tuple[int, int], threads: int) -> None:
         return torch.where(mask.t(), x + y.t().exp(), y.t())
 
     check(f, torch.randn(shape), torch.randn(shape[::-1]), torch.rand(shape[::-1]) > 0.5, kernels=1)
+
+
+@pytest.mark.parametrize("classes", [1, 7, 127, 129])
+@pytest.mark.parametrize("beside", [64, 127], ids=str)
+def test_softmax_over_a_middle_dim(classes: int, beside: int, threads: int) -> None:
+    x, y = torch.randn(3, classes, beside), torch.randn(3, classes, beside)
+    check(lambda x: F.softmax(x * 2, 1) + 1, x, kernels=1)
+    check(lambda x, y: aten._log_softmax_backward_data(x, F.log_softmax(y, 1), 1, x.dtype), x, y, kernels=1)

@@ -52,6 +52,11 @@ BINARY = {
     "cat": lambda x, y: torch.cat([x, y], 1) * torch.stack([y, x]).flatten(0, 1).reshape(4, 12), "triangles": lambda x, y: x.tril(1) + y.triu(-1),
     "created": lambda x, y: torch.ones_like(x) * 2 + torch.full_like(y, 0.3) + torch.zeros_like(x),
     "slice_backward": lambda x, y: aten.slice_backward(x[:, :3] * 2, [4, 6], 1, 3, 6, 1) + aten.slice_backward(y[::2], [4, 6], 0, 1, 4, 2),
+    "cat of unequal parts": lambda x, y: torch.cat([x.reshape(1, 24), y.reshape(1, 24).expand(2, 24) * 2, x.reshape(1, 24)]),
+    "cat with an empty part": lambda x, y: torch.cat([x[:0], x * y]), "cat of empty vectors and a matrix": lambda x, y: torch.cat([x[0, :0], y]),
+    "slice_backward of an unequal part": lambda x, y: aten.slice_backward(x.reshape(1, 24), [3, 24], 0, 1, 2, 1) + aten.slice_backward(y.expand(3, 4, 6).reshape(3, 24)[:2], [3, 24], 0, 1, 9, 1),
+    "pad": lambda x, y: aten.constant_pad_nd(x.reshape(2, 12)[:, None].expand(2, 2, 12).reshape(2, 24), [0, 0, 2, 1], -1.5) * y.reshape(1, 24),
+    "pad by less than nothing": lambda x, y: aten.constant_pad_nd(x.reshape(1, 24).expand(3, 24) + y.reshape(1, 24), [0, 0, -1, 3]),
     "select_backward": lambda x, y: aten.select_backward(x[0] * 2, [4, 6], 0, -2) + y, "parts of products": lambda x, y: ((x * y)[:, 3:]) - x[:, :3],
     "dropout_backward": lambda x, y: aten.native_dropout_backward(x, y > 0, 1.25),
 }  # fmt: skip

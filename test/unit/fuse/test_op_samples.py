@@ -24,6 +24,7 @@ OPS = {
     **dict.fromkeys(["bitwise_and", "logical_xor", "logical_not", "bitwise_not", "exp", "neg", "abs"], INTEGERS[:1]),
     **dict.fromkeys(["sub", "div", "lerp", "addcmul", "addcdiv", "pow", "mean", "var", "softmax", "log_softmax"], FLOATS),
     **dict.fromkeys(["nn.functional.group_norm", "nn.functional.layer_norm", "nn.functional.gelu", "nn.functional.silu", "sigmoid", "rsqrt"], FLOATS),
+    **dict.fromkeys(["gather", "index_select", "nn.functional.embedding", "nn.functional.nll_loss", "nn.functional.cross_entropy"], FLOATS),
     **dict.fromkeys(["mm", "bmm", "addmm", "baddbmm", "nn.functional.linear"], FLOATS),
 }
 

@@ -81,3 +81,27 @@ func.func @symbolic(%0: !torch.vtensor<[?,8],f32>, %n: !torch.int) -> !torch.vte
   %y = torch.prim.TupleUnpack %outs : !torch.tuple<vtensor<[?],f32>> -> !torch.vtensor<[?],f32>
   return %y : !torch.vtensor<[?],f32>
 }
+
+// An element at an index that is computed, and a result that says whether the index was in range.
+// CHECK-LABEL: func.func @gathers
+func.func @gathers(%0: !torch.vtensor<[7],f32>, %1: !torch.vtensor<[],si64>) -> !torch.vtensor<[],f32> {
+  %ins = torch.prim.TupleConstruct %0, %1 : !torch.vtensor<[7],f32>, !torch.vtensor<[],si64> -> !torch.tuple<vtensor<[7],f32>, vtensor<[],si64>>
+  // CHECK: tensor.extract %{{.*}}[%{{.*}}] : tensor<7xf32>
+  // CHECK: kern.checks = {{\[\[}}1, "index {} is none"]]
+  %outs = "kern.kernel"(%ins) ({
+  ^bb0(%x: tensor<7xf32>, %i: tensor<i64>):
+    %e = tensor.empty() : tensor<f32>
+    %y = linalg.generic {indexing_maps = [affine_map<() -> ()>, affine_map<() -> ()>], iterator_types = []}
+        ins(%i : tensor<i64>) outs(%e : tensor<f32>) {
+    ^bb0(%a: i64, %out: f32):
+      %at = arith.index_cast %a : i64 to index
+      %c = tensor.extract %x[%at] : tensor<7xf32>
+      linalg.yield %c : f32
+    } -> tensor<f32>
+    %t = builtin.unrealized_conversion_cast %y, %i : tensor<f32>, tensor<i64> to tuple<tensor<f32>, tensor<i64>>
+    "kern.yield"(%t) : (tuple<tensor<f32>, tensor<i64>>) -> ()
+  }) {kern.name = "k", kern.checks = [[1, "index {} is none"]]}
+    : (!torch.tuple<vtensor<[7],f32>, vtensor<[],si64>>) -> !torch.tuple<vtensor<[],f32>, vtensor<[],si64>>
+  %y:2 = torch.prim.TupleUnpack %outs : !torch.tuple<vtensor<[],f32>, vtensor<[],si64>> -> !torch.vtensor<[],f32>, !torch.vtensor<[],si64>
+  return %y#0 : !torch.vtensor<[],f32>
+}

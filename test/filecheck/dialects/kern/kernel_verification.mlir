@@ -261,3 +261,27 @@ func.func @f(%ins: !torch.tuple<vtensor<[?],f32>, int>) {
     : (!torch.tuple<vtensor<[?],f32>, int>) -> !torch.tuple<vtensor<[?],f32>>
   return
 }
+
+// -----
+
+func.func @f(%ins: !torch.tuple<vtensor<[4],f32>>) {
+  // expected-error@+1 {{'kern.kernel' op kern.checks: result 0 is no single si64}}
+  %outs = "kern.kernel"(%ins) ({
+  ^bb0(%x: tensor<4xf32>):
+    %t = builtin.unrealized_conversion_cast %x : tensor<4xf32> to tuple<tensor<4xf32>>
+    "kern.yield"(%t) : (tuple<tensor<4xf32>>) -> ()
+  }) {kern.name = "k", kern.checks = [[0, "index {} is none"]]} : (!torch.tuple<vtensor<[4],f32>>) -> !torch.tuple<vtensor<[4],f32>>
+  return
+}
+
+// -----
+
+func.func @f(%ins: !torch.tuple<vtensor<[4],f32>>) {
+  // expected-error@+1 {{'kern.kernel' op kern.checks must be pairs of a number and a string, not ["wrong"]}}
+  %outs = "kern.kernel"(%ins) ({
+  ^bb0(%x: tensor<4xf32>):
+    %t = builtin.unrealized_conversion_cast %x : tensor<4xf32> to tuple<tensor<4xf32>>
+    "kern.yield"(%t) : (tuple<tensor<4xf32>>) -> ()
+  }) {kern.name = "k", kern.checks = ["wrong"]} : (!torch.tuple<vtensor<[4],f32>>) -> !torch.tuple<vtensor<[4],f32>>
+  return
+}
