@@ -54,7 +54,10 @@ class Symbols:
         return shape[0] if shape else None
 
     def number(self, symbol: Symbol, read: Sequence[tuple[ir.Value, TensorType]], ip: ir.InsertionPoint) -> ir.Value:
-        """The integer of the program that ``symbol`` is: from an argument, or a dim of one of the tensors ``read``, at ``ip``."""
+        """The integer of the program that ``symbol`` is: its value if it always has one, from an argument, or a dim of one of
+        the tensors ``read``, at ``ip``."""
+        if symbol.value is not None:
+            return _constant(symbol.value, ip)
         if symbol not in self._given:
             value, dim = next((v, t.shape.index(Size.of(symbol))) for v, t in read if Size.of(symbol) in t.shape)
             return _size_of(value, dim, ip)
@@ -75,9 +78,12 @@ def _plain(attribute: ir.Attribute | None) -> list[tuple[int, int]]:
 
 
 def _size_of(value: ir.Value, dim: int, ip: ir.InsertionPoint) -> ir.Value:
-    context = value.context
+    number = _constant(dim, ip)
+    return ir.Operation.create("torch.aten.size.int", [number.type], [value, number], loc=number.location, ip=ip).result
+
+
+def _constant(number: int, ip: ir.InsertionPoint) -> ir.Value:
+    context = ip.block.owner.context
     integer, i64 = ir.Type.parse("!torch.int", context), ir.IntegerType.get_signless(64, context)
-    loc = ir.Location.unknown(context)
-    attributes = {"value": ir.IntegerAttr.get(i64, dim)}
-    number = ir.Operation.create("torch.constant.int", [integer], [], attributes, loc=loc, ip=ip).result
-    return ir.Operation.create("torch.aten.size.int", [integer], [value, number], loc=loc, ip=ip).result
+    attributes, loc = {"value": ir.IntegerAttr.get(i64, number)}, ir.Location.unknown(context)
+    return ir.Operation.create("torch.constant.int", [integer], [], attributes, loc=loc, ip=ip).result
