@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from torch_mlir import ir
 
 from shardc.dialects.aten.types import TensorType, read_type
-from shardc.dialects.kern.size import SHAPE, SHAPES, SYMBOLS, AnySize, Size, Symbol, read_shape
+from shardc.dialects.kern.size import (
+    SHAPE,
+    SHAPES,
+    SYMBOLS,
+    AnySize,
+    Size,
+    Symbol,
+    read_shape,
+    shape_map,
+    symbols_of,
+)
 
 
 class Symbols:
@@ -47,6 +57,16 @@ class Symbols:
         type_ = read_type(value.type)
         shape = None if type_ is None or type_.is_static else self.shape(value)
         return type_ if type_ is None or shape is None else type_.with_shape(shape)
+
+    def note(self, op: ir.Operation, types: Sequence[TensorType]) -> None:
+        """Writes on an op that a pass makes what the shapes of its results are."""
+        if symbols_of(n for type_ in types for n in type_.shape):
+            maps = [shape_map(type_.shape, self._symbols, op.context) for type_ in types]
+            op.attributes[SHAPES] = ir.ArrayAttr.get(maps, op.context)
+
+    def has(self, symbol: Symbol, read: Iterable[TensorType]) -> bool:
+        """Whether :meth:`number` finds ``symbol``, with tensors of the types ``read``."""
+        return symbol.given or any(Size.of(symbol) in type_.shape for type_ in read)
 
     def integer(self, value: ir.Value) -> AnySize | None:
         """What an integer of the program is in symbols; None if that is not known."""
