@@ -209,9 +209,8 @@ def _compiled(settings: Settings, wishes: Wishes, graph: GraphModule, phase: str
         if settings.fuse and device.type == "cpu":
             imported, library, whole = fuse_graph(prepared, imported, settings.numerics, partial(fuse, wishes, phase, settings.matmuls))
             whole = whole and not wishes.unmatched
-            if measured and _is_static(graph):
-                strides = _argument_strides(graph, constants)
-                externs = extern_module(imported.module, measured_form, settings.numerics, strides)
+            if measured:
+                externs = extern_module(imported.module, measured_form, settings.numerics)
         pooled = settings.fuse and device.type == "cpu"
         strides = imported.strides if library or externs else ()
         text = emit_graph(imported.module, imported.outputs, imported.writes, strides, pooled)
@@ -223,20 +222,6 @@ def _compiled(settings: Settings, wishes: Wishes, graph: GraphModule, phase: str
     log.debug("%s", text)
     function = partial(_load(text, library), SimpleNamespace(device=device))
     return _with_constants(function, constants) if constants else _marked(function)
-
-
-def _is_static(graph: GraphModule) -> bool:
-    """Whether all sizes are numbers: only then is there one call to measure."""
-    given = [node.meta.get("val") for node in graph.graph.nodes if node.op == "placeholder"]
-    sizes = [n for value in given for n in (value.shape if isinstance(value, torch.Tensor) else (value,))]
-    return not any(isinstance(n, torch.SymInt) for n in sizes)
-
-
-def _argument_strides(graph: GraphModule, constants: Sequence[torch.Tensor]) -> dict[int, tuple[int, ...]]:
-    """The strides of the program's arguments that are not contiguous: a graph's inputs, then its constants."""
-    given = [node.meta.get("val") for node in graph.graph.nodes if node.op == "placeholder"]
-    tensors = {number: value for number, value in enumerate([*given, *constants]) if isinstance(value, torch.Tensor)}
-    return {number: tuple(tensor.stride()) for number, tensor in tensors.items() if not tensor.is_contiguous()}
 
 
 @cache
