@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from shardc.driver import dynamo
 
 FORWARD, BACKWARD = (f"kernel(\"scaled_dot_product_flash_attention_for_cpu_{part}" for part in ("", "backward_"))
 Sizes = tuple[int, int, int]
@@ -84,3 +87,25 @@ def test_bfloat16(compiled: Wrap, programs: list[str]) -> None:
     for sizes in ((2, 30, 30), (3, 65, 65)):
         check(run, sizes, 2, masked=False, dtype=torch.bfloat16)
     assert_once(programs, 1)
+
+
+def test_no_batch_no_rows_and_one(compiled: Wrap, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dynamo makes programs of their own for sizes 0 and 1; the one for all sizes has them right too."""
+    made: list[tuple[Wrap, list[Any]]] = []
+    load = dynamo._load
+
+    def recorded(*args: Any) -> Wrap:
+        function = load(*args)
+        return lambda rank, inputs: (made.append((function, list(inputs))), function(rank, inputs))[1]
+
+    monkeypatch.setattr(dynamo, "_load", recorded)
+    given = [torch.randn(3, 70, 4, 12) for _ in range(3)]
+    for x in given:
+        torch._dynamo.mark_static(x, (2, 3))
+    compiled(attend, fuse=True, dynamic=True)(*given, None, True)
+    ((function, inputs),) = made
+    for batch, length in ((0, 5), (3, 0), (1, 1), (2, 1)):
+        q = torch.randn(batch, length, 4, 12)
+        call = [q if isinstance(value, Tensor) else {3: batch, 70: length}[value] for value in inputs]
+        (found,) = function(SimpleNamespace(device=torch.device("cpu")), call)
+        torch.testing.assert_close(found, attend(q, q, q, None, True))
