@@ -31,8 +31,10 @@ class KernelOp(Kern.Operation, name="kernel", traits=[ir.IsIsolatedFromAboveTrai
     Operands and results are tuples of value tensors (left out where there are no operands). The
     body's arguments are the builtin tensors of the operands' shapes and dtypes, one for one; what it yields are those
     of the results. Where shapes have ``?``, integers follow the tensors among the operands, and as ``index`` among the
-    body's arguments (and so may any other number that differs between kernels which are else alike): ``kern.shapes`` says for each tensor operand and each result what its shape is in them, and
-    ``kern.hints`` what they were when the kernel was made. It holds ``linalg.generic`` and ``linalg.fill``, ``tensor.empty``, expand_shape, collapse_shape and extract_slice,
+    body's arguments: ``kern.shapes`` says for each tensor operand and each result what its shape is in them, and
+    ``kern.hints`` what they were when the kernel was made. Such an integer may also be any number (of a random draw) in which
+    kernels differ that are else one. It holds ``linalg.generic`` and ``linalg.fill``, ``tensor.empty``, expand_shape,
+    collapse_shape and extract_slice,
     and ``arith`` and ``math``. ``kern.name`` names the kernel, ``config`` (optional) tiles it.
     ``in_place`` (optional) holds pairs of numbers, result and operand: the result is written into the operand's memory.
 
