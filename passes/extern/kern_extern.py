@@ -114,6 +114,8 @@ class _Writer:
         """In the shape in which the epilogue read the product."""
         view = match.between[-1].clone(ip=ip)
         view.operands[0] = made
+        if "dist.name" in view.attributes:  # what has that name is gone
+            del view.attributes["dist.name"]
         return view.results[0]
 
     def _reshaped(self, value: ir.Value, type_: TensorType, loc: ir.Location, ip: ir.InsertionPoint) -> ir.Value:
