@@ -25,6 +25,7 @@ from shardc.backends.cpu.loops import bounded_loop, when
 from shardc.backends.cpu.target import vector_lanes, vector_registers
 from shardc.backends.cpu.turning import Turning
 from shardc.dialects.kern.attention_maps import ROLES, Attention
+from shardc.dialects.kern.size import AnySize, Symbol, hint
 from shardc.dialects.kern.types import element_type
 
 
@@ -47,10 +48,21 @@ class Keys:
 
 
 class Blocks:
-    """The function ``@name_body`` of one attention, and what its loops are made of."""
+    """The function ``@name_body`` of one attention, and what its loops are made of. It takes numbers for the ``symbols``.
+
+    ``queries`` and ``keys`` are those of a block; ``blocks`` is how many blocks of queries there are, of all heads
+    ``row_blocks``.
+    """
 
     def __init__(
-        self, name: str, inputs: list[str], outputs: list[str], spec: Attention, config: Config, module: ir.Module
+        self,
+        name: str,
+        inputs: list[str],
+        outputs: list[str],
+        spec: Attention,
+        symbols: list[Symbol],
+        config: Config,
+        module: ir.Module,
     ) -> None:
         self.spec, self.sizes, self.config = spec, spec.sizes, config
         self.inputs, self.outputs = len(inputs), len(outputs)
@@ -58,18 +70,31 @@ class Blocks:
         held = [spec.tensors[role].type for role in (*inputs, *outputs)]
         types = [memory(count_of(t.shape), element_type(t.dtype, context)) for t in held]
         with ir.InsertionPoint(module.body):
-            self.function = func.FuncOp(f"{name}_body", ([index, index, *types], []))
+            self.function = func.FuncOp(f"{name}_body", ([index] * (2 + len(symbols)) + types, []))
         self.block = self.function.add_entry_block()
-        arguments = list(self.block.arguments)
-        self.thread, self.threads = arguments[:2]
-        self.memory = dict(zip((*inputs, *outputs), arguments[2:], strict=True))
+        self.thread, self.threads, *arguments = self.block.arguments
+        self.symbols = dict(zip(symbols, arguments, strict=False))
+        self.memory = dict(zip((*inputs, *outputs), arguments[len(symbols) :], strict=True))
         self.buffers = Buffers(self.block)
         self.registers = vector_registers()
-        self.lanes = Lanes(self.block, vector_lanes())
-        self.queries = block_of_queries(self.sizes["m"], config.queries, self.lanes.width)
-        self.keys = min(config.keys, self.sizes["n"])
-        self.blocks = -(-self.sizes["m"] // self.queries)
+        self.lanes = Lanes(self.block, vector_lanes(), self.symbols)
+        self.queries = block_of_queries(hint(self.sizes["m"]), config.queries, self.lanes.width)
+        self.keys = min(config.keys, self.sizes["n"]) if isinstance(self.sizes["n"], int) else config.keys
+        with ir.InsertionPoint(self.block):
+            self.blocks = self._blocks()
+            self.row_blocks = self.lanes.times(self.sizes["b"] * self.sizes["h"], self.blocks)
         self.is_wide = str(self.element("k")) == "f32"
+
+    def _blocks(self) -> ir.Value | int:
+        rows = self.sizes["m"]
+        if isinstance(rows, int):
+            return -(-rows // self.queries)
+        return arith.ceildivui(self.lanes.index(rows), self.lanes.index(self.queries))
+
+    @property
+    def padded_rows(self) -> AnySize:
+        """The rows of all blocks of a head, at most."""
+        return self.blocks * self.queries if isinstance(self.blocks, int) else self.sizes["m"] + self.queries
 
     def element(self, role: str) -> ir.Type:
         return ir.MemRefType(self.memory[role].type).element_type
@@ -84,22 +109,27 @@ class Blocks:
             [ir.DictAttr.get({} if isinstance(t, ir.IndexType) else alias) for t in types]
         )
 
-    def emitted(self, name: str, units: int, products: int) -> Emitted:
+    def emitted(self, name: str, units: ir.Value | AnySize, products: int) -> Emitted:
         """What is known of the function, whose threads share ``units`` of its ``products`` over scores."""
         sizes = self.sizes
-        additions = products * prod(sizes[d] for d in "bhmn") * (sizes["d"] + sizes["e"]) // 2
-        work = additions // (8 if self.spec.causal else 4)  # they take a fourth of the time of those in other kernels
-        threads = max(1, min(units, work // self.config.work_per_thread))
-        return Emitted(name, self.inputs, self.outputs, threads, self.buffers)
+        work = products * prod(sizes[d] for d in "bhmn") * (sizes["d"] + sizes["e"])
+        # half of it are additions, which take a fourth of the time of those in other kernels
+        per_thread = self.config.work_per_thread * (16 if self.spec.causal else 8)
+        threads = hint(work) // per_thread
+        if isinstance(units, int):
+            threads = min(threads, units)
+        return Emitted(
+            name, self.inputs, self.outputs, max(1, threads), self.buffers, 0, len(self.symbols), work, per_thread
+        )
 
     # Places
 
-    def private(self, rows: int, columns: int) -> Matrix:
+    def private(self, rows: AnySize, columns: int) -> Matrix:
         """A thread's own buffer of f32."""
         buffer = self.buffers.add("private", rows * columns, self.lanes.float)
         return Matrix(buffer, self.lanes.index(0), columns)
 
-    def shared(self, rows: int, columns: int) -> Matrix:
+    def shared(self, rows: AnySize, columns: int) -> Matrix:
         """A buffer of f32 that all threads see."""
         return Matrix(self.buffers.add("shared", rows * columns, self.lanes.float), self.lanes.index(0), columns)
 

@@ -19,12 +19,13 @@ from shardc.backends.cpu.emitted import Emitted
 from shardc.backends.cpu.lanes import Matrix
 from shardc.backends.cpu.loops import barrier, when
 from shardc.dialects.kern.attention_maps import Attention
+from shardc.dialects.kern.size import Symbol, hint
 
 
-def emit_backward(name: str, spec: Attention, config: Config, module: ir.Module) -> Emitted:
+def emit_backward(name: str, spec: Attention, symbols: list[Symbol], config: Config, module: ir.Module) -> Emitted:
     """Adds the function of one ``kern.attention_backward`` to ``module``."""
     inputs = [role for role in ("grad_out", "q", "k", "v", "out", "lse", "mask") if role in spec.tensors]
-    blocks = Blocks(name, inputs, ["dq", "dk", "dv"], spec, config, module)
+    blocks = Blocks(name, inputs, ["dq", "dk", "dv"], spec, symbols, config, module)
     with ir.InsertionPoint(blocks.block):
         backward = _Backward(blocks)
         backward.emit()
@@ -46,16 +47,16 @@ class _Backward:
         self.lse, self.delta = blocks.private(1, queries), blocks.private(1, queries)
         self.wide_k, self.wide_v = blocks.wide(d), blocks.wide(e)
         self.heads = sizes["b"] * blocks.spec.kv_heads
-        most = min(blocks.config.key_parts, -(-blocks.config.heads // self.heads))
-        self.most_parts = min(most, -(-sizes["n"] // keys))
+        most = min(blocks.config.key_parts, -(-blocks.config.heads // max(1, hint(self.heads))))
+        self.most_parts = max(1, min(most, -(-hint(sizes["n"]) // keys)))
         self.parts = self._parts()
-        self.row_blocks = sizes["b"] * sizes["h"] * blocks.blocks
-        rows = self.most_parts * self.row_blocks * d
-        self.shared_dq = blocks.shared(rows, queries) if self.most_parts > 1 else None
+        elements = self.most_parts * sizes["b"] * sizes["h"] * blocks.padded_rows * d
+        self.shared_dq = replace(blocks.shared(elements, 1), row_stride=queries) if self.most_parts > 1 else None
 
     def _parts(self) -> ir.Value:
         """Into how many parts the keys of a head are cut: as many as give each thread one, if that may be."""
-        wanted = arith.ceildivui(self.blocks.threads, self.lanes.index(self.heads))
+        heads = arith.maxui(self.lanes.index(self.heads), self.lanes.index(1))
+        wanted = arith.ceildivui(self.blocks.threads, heads)
         return arith.minui(wanted, self.lanes.index(self.most_parts))
 
     def emit(self) -> None:
@@ -67,7 +68,7 @@ class _Backward:
             return
         with when(arith.cmpi(arith.CmpIPredicate.ugt, self.parts, lanes.index(1))):
             barrier()
-            with blocks.loop(blocks.thread, lanes.index(self.row_blocks), blocks.threads) as (number, _):
+            with blocks.loop(blocks.thread, lanes.index(self.blocks.row_blocks), blocks.threads) as (number, _):
                 self._join(number)
 
     def _head(self, b: ir.Value, kv_head: ir.Value, part: ir.Value) -> None:
@@ -115,7 +116,7 @@ class _Backward:
     def _shared_block(self, part: ir.Value, number: ir.Value) -> Matrix:
         """What a part of the keys adds to dq of a block of queries, whose number over all heads is given."""
         assert self.shared_dq is not None
-        rows = self.lanes.sum((part, self.row_blocks), number)
+        rows = self.lanes.sum((part, self.blocks.row_blocks), number)
         return replace(self.shared_dq, start=self.lanes.sum((rows, self.blocks.sizes["d"] * self.blocks.queries)))
 
     def _join(self, number: ir.Value) -> None:

@@ -12,17 +12,17 @@ from shardc.backends.cpu.config import Config
 from shardc.backends.cpu.emitted import Emitted
 from shardc.backends.cpu.lanes import Matrix
 from shardc.dialects.kern.attention_maps import Attention
+from shardc.dialects.kern.size import Symbol
 
 
-def emit_forward(name: str, spec: Attention, config: Config, module: ir.Module) -> Emitted:
+def emit_forward(name: str, spec: Attention, symbols: list[Symbol], config: Config, module: ir.Module) -> Emitted:
     """Adds the function of one ``kern.attention`` to ``module``. Threads take blocks of queries in turn."""
     inputs = [role for role in ("q", "k", "v", "mask") if role in spec.tensors]
-    blocks = Blocks(name, inputs, ["out", "lse"], spec, config, module)
+    blocks = Blocks(name, inputs, ["out", "lse"], spec, symbols, config, module)
     sizes, lanes = spec.sizes, blocks.lanes
     with ir.InsertionPoint(blocks.block):
         forward = _Forward(blocks)
-        total = sizes["b"] * sizes["h"] * blocks.blocks
-        loop = scf.ForOp(blocks.thread, lanes.index(total), blocks.threads)
+        loop = scf.ForOp(blocks.thread, lanes.index(blocks.row_blocks), blocks.threads)
         with ir.InsertionPoint(loop.body):
             unit = loop.induction_variable
             number = arith.remui(unit, lanes.index(blocks.blocks))
@@ -31,7 +31,7 @@ def emit_forward(name: str, spec: Attention, config: Config, module: ir.Module) 
             forward.emit(blocks.rows(b, h, number))
             scf.YieldOp([])
     blocks.finish()
-    return blocks.emitted(name, total, 2)
+    return blocks.emitted(name, blocks.row_blocks, 2)
 
 
 class _Forward:

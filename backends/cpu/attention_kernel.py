@@ -7,7 +7,7 @@ from torch_mlir import ir
 from shardc.backends.cpu.attention_backward import emit_backward
 from shardc.backends.cpu.attention_forward import emit_forward
 from shardc.backends.cpu.emitted import Emitted
-from shardc.backends.cpu.graph import config_of
+from shardc.backends.cpu.graph import config_of, symbols_and_shapes
 from shardc.diagnostics.kernels import KernelNotSupported
 from shardc.dialects.kern.attention import AttentionOp, attention_of
 from shardc.dialects.kern.attention_backward import AttentionBackwardOp, attention_backward_of
@@ -27,10 +27,12 @@ def emit_attention(function: ir.Operation, module: ir.Module) -> Emitted:
     """
     block = function.regions[0].blocks[0]
     op, *rest = [o.operation for o in block.operations]
+    symbols, shapes = symbols_and_shapes(function)
+    tensors = list(block.arguments)[: len(block.arguments) - len(symbols)]
     alone = op.name in NAMES and len(rest) == 1
-    if not alone or list(op.operands) != list(block.arguments) or list(rest[0].operands) != list(op.results):
+    if not alone or list(op.operands) != tensors or list(rest[0].operands) != list(op.results):
         raise KernelNotSupported(what="an attention that shares a kernel with other ops")
     name = ir.StringAttr(function.attributes["sym_name"]).value
     if op.name == AttentionOp.OPERATION_NAME:
-        return emit_forward(name, attention_of(op), config_of(function), module)
-    return emit_backward(name, attention_backward_of(op), config_of(function), module)
+        return emit_forward(name, attention_of(op, shapes), symbols, config_of(function), module)
+    return emit_backward(name, attention_backward_of(op, shapes), symbols, config_of(function), module)

@@ -22,10 +22,10 @@ def fill_mask(blocks: Blocks, rows: Rows, keys: Keys, scores: Matrix) -> ir.Valu
     Lanes beyond the last query repeat it.
     """
     source = _source(blocks, rows, keys)
-    count = rows.count if source.row_stride else blocks.lanes.index(1)
+    count = rows.count if source.row_stride != 0 else blocks.lanes.index(1)
     seen = _any_seen(blocks, source, count, keys.count)
     with when(seen):
-        if source.row_stride:
+        if source.row_stride != 0:
             turning = Turning(blocks.lanes, rows.count, keys.count, blocks.queries)
             turning.into_lanes(source, scores, lambda value, start: value, _reader(blocks))
         else:

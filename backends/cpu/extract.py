@@ -40,7 +40,7 @@ def extract(module: ir.Module) -> ir.Module:
         for kernel in named.values():
             _function(kernel, made)
         for function in made.body:
-            if SHAPES not in function.attributes:
+            if _is_static(function.operation):
                 _normalise(function.operation)
         return made
 
@@ -80,6 +80,14 @@ def _function(kernel: ir.Operation, module: ir.Module) -> None:
 def _gathers(op: ir.Operation) -> bool:
     inside = op.regions[0].blocks[0].operations if op.name == "linalg.generic" else ()
     return any(o.operation.name == "tensor.extract" for o in inside)
+
+
+def _is_static(function: ir.Operation) -> bool:
+    """Whether all sizes in its body are numbers."""
+    block = function.regions[0].blocks[0]
+    values = [*block.arguments, *(result for view in block.operations for result in view.operation.results)]
+    tensors = [ir.RankedTensorType(v.type) for v in values if isinstance(v.type, ir.RankedTensorType)]
+    return all(type_.has_static_shape for type_ in tensors)
 
 
 def _normalise(function: ir.Operation) -> None:

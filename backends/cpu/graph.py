@@ -197,11 +197,10 @@ def read_graph(function: ir.Operation) -> Graph:
     """
     block = function.regions[0].blocks[0]
     generics: list[Generic] = []
-    symbols = [Symbol(n, h) for n, h in enumerate(function.attributes[HINTS])] if HINTS in function.attributes else []
+    symbols, shapes = symbols_and_shapes(function)
     count = len(block.arguments) - len(symbols)
     tensors, integers = list(block.arguments)[:count], list(block.arguments)[count:]
     sizes: dict[ir.Value, AnySize] = dict(zip(integers, map(Size.of, symbols), strict=True))
-    shapes = [read_shape(map_, symbols) for map_ in function.attributes[SHAPES]] if symbols else None
     values = _Values(sizes)
     for position, argument in enumerate(tensors):
         type_ = ir.RankedTensorType(argument.type)
@@ -383,6 +382,14 @@ def _within(group: list[int], index: Index, shape: tuple[AnySize, ...]) -> Linea
     for dim in group:
         position = position * shape[dim] + index[dim]
     return position
+
+
+def symbols_and_shapes(function: ir.Operation) -> tuple[list[Symbol], list[tuple[AnySize, ...]] | None]:
+    """The numbers that a function takes, and what the shapes of its tensors, arguments and then results, are in them."""
+    if HINTS not in function.attributes:
+        return [], None
+    symbols = [Symbol(n, h) for n, h in enumerate(function.attributes[HINTS])]
+    return symbols, [read_shape(map_, symbols) for map_ in function.attributes[SHAPES]]
 
 
 def config_of(function: ir.Operation) -> Config:

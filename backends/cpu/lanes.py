@@ -10,40 +10,48 @@ from torch_mlir.dialects import arith, math, memref, scf, vector
 
 from shardc.backends.cpu.element import Elements
 from shardc.backends.cpu.loops import bounded_loop
+from shardc.dialects.kern.size import AnySize, Symbol
 
-Index = ir.Value | int
+Index = ir.Value | AnySize
 
 
 @dataclass(eq=False)
 class Lanes:
-    """Vectors of ``width`` lanes of f32. Buffers are of f32, positions in elements."""
+    """Vectors of ``width`` lanes of f32. Buffers are of f32, positions in elements. ``symbols`` are those of the function's sizes."""
 
     entry: ir.Block
     width: int
+    symbols: dict[Symbol, ir.Value] = field(default_factory=dict)
     elements: Elements = field(init=False)
 
     def __post_init__(self) -> None:
-        self.elements = Elements(self.entry, {})
+        self.elements = Elements(self.entry, {}, self.symbols)
         self.float = ir.F32Type.get()
         self.type = self.of(self.float)
 
     def index(self, value: Index) -> ir.Value:
-        return self.elements.number(value) if isinstance(value, int) else value
+        return value if isinstance(value, ir.Value) else self.elements.number(value)
 
-    def sum(self, *terms: Index | tuple[Index, int]) -> ir.Value:
+    def times(self, a: Index, b: Index) -> Index:
+        """A number or size if both are one."""
+        if isinstance(a, ir.Value) or isinstance(b, ir.Value):
+            return arith.muli(self.index(a), self.index(b))
+        return a * b
+
+    def sum(self, *terms: Index | tuple[Index, Index]) -> ir.Value:
         """Of the terms, each of which may be a pair of an index and a factor."""
         total: ir.Value | None = None
-        constant = 0
+        constant: AnySize = 0
         for term in terms:
             value, factor = term if isinstance(term, tuple) else (term, 1)
-            if isinstance(value, int) or not factor:
-                constant += value * factor if isinstance(value, int) else 0
-                continue
-            part = value if factor == 1 else arith.muli(value, self.index(factor))
-            total = part if total is None else arith.addi(total, part)
+            part = 0 if factor == 0 else value if factor == 1 else self.times(value, factor)
+            if isinstance(part, ir.Value):
+                total = part if total is None else arith.addi(total, part)
+            else:
+                constant = constant + part
         if total is None:
             return self.index(constant)
-        return arith.addi(total, self.index(constant)) if constant else total
+        return total if constant == 0 else arith.addi(total, self.index(constant))
 
     def clamp(self, value: ir.Value, low: Index, high: Index) -> ir.Value:
         return arith.minsi(arith.maxsi(value, self.index(low)), self.index(high))
@@ -112,8 +120,8 @@ class Matrix:
 
     buffer: ir.Value
     start: ir.Value
-    row_stride: int
-    column_stride: int = 1
+    row_stride: AnySize
+    column_stride: AnySize = 1
 
     def at(self, lanes: Lanes, row: Index, column: Index) -> ir.Value:
         return lanes.sum(self.start, (row, self.row_stride), (column, self.column_stride))

@@ -36,7 +36,7 @@ def run_attention(op: ir.Operation, operands: Sequence[Tensor], widen: bool) -> 
 
 def _in_order(spec: Attention, role: str, value: Tensor) -> Tensor:
     """With the dims that the role has by name; those that the tensor lacks have size 1."""
-    order, sizes = _positions(spec, role), spec.tensors[role].type.shape
+    order, sizes = _positions(spec, role), value.shape
     unread = [at for at in range(len(sizes)) if at not in order.values()]
     shape = [sizes[order[dim]] if dim in order else 1 for dim in ROLES[role]]
     return value.permute([*order.values(), *unread]).reshape(shape)

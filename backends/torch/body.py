@@ -88,7 +88,11 @@ class Body:
         self.program.lines.append(f"{self.indent}{text}")
 
     def name(self, value: ir.Value) -> str:
-        return self.program.values[value]
+        """Its variable; of a constant that a kernel takes, its number."""
+        values = self.program.values
+        if value not in values:
+            values[value] = str(ir.IntegerAttr(value.owner.attributes["value"]).value)
+        return values[value]
 
     def free(self, values: list[ir.Value]) -> None:
         """A `del` for those of ``values`` that are worth one."""
@@ -98,7 +102,7 @@ class Body:
 
     def _write_step(self, step: Step, position: int) -> None:
         program = self.program
-        operands = [program.values[v] for v in step.operands]
+        operands = [self.name(v) for v in step.operands]
         if step.call is not None:
             text = program.functions.call(step.call.spec, operands)
             self.aliases.add(step)
@@ -126,7 +130,7 @@ class Body:
         """Operands that a result takes the place of are copied first where that is not allowed."""
         texts = []
         for member in step.members or (step,):
-            operands = [self.program.values[v] for v in member.operands]
+            operands = [self.name(v) for v in member.operands]
             for number, at in in_place(member.op).items():
                 result, operand = member.results[number], member.operands[at]
                 if self._overwrites.allows(step, result, operand, position):

@@ -77,16 +77,21 @@ class Functions:
                 continue
             texts.append(text(arg, rest))
         arguments = _join(texts, plan)
-        if self._pooled and spec.target in WITH_OUT and (out := _pooled_result(spec)) is not None:
-            return f"{self.name(WITH_OUT[spec.target])}({arguments}, out=empty({out.shape}, {out.dtype}))"
+        if self._pooled and spec.target in WITH_OUT and (out := _pooled_result(spec, operands)) is not None:
+            return f"{self.name(WITH_OUT[spec.target])}({arguments}, out={out})"
         return f"{self.name(spec.target)}({arguments})"
 
 
-def _pooled_result(spec: OpCall) -> TensorType | None:
-    """The result of a call, if it is large enough for the pool; not one of symbolic size."""
+def _pooled_result(spec: OpCall, operands: list[str]) -> str | None:
+    """The memory of a product's result, of the pool if it is large; None for one that is known to be small."""
     (result,) = spec.results
-    static = result is not None and None not in result.shape
-    return result if static and result.size_bytes >= POOLED_BYTES else None
+    if result is None or (None not in result.shape and result.size_bytes < POOLED_BYTES):
+        return None
+    left, right = operands[-2:]
+    rank = len(result.shape)
+    read = [f"{right if d == rank - 1 else left}.shape[{d}]" for d in range(rank)]
+    sizes = [str(n) if n is not None else text for n, text in zip(result.shape, read, strict=True)]
+    return f"empty(({', '.join(sizes)}), {result.dtype})"
 
 
 def _join(texts: list[str | None], plan: tuple[tuple[str, str, bool, Any], ...]) -> str:

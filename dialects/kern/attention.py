@@ -8,7 +8,7 @@ from torch_mlir.dialects import ext
 from torch_mlir.dialects.ext import Operand, Result
 
 from shardc.dialects.dist.verifier import LeftToMlir, Site, verify
-from shardc.dialects.kern.attention_maps import Attention, read_attention
+from shardc.dialects.kern.attention_maps import Attention, Shapes, read_attention
 from shardc.dialects.kern.dialect import Kern
 
 
@@ -54,9 +54,9 @@ def _check(site: Site) -> None:
     attention_of(site.op)
 
 
-def attention_of(op: ir.Operation) -> Attention:
+def attention_of(op: ir.Operation, shapes: Shapes | None = None) -> Attention:
     """What a ``kern.attention`` says. Raises Illegal."""
-    return read_attention(op, ["q", "k", "v", *["mask"][: len(op.operands) - 3], "out", "lse"])
+    return read_attention(op, ["q", "k", "v", *["mask"][: len(op.operands) - 3], "out", "lse"], shapes)
 
 
 def attention(

@@ -8,7 +8,7 @@ from torch_mlir.dialects import ext
 from torch_mlir.dialects.ext import Operand, Result
 
 from shardc.dialects.dist.verifier import LeftToMlir, Site, verify
-from shardc.dialects.kern.attention_maps import Attention, read_attention
+from shardc.dialects.kern.attention_maps import Attention, Shapes, read_attention
 from shardc.dialects.kern.dialect import Kern
 
 
@@ -53,10 +53,10 @@ def _check(site: Site) -> None:
     attention_backward_of(site.op)
 
 
-def attention_backward_of(op: ir.Operation) -> Attention:
+def attention_backward_of(op: ir.Operation, shapes: Shapes | None = None) -> Attention:
     """What a ``kern.attention_backward`` says. Raises Illegal."""
     given = ["grad_out", "q", "k", "v", "out", "lse", *["mask"][: len(op.operands) - 6]]
-    return read_attention(op, [*given, "dq", "dk", "dv"])
+    return read_attention(op, [*given, "dq", "dk", "dv"], shapes)
 
 
 def attention_backward(

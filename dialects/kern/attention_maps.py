@@ -16,6 +16,7 @@ from torch_mlir import ir
 
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.dist.verifier import Illegal
+from shardc.dialects.kern.size import AnySize
 from shardc.dialects.kern.types import read_builtin
 
 DIMS = "bhmnde"
@@ -37,17 +38,20 @@ class Layout:
     type: TensorType
     order: Mapping[str, int]
 
-    def stride(self, dim: str) -> int:
+    def stride(self, dim: str) -> AnySize:
         """In elements; 0 for a dim over which the tensor is the same."""
         return prod(self.type.shape[self.order[dim] + 1 :]) if dim in self.order else 0
 
 
 @dataclass(frozen=True)
 class Attention:
-    """One attention, forward or backward: its tensors by role, its sizes by dim, and its settings."""
+    """One attention, forward or backward: its tensors by role, its sizes by dim, and its settings.
+
+    Heads and their sizes are numbers; of the other dims those that the op's types do not say are missing in ``sizes``.
+    """
 
     tensors: Mapping[str, Layout]
-    sizes: Mapping[str, int]
+    sizes: Mapping[str, AnySize]
     group: int
     causal: bool
     q_offset: int
@@ -61,11 +65,10 @@ class Attention:
 
 @dataclass
 class _Reader:
-    sizes: dict[str, int] = field(default_factory=dict)
+    sizes: dict[str, AnySize] = field(default_factory=dict)
     group: int = 1
 
-    def layout(self, role: str, type_: ir.Type, map_: ir.AffineMap) -> Layout:
-        tensor = read_builtin(type_)
+    def layout(self, role: str, tensor: TensorType | None, map_: ir.AffineMap) -> Layout:
         if tensor is None or map_.n_dims != len(DIMS) or len(map_.results) != len(tensor.shape):
             raise Illegal(f"the map of {role} must take ({', '.join(DIMS)}) to each dim of its tensor, not be {map_}")
         order: dict[str, int] = {}
@@ -78,14 +81,16 @@ class _Reader:
             if dim in order or dim not in ROLES[role]:
                 raise Illegal(f"the map of {role} may hold each of {', '.join(ROLES[role])} once, not be {map_}")
             order[dim] = position
-            self._size(role, dim, size * group)
+            self._size(role, dim, size if size is None else size * group)
             self.group = max(self.group, group)
         if role != "mask" and len(order) != len(ROLES[role]):
             raise Illegal(f"the map of {role} must hold each of {', '.join(ROLES[role])}, not be {map_}")
         return Layout(tensor, order)
 
-    def _size(self, role: str, dim: str, size: int) -> None:
-        if self.sizes.setdefault(dim, size) != size:
+    def _size(self, role: str, dim: str, size: AnySize | None) -> None:
+        if dim in "hde" and not isinstance(size, int):
+            raise Illegal(f"{role} must have a number along {dim}, not {'?' if size is None else size}")
+        if size is not None and self.sizes.setdefault(dim, size) != size:
             raise Illegal(f"{role} has size {size} along {dim}, where another tensor has {self.sizes[dim]}")
 
 
@@ -102,7 +107,11 @@ def _dim(role: str, expression: ir.AffineExpr) -> tuple[str | None, int]:
     raise Illegal(f"the map of {role} may hold dims, h floordiv a number (of keys and values) and 0, not {expression}")
 
 
-def read_attention(op: ir.Operation, roles: Sequence[str]) -> Attention:
+Shapes = Sequence[tuple[AnySize, ...]]
+"""Of an op's operands and results, where its types do not say them."""
+
+
+def read_attention(op: ir.Operation, roles: Sequence[str], shapes: Shapes | None = None) -> Attention:
     """What an op says, its operands and then its results playing ``roles``. Raises Illegal."""
     attributes = op.attributes
     maps = [ir.AffineMapAttr(a).value for a in attributes["indexing_maps"]]
@@ -110,7 +119,10 @@ def read_attention(op: ir.Operation, roles: Sequence[str]) -> Attention:
     if len(maps) != len(values) or len(roles) != len(values):
         raise Illegal(f"needs an indexing map for each of {', '.join(roles)}, has {len(maps)}")
     reader = _Reader()
-    tensors = {r: reader.layout(r, v.type, m) for r, v, m in zip(roles, values, maps, strict=True)}
+    types = [read_builtin(v.type) for v in values]
+    if shapes is not None:
+        types = [t and t.with_shape(shape) for t, shape in zip(types, shapes, strict=True)]
+    tensors = {r: reader.layout(r, t, m) for r, t, m in zip(roles, types, maps, strict=True)}
     _check_dtypes(tensors)
     for role in KEYS:
         if role in tensors and tensors[role].type.shape[tensors[role].order["h"]] * reader.group != reader.sizes["h"]:

@@ -25,12 +25,14 @@ class SizeNotKnown(Exception):
 class Symbol:
     """The number ``number`` of a graph's or kernel's symbols. ``hint``: what it was when the graph was compiled.
 
-    ``given``: it can be had at any place of the graph, from one of its arguments.
+    ``given``: it can be had at any place of the graph, from one of its arguments. ``value``: what it is in every call, of a
+    number that is to be an argument only so that kernels which differ in it alone are one (:func:`argument`).
     """
 
     number: int
     hint: int
     given: bool = True
+    value: int | None = None
 
 
 Monomial = tuple[Symbol, ...]
@@ -90,6 +92,14 @@ class Size:
 
 
 AnySize = int | Size
+
+_FIRST_VALUE = 1 << 32
+"""Numbers of symbols from here on are those of :func:`argument`."""
+
+
+def argument(value: int) -> Size:
+    """``value`` (0 or more) as a number that kernels are given when they are called."""
+    return Size.of(Symbol(_FIRST_VALUE + value, 0, value=value))
 
 
 def _terms(size: AnySize) -> tuple[tuple[Monomial, int], ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,9 +13,10 @@ from shardc.diagnostics.cli import BadPassOption
 from shardc.dialects.aten.build import CallBuilder
 from shardc.dialects.aten.types import TensorType, read_type
 from shardc.dialects.kern.extern import extern
+from shardc.dialects.kern.strides import argument_strides
 from shardc.passes.base import Pass
 from shardc.passes.extern.contraction import LIBRARIES, Contraction, LibraryCall, forms
-from shardc.passes.extern.match import Match, Strides, find_contractions
+from shardc.passes.extern.match import Match, find_contractions
 from shardc.passes.fuse.kern_fuse import step_blocks
 from shardc.passes.ingest.torch_share import drop_unread
 from shardc.passes.program import find_function
@@ -45,19 +46,13 @@ class KernExtern(Pass):
         extern_module(module, lambda contraction: self.library, self.numerics)
 
 
-def extern_module(
-    module: ir.Module, choose: Choose, numerics: str = "fused", strides: Mapping[int, Strides] | None = None
-) -> int:
-    """Rewrites the contractions of the module's step as ``choose`` says; gives how many are no longer ATen's.
-
-    ``strides`` are those of the step's arguments, by number, that are not contiguous.
-    """
+def extern_module(module: ir.Module, choose: Choose, numerics: str = "fused") -> int:
+    """Rewrites the contractions of the module's step as ``choose`` says; gives how many are no longer ATen's."""
     function = find_function(module)
     if function is None:
         return 0
     count = 0
-    body = function.regions[0].blocks[0]
-    given = {body.arguments[number]: found for number, found in (strides or {}).items()}
+    body, given = function.regions[0].blocks[0], argument_strides(function)
     with _disable_current_modes():  # the fake tensors of a compile around this would make layouts slow to follow
         for block in step_blocks(body):
             writer = _Writer(block)
@@ -91,7 +86,7 @@ class _Writer:
         (made,), op = extern(calls[0].target, reads, calls[0].arguments, [product], loc=loc, ip=ip)
         if "dist.phase" in last.attributes:
             op.attributes["dist.phase"] = last.attributes["dist.phase"]
-        result = made if type_ == product else self._reshaped(made, type_, loc, ip)
+        result = made if type_ == product else self._seen_as(made, match, ip)
         for name in ("dist.name", "dist.shardings"):
             if name in last.attributes:
                 result.owner.attributes[name] = last.attributes[name]
@@ -115,5 +110,14 @@ class _Writer:
         turned = type_.with_shape(type_.shape[::-1])
         return self._builder.call("aten.t", [value], [turned], loc, ip).results[0]
 
+    def _seen_as(self, made: ir.Value, match: Match, ip: ir.InsertionPoint) -> ir.Value:
+        """In the shape in which the epilogue read the product."""
+        view = match.between[-1].clone(ip=ip)
+        view.operands[0] = made
+        if "dist.name" in view.attributes:  # what has that name is gone
+            del view.attributes["dist.name"]
+        return view.results[0]
+
     def _reshaped(self, value: ir.Value, type_: TensorType, loc: ir.Location, ip: ir.InsertionPoint) -> ir.Value:
-        return self._builder.call("aten.view", [value, type_.shape], [type_], loc, ip).results[0]
+        sizes = tuple(-1 if n is None else n for n in type_.shape)  # rows alone may be symbolic
+        return self._builder.call("aten.view", [value, sizes], [type_], loc, ip).results[0]

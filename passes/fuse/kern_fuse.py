@@ -14,13 +14,14 @@ from shardc.diagnostics.fusion import NoSuchFusionEdge
 from shardc.dialects.aten.call import CallReader, is_constant
 from shardc.dialects.dist.build import string
 from shardc.dialects.kern.kernel import CHECKS, IN_PLACE, NAME, SHAPES, KernelOp, kernel_name, write_checks
+from shardc.dialects.kern.strides import Strides, argument_strides
 from shardc.passes.base import Pass
 from shardc.passes.fuse.bodies import Bodies
 from shardc.passes.fuse.choices import NUMERICS
 from shardc.passes.fuse.graph import Value
 from shardc.passes.fuse.group import Decision, exports, group
 from shardc.passes.fuse.in_place import place_results, state_writes
-from shardc.passes.fuse.lower_attention import ATTENTION, AttentionKernels, argument_strides
+from shardc.passes.fuse.lower_attention import ATTENTION, AttentionKernels
 from shardc.passes.fuse.lower_matmul import matmul_calls
 from shardc.passes.fuse.read import Block, Step, read_block
 from shardc.passes.fuse.unit import Unit, Units, make_units, needed_views
@@ -160,12 +161,12 @@ class _Fusion:
             self._rewrite(kernels)
         return decisions
 
-    def write_attentions(self, strides: Mapping[ir.Value, Sequence[int]]) -> None:
+    def write_attentions(self, strides: Mapping[ir.Value, Strides]) -> None:
         """Attention calls become kernels, each by itself."""
         calls = [s for s in self._read.steps if s.target in ATTENTION and s.number not in self._without]
         if not calls:
             return
-        attentions = AttentionKernels(self._block, strides)
+        attentions = AttentionKernels(self._block, strides, self._read.symbols)
         for step in calls:
             phase = _phase(step.op)
             op = attentions.write(step.op, self._name([step]))
@@ -236,6 +237,7 @@ class _Fusion:
             op.attributes[CHECKS] = write_checks(found, op.context)
         unpack = made[0].owner
         _name_results(unpack, results)
+        self._read.symbols.note(unpack, [value.type for value in results])
         for value, new in zip(results, made, strict=True):
             if value.ir is not None:
                 value.ir.replace_all_uses_with(new)

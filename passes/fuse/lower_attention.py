@@ -17,13 +17,16 @@ from torch_mlir import ir
 from shardc.dialects.aten.build import CallBuilder
 from shardc.dialects.aten.call import Call, CallReader, IntValue
 from shardc.dialects.aten.schema import parameters
-from shardc.dialects.aten.types import TensorType, read_type
+from shardc.dialects.aten.types import Order, TensorType
 from shardc.dialects.kern.attention import attention
 from shardc.dialects.kern.attention_backward import attention_backward
 from shardc.dialects.kern.attention_maps import FLOATS, KEYS, ROLES, attention_attributes, map_of
 from shardc.dialects.kern.kernel import kernel
+from shardc.dialects.kern.size import AnySize, Size, hint, symbols_of
+from shardc.dialects.kern.strides import Strides
 from shardc.dialects.kern.types import builtin_type
 from shardc.dialects.kern.yield_op import yield_values
+from shardc.passes.fuse.symbols import Symbols
 
 LANES, FILLED = 16, 0.625
 """ATen is faster where less than this part of vectors of so many lanes holds a query (measured: 8 and 17 queries)."""
@@ -56,41 +59,72 @@ class _Operand:
 
 
 class AttentionKernels:
-    """Turns calls of a block into kernels. ``strides`` are those of arguments that are not contiguous."""
+    """Turns calls of a block, whose sizes are in ``symbols``, into kernels.
 
-    def __init__(self, block: ir.Block, strides: Mapping[ir.Value, Sequence[int]]) -> None:
-        self._reader, self._builder, self._strides = CallReader(), CallBuilder(block), strides
+    ``strides`` are those of arguments that are not contiguous.
+    """
+
+    def __init__(self, block: ir.Block, strides: Mapping[ir.Value, Strides], symbols: Symbols) -> None:
+        self._reader, self._builder, self._strides, self._symbols = CallReader(), CallBuilder(block), strides, symbols
         self._context = block.owner.context
 
     def write(self, op: ir.Operation, name: str) -> ir.Operation | None:
         """The kernel that stands in place of ``op``, which is erased; None for a call that must stay."""
         call = self._reader.read(op)
         tensors = _tensors(call)
-        if not _covers(call, {role: _type(value) for role, value in tensors.items()}):
+        if not self._covers(call, {role: self._type(value) for role, value in tensors.items()}):
             return None
         given, made = _BACKWARD_ROLES if "grad_out" in tensors else _FORWARD_ROLES
         given = tuple(role for role in given if role in tensors)
         loc, ip = op.location, ir.InsertionPoint(op)
         operands = [self._operand(role, tensors[role], loc, ip) for role in given]
         dims = [o.dims for o in operands] + [_result_dims(role) for role in made]
-        group = _type(tensors["q"]).shape[1] // _type(tensors["k"]).shape[1]
+        group = self._type(tensors["q"]).shape[1] // self._type(tensors["k"]).shape[1]
         groups = [group if role in KEYS else 1 for role in (*given, *made)]
         maps = [map_of(d, g, self._context) for d, g in zip(dims, groups, strict=True)]
-        laid_out = [_laid_out(_type(result), role) for role, result in zip(made, call.results, strict=True)]
-        arguments = [builtin_type(_type(o.value), self._context) for o in operands]
+        laid_out = [_laid_out(self._type(result), role) for role, result in zip(made, call.results, strict=True)]
+        read = [(o.value, self._type(o.value)) for o in operands]
+        symbols = sorted(symbols_of(n for t in (*(t for _, t in read), *laid_out) for n in t.shape))
+        arguments = [builtin_type(t, self._context) for _, t in read]
         results = [builtin_type(t, self._context) for t in laid_out]
-        body, values, kernel_op = kernel(name, [o.value for o in operands], arguments, laid_out, loc=loc, ip=ip)
+        ins = [o.value for o in operands] + [self._symbols.number(symbol, read, ip) for symbol in symbols]
+        sizes = {"symbols": symbols, "shapes": [t.shape for _, t in read]}
+        body, values, kernel_op = kernel(name, ins, arguments, laid_out, **sizes, loc=loc, ip=ip)
+        self._symbols.note(values[0].owner, laid_out)
         inside = ir.InsertionPoint(body)
         write = attention_backward if "grad_out" in tensors else attention
         attributes = attention_attributes(maps, *_settings(call), loc)
-        yield_values(write(list(body.arguments), results, attributes, loc=loc, ip=inside), loc=loc, ip=inside)
+        made_in = write(list(body.arguments)[: len(read)], results, attributes, loc=loc, ip=inside)
+        yield_values(made_in, loc=loc, ip=inside)
         for old, value in zip(call.results, values, strict=True):
-            old.replace_all_uses_with(self._in_order(value, _type(old), op, ip))
+            old.replace_all_uses_with(self._in_order(value, self._type(old), op, ip))
         op.erase()
         return kernel_op
 
+    def _covers(self, call: Call, types: Mapping[str, TensorType]) -> bool:
+        """Whether the CPU kernels compute this call, and in less time than ATen's."""
+        q, k, v, mask = (types.get(role) for role in ("q", "k", "v", "mask"))
+        assert q is not None and k is not None and v is not None
+        if call.spec.target.startswith("shardc."):
+            if isinstance(call.spec["q_offset"], IntValue):  # a rank's own place among the rows, known only as it runs
+                return False
+        elif call.spec["dropout_p"] != 0:
+            return False
+        made = [self._symbols.type(value) for value in call.results]
+        if any(t is None or not t.is_static or 0 in t.shape for t in (*types.values(), *made)):
+            return False
+        if q.dtype not in FLOATS or any(t.dtype != q.dtype for role, t in types.items() if role not in ("lse", "mask")):
+            return False
+        if mask is not None and (len(mask.shape) > 4 or mask.dtype not in (*FLOATS, torch.bool)):
+            return False
+        return _fills_lanes(q.shape[2]) and _fits(types) and self._has_symbols(types, [t for t in made if t is not None])
+
+    def _has_symbols(self, types: Mapping[str, TensorType], made: Sequence[TensorType]) -> bool:
+        symbols = symbols_of(n for t in (*types.values(), *made) for n in t.shape)
+        return all(self._symbols.has(symbol, types.values()) for symbol in symbols)
+
     def _operand(self, role: str, value: ir.Value, loc: ir.Location, ip: ir.InsertionPoint) -> _Operand:
-        shape = _type(value).shape
+        shape = self._type(value).shape
         dims = ROLES[role][-len(shape) :]
         spread = [role == "mask" and n == 1 for n in shape]
         operand = _Operand(value, tuple(None if same else d for d, same in zip(dims, spread, strict=True)))
@@ -106,9 +140,9 @@ class AttentionKernels:
         call = self._reader.read(owner)
         source, rank = call.operands[0], len(operand.dims)
         if call.spec.target == "aten.view":
-            return _Operand(source, operand.dims) if _type(source) == _type(operand.value) else None
+            return _Operand(source, operand.dims) if self._type(source) == self._type(operand.value) else None
         if call.spec.target == "aten.expand":
-            shape = _type(source).shape
+            shape = self._type(source).shape
             if role != "mask" or len(shape) != rank:
                 return None
             return _Operand(source, tuple(None if n == 1 else d for d, n in zip(operand.dims, shape, strict=True)))
@@ -122,35 +156,35 @@ class AttentionKernels:
 
     def _contiguous(self, operand: _Operand, loc: ir.Location, ip: ir.InsertionPoint) -> _Operand:
         """An argument whose dims are contiguous in another order, in that order."""
-        strides, shape = self._strides.get(operand.value), _type(operand.value).shape
-        if strides is None:
+        strides, shape = self._strides.get(operand.value), self._type(operand.value).shape
+        order = None if strides is None else _order(strides, shape)
+        if order is None:
             return operand
-        order = sorted(range(len(shape)), key=lambda d: -strides[d])
-        if any(strides[d] != prod(shape[x] for x in order[at + 1 :]) for at, d in enumerate(order)):
-            return operand
-        type_ = _type(operand.value).with_shape(tuple(shape[d] for d in order))
-        value = self._builder.call("aten.permute", (operand.value, order), [type_], loc, ip).results[0]
-        return _Operand(value, tuple(operand.dims[d] for d in order))
+        type_ = self._type(operand.value).with_shape(tuple(shape[d] for d in order))
+        permuted = self._builder.call("aten.permute", (operand.value, order), [type_], loc, ip)
+        self._symbols.note(permuted, [type_])
+        return _Operand(permuted.results[0], tuple(operand.dims[d] for d in order))
 
     def _in_order(self, value: ir.Value, type_: TensorType, op: ir.Operation, ip: ir.InsertionPoint) -> ir.Value:
         """A result in the order of dims that the call gives it."""
         phase = {name: op.attributes[name] for name in ("dist.phase",) if name in op.attributes}
-        return self._builder.call("aten.transpose.int", (value, 1, 2), [type_], op.location, ip, phase).results[0]
+        turned = self._builder.call("aten.transpose.int", (value, 1, 2), [type_], op.location, ip, phase)
+        self._symbols.note(turned, [type_])
+        return turned.results[0]
+
+    def _type(self, value: ir.Value) -> TensorType:
+        type_ = self._symbols.type(value)
+        assert type_ is not None
+        return type_
 
 
-def argument_strides(function: ir.Operation) -> dict[ir.Value, list[int]]:
-    """The strides of a function's arguments that are not contiguous, where ``kern.strides`` says them."""
-    if "kern.strides" not in function.attributes:
-        return {}
-    noted = (list(ir.DenseI64ArrayAttr(strides)) for strides in function.attributes["kern.strides"])
-    arguments = function.regions[0].blocks[0].arguments
-    return {value: strides for value, strides in zip(arguments, noted, strict=True) if strides}
-
-
-def _type(value: ir.Value) -> TensorType:
-    type_ = read_type(value.type)
-    assert type_ is not None
-    return type_
+def _order(strides: Strides, shape: Sequence[AnySize]) -> Sequence[int] | None:
+    """The dims from the most major on, if they lie densely."""
+    if isinstance(strides, Order):
+        return strides.dims or None
+    order = sorted(range(len(shape)), key=lambda d: -strides[d])
+    dense = all(strides[d] == prod(shape[x] for x in order[at + 1 :]) for at, d in enumerate(order))
+    return order if dense else None
 
 
 def _tensors(call: Call) -> dict[str, ir.Value]:
@@ -181,20 +215,20 @@ def _settings(call: Call) -> tuple[bool, int, float, float]:
     return spec["is_causal"], 0, 1 / sqrt(spec["query"].shape[-1]) if scale is None else scale, 0.0
 
 
-def _covers(call: Call, types: Mapping[str, TensorType]) -> bool:
-    """Whether the CPU kernels compute this call, and in less time than ATen's."""
-    q, k, v, mask = (types.get(role) for role in ("q", "k", "v", "mask"))
-    assert q is not None and k is not None and v is not None
-    if call.spec.target.startswith("shardc."):
-        if isinstance(call.spec["q_offset"], IntValue):  # a rank's own place among the rows, known only as it runs
-            return False
-    elif call.spec["dropout_p"] != 0:
-        return False
-    if any(0 in t.shape or None in t.shape for t in types.values()) or any(r is None for r in call.spec.results):
-        return False
-    if q.dtype not in FLOATS or any(t.dtype != q.dtype for role, t in types.items() if role not in ("lse", "mask")):
-        return False
-    if mask is not None and (len(mask.shape) > 4 or mask.dtype not in (*FLOATS, torch.bool)):
-        return False
-    filled = q.shape[2] / (-(-q.shape[2] // LANES) * LANES)
-    return q.shape[1] % k.shape[1] == 0 and filled >= FILLED
+def _fills_lanes(rows: AnySize) -> bool:
+    count = hint(rows)
+    return count >= FILLED * -(-count // LANES) * LANES
+
+
+def _fits(types: Mapping[str, TensorType]) -> bool:
+    """Whether heads and their sizes are numbers, and all tensors that have a dim are known to be of one size there."""
+    sizes: dict[str, AnySize] = {}
+    for role, type_ in types.items():
+        for dim, size in zip(ROLES[role][-len(type_.shape) :], type_.shape, strict=True):
+            if dim in "hde" and isinstance(size, Size):
+                return False
+            if (role == "mask" and size == 1) or (dim == "h" and role in KEYS):
+                continue
+            if sizes.setdefault(dim, size) != size:
+                return False
+    return types["q"].shape[1] % types["k"].shape[1] == 0

@@ -8,7 +8,7 @@ from math import ceil, prod
 import torch
 
 from shardc.dialects.aten.call import OpCall
-from shardc.dialects.kern.size import Size
+from shardc.dialects.kern.size import Size, argument
 from shardc.passes.fuse.graph import Builder, NotLowered, Value
 from shardc.passes.fuse.scalars import Scalar, Scalars, wide
 from shardc.passes.fuse.table import lowers, results
@@ -20,7 +20,7 @@ Words = list[Scalar]
 @lowers("shardc.uniform")
 def _uniform(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     (type_,) = results(call)
-    op, size = call["op"], tuple(call["size"])
+    draw, size = argument(call["op"]), tuple(call["size"])
     if any(call["offsets"]) or tuple(call["global_size"]) != size:
         raise NotLowered("makes a part of a tensor")
     last = size[-1] if size else 1
@@ -31,8 +31,8 @@ def _uniform(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
         keys = [s.bit("and", seed, MASK), s.op("arith.shrui", [seed, s.constant(32, torch.int64)], torch.int64)]
         blocks = _shifted(s, s.add(s.size(last, torch.int64), WORDS - 1), 2)  # in a row
         block = s.add(s.mul(row, blocks), _shifted(s, column, 2))
+        op, bits = s.size(draw, torch.int64), BITS[type_.dtype]
         high = _word(s, _philox(s, block, op, 0, keys, small), column)
-        bits = BITS[type_.dtype]
         if bits <= 32:
             number = s.cast(_shifted(s, high, 32 - bits), torch.int32)  # a vector of i64 is slow to become one of f32
         else:
@@ -41,14 +41,14 @@ def _uniform(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
             number = s.bit("or", more, _shifted(s, low, 64 - bits))
         return s.mul(s.cast(number, dtype), 2.0**-bits)
 
-    return [b.point(compute, values, type_, dtype=dtype, heavy=True, indices=(dims[:-1], dims[-1:]), sizes=[last])]
+    return [b.point(compute, values, type_, dtype=dtype, heavy=True, indices=(dims[:-1], dims[-1:]), sizes=[last, draw])]
 
 
-def _philox(s: Scalars, block: Scalar, op: int, stream: int, keys: Words, small: bool) -> Words:
+def _philox(s: Scalars, block: Scalar, op: Scalar, stream: int, keys: Words, small: bool) -> Words:
     """The four words of ``block``, i64 below 2**32; ``small``: there are no more blocks than that."""
     one = s.constant(0, torch.int64) if small else _shifted(s, block, 32)
     zero = block if small else s.bit("and", block, MASK)
-    two, three = s.constant(op, torch.int64), s.constant(stream, torch.int64)
+    two, three = op, s.constant(stream, torch.int64)
     for turn in range(ROUNDS):
         first, second = s.mul(zero, MULTIPLIERS[0]), s.mul(two, MULTIPLIERS[1])
         turned = [s.bit("and", s.add(key, turn * step), MASK) for key, step in zip(keys, KEY_STEPS, strict=True)]

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from torch_mlir import ir
 
 from shardc.dialects.aten.types import TensorType, read_type
-from shardc.dialects.kern.size import SHAPE, SHAPES, SYMBOLS, AnySize, Size, Symbol, read_shape
+from shardc.dialects.kern.size import (
+    SHAPE,
+    SHAPES,
+    SYMBOLS,
+    AnySize,
+    Size,
+    Symbol,
+    read_shape,
+    shape_map,
+    symbols_of,
+)
 
 
 class Symbols:
@@ -48,13 +58,26 @@ class Symbols:
         shape = None if type_ is None or type_.is_static else self.shape(value)
         return type_ if type_ is None or shape is None else type_.with_shape(shape)
 
+    def note(self, op: ir.Operation, types: Sequence[TensorType]) -> None:
+        """Writes on an op that a pass makes what the shapes of its results are."""
+        if symbols_of(n for type_ in types for n in type_.shape):
+            maps = [shape_map(type_.shape, self._symbols, op.context) for type_ in types]
+            op.attributes[SHAPES] = ir.ArrayAttr.get(maps, op.context)
+
+    def has(self, symbol: Symbol, read: Iterable[TensorType]) -> bool:
+        """Whether :meth:`number` finds ``symbol``, with tensors of the types ``read``."""
+        return symbol.given or any(Size.of(symbol) in type_.shape for type_ in read)
+
     def integer(self, value: ir.Value) -> AnySize | None:
         """What an integer of the program is in symbols; None if that is not known."""
         shape = self.shape(value)
         return shape[0] if shape else None
 
     def number(self, symbol: Symbol, read: Sequence[tuple[ir.Value, TensorType]], ip: ir.InsertionPoint) -> ir.Value:
-        """The integer of the program that ``symbol`` is: from an argument, or a dim of one of the tensors ``read``, at ``ip``."""
+        """The integer of the program that ``symbol`` is: its value if it always has one, from an argument, or a dim of one of
+        the tensors ``read``, at ``ip``."""
+        if symbol.value is not None:
+            return _constant(symbol.value, ip)
         if symbol not in self._given:
             value, dim = next((v, t.shape.index(Size.of(symbol))) for v, t in read if Size.of(symbol) in t.shape)
             return _size_of(value, dim, ip)
@@ -75,9 +98,12 @@ def _plain(attribute: ir.Attribute | None) -> list[tuple[int, int]]:
 
 
 def _size_of(value: ir.Value, dim: int, ip: ir.InsertionPoint) -> ir.Value:
-    context = value.context
+    number = _constant(dim, ip)
+    return ir.Operation.create("torch.aten.size.int", [number.type], [value, number], loc=number.location, ip=ip).result
+
+
+def _constant(number: int, ip: ir.InsertionPoint) -> ir.Value:
+    context = ip.block.owner.context
     integer, i64 = ir.Type.parse("!torch.int", context), ir.IntegerType.get_signless(64, context)
-    loc = ir.Location.unknown(context)
-    attributes = {"value": ir.IntegerAttr.get(i64, dim)}
-    number = ir.Operation.create("torch.constant.int", [integer], [], attributes, loc=loc, ip=ip).result
-    return ir.Operation.create("torch.aten.size.int", [integer], [value, number], loc=loc, ip=ip).result
+    attributes, loc = {"value": ir.IntegerAttr.get(i64, number)}, ir.Location.unknown(context)
+    return ir.Operation.create("torch.constant.int", [integer], [], attributes, loc=loc, ip=ip).result

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache, partial
 
-import torch
 from torch.fx import GraphModule
 
 from shardc.backends.measure.contractions import measured_form
@@ -45,9 +43,8 @@ def compile_graph(settings: Settings, wishes: Wishes | None, phase: str, graph: 
         if settings.fuse and device.type == "cpu":
             imported, library, whole = fuse_graph(prepared, imported, settings.numerics, partial(fuse, wishes, phase, settings.matmuls))
             whole = whole and not wishes.unmatched
-            if settings.measured and _is_static(graph):
-                strides = _argument_strides(graph, constants)
-                externs = extern_module(imported.module, measured_form, settings.numerics, strides)
+            if settings.measured:
+                externs = extern_module(imported.module, measured_form, settings.numerics)
         pooled = settings.fuse and device.type == "cpu"
         strides = imported.strides if library or externs else ()
         text = emit_graph(imported.module, imported.outputs, imported.writes, strides, pooled)
@@ -62,20 +59,6 @@ def compile_graph(settings: Settings, wishes: Wishes | None, phase: str, graph: 
 def is_complex(graph: GraphModule) -> bool:
     """Whether some value of the graph is."""
     return any(value.is_complex() for node in graph.graph.nodes for value in values_of(node))
-
-
-def _is_static(graph: GraphModule) -> bool:
-    """Whether all sizes are numbers: only then is there one call to measure."""
-    given = [node.meta.get("val") for node in graph.graph.nodes if node.op == "placeholder"]
-    sizes = [n for value in given for n in (value.shape if isinstance(value, torch.Tensor) else (value,))]
-    return not any(isinstance(n, torch.SymInt) for n in sizes)
-
-
-def _argument_strides(graph: GraphModule, constants: Sequence[torch.Tensor]) -> dict[int, tuple[int, ...]]:
-    """The strides of the program's arguments that are not contiguous: a graph's inputs, then its constants."""
-    given = [node.meta.get("val") for node in graph.graph.nodes if node.op == "placeholder"]
-    tensors = {number: value for number, value in enumerate([*given, *constants]) if isinstance(value, torch.Tensor)}
-    return {number: tuple(tensor.stride()) for number, tensor in tensors.items() if not tensor.is_contiguous()}
 
 
 @cache

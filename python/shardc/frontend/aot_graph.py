@@ -20,6 +20,7 @@ from shardc.diagnostics.frontend import UnsupportedOp
 from shardc.dialects.aten.integers import overload_of
 from shardc.dialects.aten.types import Order
 from shardc.dialects.context import new_context
+from shardc.dialects.kern.strides import note_strides
 from shardc.frontend.graph_check import check_graph, final_writes, values_of
 from shardc.frontend.graph_io import StepGraph
 from shardc.frontend.mlir_import import import_step
@@ -79,22 +80,14 @@ def import_graph(graph_module: GraphModule, phase: str) -> ImportedGraph:
         raise _refused(error, calls) from error
     check_calls(module, [spec.name for spec in step.arguments], calls, keep=_sharing_memory_with(outputs))
     strides = [_strides(node) for node in outputs[:returned]] + [None] * len(writes)
-    _note_strides(module, [_strides(node) for node in graph.nodes if node.op == "placeholder"])
+    function = module.body.operations[0].operation
+    note_strides(function, [_strides(node) for node in graph.nodes if node.op == "placeholder"])
     return ImportedGraph(module, numbers, strides, writes)
 
 
 def constants_of(module: GraphModule) -> list[torch.Tensor]:
     """The tensors that the graph's module holds, in the order in which the graph names them."""
     return [getattr(module, str(node.target)) for node in module.graph.nodes if node.op == "get_attr"]
-
-
-def _note_strides(module: ir.Module, strides: list[tuple[int, ...] | Order | None]) -> None:
-    """``kern.strides``: those of each argument of the function, none for a contiguous one and for symbolic sizes."""
-    context = module.context
-    known = [() if found is None or isinstance(found, Order) else found for found in strides]
-    noted = [ir.DenseI64ArrayAttr.get(list(found), context) for found in known]
-    function = module.body.operations[0].operation
-    function.attributes["kern.strides"] = ir.ArrayAttr.get(noted, context)
 
 
 def _strides(node: Node) -> tuple[int, ...] | Order | None:

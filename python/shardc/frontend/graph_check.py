@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Graph, GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 from torch_mlir.extras.fx_importer import TORCH_DTYPE_TO_MLIR_TYPE
 
@@ -80,6 +81,9 @@ def _check_target(node: Node) -> None:
     if isinstance(target, torch._ops.HigherOrderOperator):
         raise _cause(node, "it is a higher-order operator")
     if not isinstance(target, torch._ops.OpOverload):
+        maker = next((n for n in node.graph.nodes if _has_unbacked_size(n)), None)
+        if maker is not None:  # what Dynamo asserts of such sizes is Python
+            raise _cause(maker, "it makes a size that depends on values, which is not imported")
         raise _cause(node, "it computes with Python numbers, not tensors")
     if any(isinstance(leaf, complex) for leaf in pytree.tree_leaves((node.args, node.kwargs))):
         raise _cause(node, "one of its arguments is a complex number, not a tensor")
@@ -89,6 +93,14 @@ def _check_target(node: Node) -> None:
         raise _cause(node, "it addresses memory, not elements")
     if not target._schema.returns:
         raise _cause(node, "it is called for an effect, not for a result")
+
+
+def _has_unbacked_size(node: Node) -> bool:
+    value = node.meta.get("val")
+    return any(
+        isinstance(item, torch.Tensor | torch.SymInt) and bool(free_unbacked_symbols(item))
+        for item in (value if isinstance(value, list | tuple) else (value,))
+    )
 
 
 def _check_constant(node: Node, value: Any) -> None:

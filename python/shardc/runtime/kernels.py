@@ -105,7 +105,8 @@ class Library:
         except ValueError:
             return None
         found = json.loads(ctypes.string_at(ctypes.addressof(symbol)))
-        threads = f"({_text(found['work'])}) // {found['work_per_thread']}"
+        work, per_thread = _text(found["work"]), found["work_per_thread"]
+        threads = max(1, work // per_thread) if isinstance(work, int) else f"({work}) // {per_thread}"
         return Figures(inputs, found["sizes"], threads, _text(found["shared"]), _text(found["thread"]))
 
 

@@ -99,19 +99,27 @@ def test_activations_of_unknown_size_are_freed(compiled: Wrap, programs: list[st
     assert "    del " in programs[0] and "    del " in programs[1]
 
 
+def first_rows(x: torch.Tensor) -> torch.Tensor:
+    count = (x > 0).sum().item()
+    torch._check(count <= x.shape[0])
+    return x[:count] * 2 + 1
+
+
 @pytest.mark.parametrize(
     ("f", "why"),
     [
         (lambda x: x * (x.shape[0] / 3) ** 0.5, "computes with Python numbers"),
-        (lambda x: x[x > 0].exp(), ""),
+        (lambda x: x[x > 0].exp(), "aten.index.Tensor: it makes a size that depends on values"),
+        (lambda x: torch.repeat_interleave(x, (x > 0).long() + 1) * 2, "aten.repeat_interleave.Tensor: it makes a size that"),
+        (first_rows, "aten._local_scalar_dense.default: it makes a size that depends on values"),
     ],
-    ids=["a float made from a size", "as many elements as there are positive ones"],
+    ids=["a float made from a size", "as many elements as are positive", "each as often as a value says", "a count"],
 )
 def test_what_is_not_imported_runs_through_aten_with_one_diagnostic(f: Callable[..., Any], why: str) -> None:
     run = torch.compile(f, backend="shardc", dynamic=True)
     with (
         warnings.catch_warnings(record=True) as caught,
-        torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True),
+        torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True, capture_scalar_outputs=True),
     ):
         warnings.simplefilter("always")
         for n in (4, 5, 6):
@@ -119,3 +127,13 @@ def test_what_is_not_imported_runs_through_aten_with_one_diagnostic(f: Callable[
             assert_identical(run(x), f(x))
     (said,) = [str(w.message) for w in caught if issubclass(w.category, ShardcFallbackWarning)]
     assert why in said and __file__ in said
+
+
+def test_gradients_through_sizes_that_depend_on_values() -> None:
+    f = lambda x, w: torch.softmax(x[x[:, 0] > 0] @ w, -1).square().sum()  # noqa: E731
+    run, w = torch.compile(f, backend="shardc", dynamic=True), torch.randn(4, 4, requires_grad=True)
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True), pytest.warns(ShardcFallbackWarning):
+        for n in (5, 8, 9):
+            x = torch.randn(n, 4)
+            (found,), (expected,) = (torch.autograd.grad(g(x, w), w) for g in (run, f))
+            torch.testing.assert_close(found, expected)

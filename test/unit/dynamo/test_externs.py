@@ -99,3 +99,36 @@ def test_a_program_is_of_the_number_of_threads_that_it_was_measured_with(asked: 
             assert len(asked) == expected
     finally:
         torch.set_num_threads(threads)
+
+
+def test_any_number_of_rows(asked: list[Contraction], programs: list[str]) -> None:
+    """Measured with a power of two of them; weight gradients, which sum over the rows, stay with ATen."""
+    model = nn.Sequential(nn.Linear(6, 16), nn.GELU(), nn.Linear(16, 4))
+    twin, run = copy.deepcopy(model), torch.compile(model, backend="shardc", dynamic=True)
+    for batch, length in ((2, 5), (3, 7), (9, 4)):
+        x = torch.randn(batch, length, 6)
+        found, expected = run(x), twin(x)
+        torch.testing.assert_close(found, expected)
+        ours, theirs = (torch.autograd.grad(y.square().sum(), m.parameters()) for y, m in ((found, model), (expected, twin)))
+        torch.testing.assert_close(ours, theirs)
+    assert [text.count("= _linear_pointwise(") for text in programs] == [2, 1]
+    assert [(c.m, c.k, c.n) for c in asked] == [(16, 16, 4), (16, 6, 16), (16, 4, 16)]
+
+
+def test_what_follows_any_number_of_rows_is_computed_inside(asked: list[Contraction], programs: list[str]) -> None:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inward, self.outward = nn.Linear(6, 16), nn.Linear(16, 6)
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return self.outward(nn.functional.gelu(self.inward(x))) + x, self.inward(y.mT)
+
+    block = Block()
+    run = torch.compile(block, backend="shardc", dynamic=True)
+    with torch.no_grad():
+        for batch, length in ((2, 5), (3, 7)):
+            given = torch.randn(batch, length, 6), torch.randn(6, length * 2)
+            torch.testing.assert_close(run(*given), block(*given))
+    assert len(programs) == 1 and "'gelu'" in programs[0] and "'add'" in programs[0]
+    assert len(asked) == 3 and [c.left_by_row for c in asked].count(False) == 1

@@ -11,6 +11,7 @@ from torch_mlir import ir
 
 from shardc.backends.eager.interpreter import run
 from shardc.backends.eager.tolerance import difference, magnitude, own_precision
+from shardc.dialects.kern.strides import note_strides
 from shardc.passes.extern.contraction import Contraction
 from shardc.passes.extern.kern_extern import extern_module
 
@@ -33,8 +34,9 @@ def with_onednn(f: Callable[..., Tensor], *tensors: Tensor, form: str = "onednn"
     """What ``f`` gives with its contractions computed by oneDNN, and the operators called; in f64 it is the same."""
     module = traced(f, tensors)
     [[before]] = run(module, [[t] for t in tensors], widen=True)
-    given = {n: tuple(t.stride()) for n, t in enumerate(tensors) if not t.is_contiguous()}
-    extern_module(module, lambda contraction: form, strides=given)
+    function = module.body.operations[0].operation
+    note_strides(function, [None if t.is_contiguous() else tuple(t.stride()) for t in tensors])
+    extern_module(module, lambda contraction: form)
     module.operation.verify()
     [[after]] = run(module, [[t] for t in tensors], widen=True)
     torch.testing.assert_close(after, before, rtol=0, atol=1e-12 * max(before.abs().max().item(), 1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from shardc.backends.cpu.extract import kernel_name, kernels
 from shardc.backends.eager.interpreter import run
 from shardc.passes.fuse.kern_fuse import fuse_module
 
@@ -40,3 +41,20 @@ def test_a_part_of_a_tensor_stays_with_aten(offsets: tuple[int, ...], whole: tup
     module = traced(f, [torch.tensor(5), torch.zeros(2, 6)])
     fuse_module(module)
     assert CALL in str(module)
+
+
+def test_layers_that_draw_share_a_kernel() -> None:
+    def f(x: torch.Tensor, seed: torch.Tensor) -> list[torch.Tensor]:
+        results = [x]
+        for draw in (0, 2, 4):
+            kept = [UNIFORM(seed, draw + i, (6, 6), (0, 0), (6, 6), dtype=torch.float32) < 0.9 for i in range(2)]
+            results.append(x @ torch.where(kept[0] & kept[1], results[-1] + 1, 0))
+        return results[1:]
+
+    tensors = [torch.eye(6), torch.tensor(7)]
+    module = traced(f, tensors)
+    fuse_module(module)
+    calls = kernels(module)
+    assert len(calls) == 3 and len({kernel_name(op) for op in calls}) == 1
+    for [found], expected in zip(run(module, [[t] for t in tensors]), f(*tensors), strict=True):
+        assert torch.equal(found, expected)

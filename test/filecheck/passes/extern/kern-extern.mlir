@@ -79,3 +79,23 @@ func.func @aten(%x: !torch.vtensor<[6,8],f32>, %w: !torch.vtensor<[8,4],f32>, %b
   %4 = torch.aten.mm %e, %w : !torch.vtensor<[0,8],f32>, !torch.vtensor<[8,4],f32> -> !torch.vtensor<[0,4],f32>
   return %1, %2, %3, %4 : !torch.vtensor<[6,4],f32>, !torch.vtensor<[6,4],f32>, !torch.vtensor<[4,4],f64>, !torch.vtensor<[0,4],f32>
 }
+
+// -----
+
+// Any number of rows; a sum over them stays with ATen, for oneDNN takes none of no terms.
+#rows = affine_map<()[s0] -> (s0, 8)>
+#made = affine_map<()[s0] -> (s0, 16)>
+#turned = affine_map<()[s0] -> (8, s0)>
+
+// CHECK-LABEL: func.func @any_rows
+// CHECK: %[[IN:.*]] = torch.prim.TupleConstruct %arg0, %arg1
+// CHECK-NEXT: "kern.extern"(%[[IN]])
+// CHECK-NOT: kern.extern
+// CHECK: torch.aten.mm
+func.func @any_rows(%x: !torch.vtensor<[?,8],f32> {dist.shape = #rows}, %w: !torch.vtensor<[16,8],f32>) -> !torch.vtensor<[8,16],f32> attributes {dist.symbols = array<i64: 6>} {
+  %t = torch.aten.t %w : !torch.vtensor<[16,8],f32> -> !torch.vtensor<[8,16],f32>
+  %0 = torch.aten.mm %x, %t {dist.shapes = [#made]} : !torch.vtensor<[?,8],f32>, !torch.vtensor<[8,16],f32> -> !torch.vtensor<[?,16],f32>
+  %1 = torch.aten.t %x {dist.shapes = [#turned]} : !torch.vtensor<[?,8],f32> -> !torch.vtensor<[8,?],f32>
+  %2 = torch.aten.mm %1, %0 : !torch.vtensor<[8,?],f32>, !torch.vtensor<[?,16],f32> -> !torch.vtensor<[8,16],f32>
+  return %2 : !torch.vtensor<[8,16],f32>
+}

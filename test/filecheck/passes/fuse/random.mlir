@@ -1,12 +1,17 @@
 // RUN: shardc-opt --kern-fuse %s | filecheck %s
 
 // A draw asks for the place of its element: rows and columns are loops of their own, although everything lies contiguous.
+// The number of the draw is an argument, so that kernels which differ in it alone are one.
+// CHECK: %[[DRAW:.*]] = torch.constant.int 1
+// CHECK: torch.prim.TupleConstruct %{{.*}}, %{{.*}}, %[[DRAW]]
 // CHECK: "kern.kernel"
+// CHECK-NEXT: ^bb0({{.*}}, %[[NUMBER:.*]]: index):
 // CHECK: linalg.generic {{.*}}iterator_types = ["parallel", "parallel"]
 // CHECK: %[[ROW:.*]] = linalg.index 0
 // CHECK: arith.index_cast %[[ROW]] : index to i64
 // CHECK: %[[COLUMN:.*]] = linalg.index 1
 // CHECK: arith.index_cast %[[COLUMN]] : index to i64
+// CHECK: arith.index_cast %[[NUMBER]] : index to i64
 // CHECK: arith.xori
 // CHECK: arith.sitofp {{.*}} : i32 to f32
 // CHECK: arith.addf

@@ -1,0 +1,118 @@
+"""How tensors lie in memory, which the IR does not say: strides followed through views."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+import torch
+from torch_mlir import ir
+
+from shardc.dialects.aten.call import CallReader, IntValue, OpCall, fill, is_constant, leaves, target_name
+from shardc.dialects.aten.schema import overload
+from shardc.dialects.aten.types import Order, read_type
+from shardc.dialects.kern.size import AnySize, symbols_of
+from shardc.dialects.kern.strides import Strides
+from shardc.passes.fuse.symbols import Symbols
+
+RESHAPES = frozenset(("aten.view", "aten._unsafe_view", "aten.reshape"))
+_VIEWS = RESHAPES | {"aten.t", "aten.transpose.int", "aten.permute", "aten.squeeze.dim", "aten.unsqueeze", "aten.slice.Tensor"}
+"""Views whose strides are followed; what any other makes is left to ATen, which takes every layout."""
+
+
+class Layouts:
+    """The strides of values: of arguments as given, of what calls make contiguous, of views as PyTorch derives them."""
+
+    def __init__(self, strides: Mapping[ir.Value, Strides], symbols: Symbols) -> None:
+        self._strides, self._symbols, self._reader = strides, symbols, CallReader()
+
+    def of(self, value: ir.Value) -> tuple[AnySize, ...] | None:
+        """None where a view is not understood."""
+        type_ = self._symbols.type(value)
+        if type_ is None or not type_.is_static:
+            return None
+        if symbols_of(type_.shape):
+            return self._symbolic(value, type_.shape)
+        tensor = self._tensor(value)
+        return None if tensor is None else tuple(tensor.stride())
+
+    def _symbolic(self, value: ir.Value, shape: Sequence[AnySize]) -> tuple[AnySize, ...] | None:
+        """Of symbolic sizes: of all views only those that say the same whatever the sizes are."""
+        plain = tuple(range(len(shape)))
+        if value in self._strides:
+            known = self._strides[value]
+            return _dense(shape, known.dims) if isinstance(known, Order) and known.dims else None
+        owner = _owner(value)
+        if owner is None or not _is_view(owner):
+            return None if _is_foreign(owner) else _dense(shape, plain)
+        call = self._reader.read(owner)
+        before, strides = self._symbols.type(call.operands[0]), self.of(call.operands[0])
+        if before is None or strides is None:
+            return None
+        if call.spec.target in RESHAPES:
+            if strides == _dense(before.shape, tuple(range(len(before.shape)))):
+                return _dense(shape, plain)
+            return strides if before.shape == shape else None
+        order = _order(call.spec, len(shape))
+        return None if order is None else tuple(strides[d] for d in order)
+
+    def _tensor(self, value: ir.Value) -> torch.Tensor | None:
+        """A tensor without memory that lies as ``value`` does."""
+        type_ = read_type(value.type)
+        if type_ is None or not type_.is_static:
+            return None
+        if value in self._strides:
+            known = self._strides[value]
+            if isinstance(known, Order):
+                return None
+            return torch.empty_strided(type_.shape, known, dtype=type_.dtype, device="meta")
+        owner = _owner(value)
+        if _is_foreign(owner):
+            return None
+        if owner is None or not _is_view(owner):
+            return torch.empty(type_.shape, dtype=type_.dtype, device="meta")
+        call = self._reader.read(owner)
+        if call.spec.target not in _VIEWS or any(isinstance(leaf, IntValue) for leaf in leaves(call.spec.args)):
+            return None
+        source = self._tensor(call.operands[0])
+        target = "aten.reshape" if call.spec.target in RESHAPES else call.spec.target
+        return None if source is None else _called(target, call.spec.args, [source])
+
+
+def _owner(value: ir.Value) -> ir.Operation | None:
+    return None if isinstance(value, ir.BlockArgument) else value.owner.operation
+
+
+def _is_foreign(op: ir.Operation | None) -> bool:
+    """Whether it is a user's operator, which may lay out its results in any way."""
+    return op is not None and op.name == "torch.operator" and not target_name(op).startswith("aten.")
+
+
+def _dense(shape: Sequence[AnySize], dims: Sequence[int]) -> tuple[AnySize, ...]:
+    """The strides of a tensor without gaps, ``dims`` from the most major on."""
+    strides = {d: prod(shape[x] for x in dims[at + 1 :]) for at, d in enumerate(dims)}
+    return tuple(strides[d] for d in range(len(shape)))
+
+
+def _order(spec: OpCall, rank: int) -> list[int] | None:
+    """Which dim of its source each dim of a transpose is; None for other views."""
+    if spec.target == "aten.permute":
+        return [d % rank for d in spec["dims"]]
+    if spec.target not in ("aten.t", "aten.transpose.int"):
+        return None
+    x, y = (0, rank - 1) if spec.target == "aten.t" else (spec["dim0"] % rank, spec["dim1"] % rank)
+    order = list(range(rank))
+    order[x], order[y] = y, x
+    return order
+
+
+def _is_view(op: ir.Operation) -> bool:
+    if not op.name.startswith("torch.") or not target_name(op).startswith("aten.") or is_constant(op):
+        return False
+    return target_name(op) in RESHAPES or any(r.alias_info is not None for r in overload(target_name(op))._schema.returns)
+
+
+def _called(target: str, args: tuple[object, ...], tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The result of a call whose parameters are all positional."""
+    return overload(target)(*fill(args, list(tensors)))
+
