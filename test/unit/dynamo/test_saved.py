@@ -58,7 +58,7 @@ def test_without_kernels_nothing_is_computed_again():
     model = Net()
     x, y = torch.randn(ROWS, HIDDEN), torch.randint(CLASSES, (ROWS,))
     found = []
-    for backend, options in (("shardc", {"fuse": False}), ("aot_eager", None)):
+    for backend, options in (("shardc", {"fuse": False}), ("aot_eager_default_partitioner", None)):
         torch._dynamo.reset()
         compiled = torch.compile(model, backend=backend, dynamic=False, options=options)
         loss, saved = saved_bytes(model, compiled, x, y)
