@@ -1,14 +1,18 @@
-"""The planned peak of a program against what torch's allocator counts while the program runs."""
+"""The planned peaks of graphs and of steps against what torch's allocator counts while they run."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch._C._profiler import _EventType
 from torch.profiler import ProfilerActivity, profile
 
 import shardc
+from shardc.driver.memory import step_peak
 from shardc.runtime import pool
 
 WITHIN = 0.03
@@ -34,7 +38,7 @@ class Block(nn.Module):
 
 
 def allocated(prof: profile) -> list[tuple[int, int]]:
-    """(bytes, all bytes that are taken then) of each allocation, in order of time."""
+    """(bytes, bytes that are taken then since the start) of each allocation, in order of time."""
     found: list[tuple[int, int, int]] = []
     events = list(prof.profiler.kineto_results.experimental_event_tree())
     while events:
@@ -42,7 +46,9 @@ def allocated(prof: profile) -> list[tuple[int, int]]:
         events += event.children
         if event.tag == _EventType.Allocation:
             found.append((event.start_time_ns, event.extra_fields.alloc_size, event.extra_fields.total_allocated))
-    return [(size, total) for _, size, total in sorted(found)]
+    found.sort()
+    _, first, before = found[0]
+    return [(size, total - before + first) for _, size, total in found]
 
 
 @pytest.fixture
@@ -89,3 +95,47 @@ def test_a_peak_is_named_by_call_and_line():
     assert phase == "forward" and peak.where.startswith("test_memory.py:")
     assert peak.size_bytes >= 256 * 16 * 64 * 4 > peak.given_bytes
     assert "at most" in str(explained) and "test_memory.py" in str(explained)
+
+
+class Loss(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(Block(128), Block(128))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (self.blocks(x) - y).square().mean()
+
+
+@pytest.fixture
+def one_rank() -> Iterator[None]:
+    yield
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def compiled_step(mesh: dict[str, int], plan: str, micro_batches: int = 1):
+    model = Loss()
+    batch = {"x": torch.randn(8, 96, 128), "y": torch.randn(8, 96, 128)}
+    settings = {"mesh": mesh, "plan": plan, "micro_batches": micro_batches, "loss": lambda out, batch: out}
+    return shardc.compile_step(model, torch.optim.AdamW(model.parameters()), batch, **settings), batch
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_the_planned_peak_of_a_step_is_what_is_allocated(unpooled, one_rank, micro_batches):
+    step, batch = compiled_step({"data": 1}, "data", micro_batches)
+    peak = step_peak(step.compiled.program)
+    for _ in range(2):
+        step(batch)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as prof:
+        step(batch)
+    grown = max(total for _, total in allocated(prof))
+    assert grown == pytest.approx(peak.size_bytes - peak.given_bytes, rel=WITHIN)
+    assert grown > peak.given_bytes
+
+
+def test_a_plan_says_the_peak_of_its_step():
+    whole, _ = compiled_step({"data": 2}, "data")
+    cut, _ = compiled_step({"data": 2, "tensor": 2}, "zero3*tensor")
+    text = str(cut.plan)
+    assert f"a step takes {cut.peak}" in text and "test_memory.py:" in cut.peak
+    assert step_peak(cut.compiled.program).size_bytes < step_peak(whole.compiled.program).size_bytes
