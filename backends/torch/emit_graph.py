@@ -115,7 +115,7 @@ def _laid_out(name: str, strides: Sequence[int] | Order) -> list[str]:
         back = tuple(strides.dims.index(d) for d in range(len(strides.dims)))
         return [f"    {name} = {name}.permute({strides.dims}).contiguous().permute({back})"] if back else []
     strides = tuple(strides)
-    copy = f"torch.empty_strided({name}.shape, {strides}, dtype={name}.dtype).copy_({name})"
+    copy = f"{name}.new_empty_strided({name}.shape, {strides}).copy_({name})"
     return [f"    {name} = {name} if {name}.stride() == {strides} else {copy}"]
 
 

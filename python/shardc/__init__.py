@@ -9,14 +9,16 @@ if TYPE_CHECKING:
     from shardc.dialects.rules.custom import rule
     from shardc.driver.api import compile_step
     from shardc.driver.explain_fusion import explain_fusion
+    from shardc.driver.memory import explain_memory
 
     __version__: str
 
-__all__ = ["__version__", "compile_step", "explain_fusion", "rule"]
+__all__ = ["__version__", "compile_step", "explain_fusion", "explain_memory", "rule"]
 
 _LAZY = {
     "compile_step": "shardc.driver.api",
     "explain_fusion": "shardc.driver.explain_fusion",
+    "explain_memory": "shardc.driver.memory",
     "rule": "shardc.dialects.rules.custom",
 }
 """Public name -> the module that has it, imported at first use."""

@@ -4,11 +4,14 @@
     python test/bench/cpu_models.py --models llama --size 50M --threads 1
     python test/bench/cpu_models.py --what start --size 50M       # cold compile, and warm start from the disk cache
     python test/bench/cpu_models.py --what memory
+    python test/bench/cpu_models.py --what tensors
 
 Step times are medians of ``--repeats`` rounds in one process; a round calls each contender once. One thread is timed in
 its own CPU time, several in wall time. A compile is the first forward and backward of a fresh process, in wall seconds
 less a later step: cold with empty cache folders, warm with those that the cold one filled. Memory is what the resident
-set grows over its low point during steps (Linux), in a process for each contender.
+set grows over its low point during steps (Linux), in a process for each contender; ``--what tensors`` is what torch's
+allocator counts in one step without older gradients, shardc's pool off: the most that is taken until the loss is there, what the
+forward has saved, and the most after that.
 """
 
 from __future__ import annotations
@@ -28,8 +31,14 @@ from pathlib import Path
 import torch
 import whole_models
 from machine import heading, table
+from torch._C._profiler import _EventType
+from torch.profiler import ProfilerActivity, profile
+
+from shardc.runtime import pool
 
 BACKENDS = ("shardc", "inductor", "eager")
+MARK_BYTES = 12345
+"""An allocation of so many bytes stands between forward and backward."""
 
 
 def _step(name: str, size: str, backend: str) -> tuple[torch.nn.Module, Callable[[], torch.Tensor]]:
@@ -90,6 +99,31 @@ def start(name: str, size: str, backend: str) -> dict[str, float]:
     return {"first_s": seconds[0] - seconds[2], "memory_bytes": _growth(step)}
 
 
+def tensors(name: str, size: str, backend: str) -> dict[str, float]:
+    """In this process: bytes that torch's allocator counts in a step (see above)."""
+    pool.POOLED_BYTES = 1 << 62
+    model, loss_of = whole_models.make(name, size)
+    called = model if backend == "eager" else torch.compile(model, backend=backend, dynamic=False)
+    for _ in range(2):
+        loss_of(called).backward()
+        model.zero_grad(set_to_none=True)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as prof:
+        loss = loss_of(called)
+        marker = torch.empty(MARK_BYTES, dtype=torch.uint8)
+        loss.backward()
+    del marker
+    events, found = list(prof.profiler.kineto_results.experimental_event_tree()), []
+    while events:
+        event = events.pop()
+        events += event.children
+        if event.tag == _EventType.Allocation:
+            found.append((event.start_time_ns, event.extra_fields.alloc_size, event.extra_fields.total_allocated))
+    taken = [(size, total) for _, size, total in sorted(found)]
+    loss_at = next(number for number, (size, _) in enumerate(taken) if size == MARK_BYTES)
+    forward, backward = (max(total for _, total in part) for part in (taken[:loss_at], taken[loss_at:]))
+    return {"forward": forward, "saved": taken[loss_at - 1][1], "backward": backward}
+
+
 def _growth(step: Callable[[], torch.Tensor]) -> int:
     """Bytes by which the resident set grows during a step over what it is before (Linux: VmHWM, reset)."""
     low = _status("VmRSS")
@@ -104,10 +138,12 @@ def _status(field: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
 
 
-def _started(name: str, size: str, backend: str, caches: str, threads: int) -> dict[str, float]:
-    """:func:`start` in a process of its own, with caches under ``caches``."""
+def _started(
+    name: str, size: str, backend: str, caches: str, threads: int, what: str = "--start"
+) -> dict[str, float]:
+    """:func:`start` or :func:`tensors` in a process of its own, with caches under ``caches``."""
     folders = {"SHARDC_CACHE_DIR": f"{caches}/shardc", "TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor"}
-    command = [sys.executable, __file__, "--models", name, "--size", size, "--start", backend]
+    command = [sys.executable, __file__, "--models", name, "--size", size, what, backend]
     environment = os.environ | folders | {"OMP_NUM_THREADS": str(threads)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -135,6 +171,15 @@ def memory(name: str, size: str, threads: int) -> list[object]:
     return [name, size, *found, found[0] / found[1]]
 
 
+def tensor_memory(name: str, size: str, threads: int) -> list[object]:
+    """A row of the megabytes that tensors take."""
+    with tempfile.TemporaryDirectory() as caches:
+        found = {b: _started(name, size, b, caches, threads, "--tensors") for b in ("shardc", "inductor")}
+    figures = [found[b][what] / 1e6 for what in ("forward", "saved", "backward") for b in found]
+    peaks = [max(found[b]["forward"], found[b]["backward"]) for b in found]
+    return [name, size, *figures, peaks[0] / peaks[1]]
+
+
 def geometric_mean(ratios: list[float]) -> float:
     return exp(sum(map(log, ratios)) / len(ratios))
 
@@ -146,6 +191,8 @@ def _rows(chosen: argparse.Namespace) -> Iterator[list[object]]:
                 row = step_times(name, chosen.size, threads, chosen.repeats)
             elif chosen.what == "start":
                 row = start_times(name, chosen.size, threads, chosen.repeats)
+            elif chosen.what == "tensors":
+                row = tensor_memory(name, chosen.size, threads)
             else:
                 row = memory(name, chosen.size, threads)
             print(" ".join(f"{c:.2f}" if isinstance(c, float) else str(c) for c in row), file=sys.stderr, flush=True)
@@ -156,8 +203,9 @@ COLUMNS = {
     "steps": ["model", "M parameters", "threads", "shardc ms", "Inductor ms", "eager ms", "/ Inductor", "/ eager"],
     "start": ["model", "size", "cold s", "Inductor cold s", "warm s", "Inductor warm s", "cold / Inductor"],
     "memory": ["model", "size", "shardc MB", "Inductor MB", "eager MB", "/ Inductor"],
+    "tensors": ["model", "size", "forward MB", "Inductor", "saved MB", "Inductor", "backward MB", "Inductor", "peak / Inductor"],
 }  # fmt: skip
-RATIO = {"steps": -2, "start": -1, "memory": -1}
+RATIO = {"steps": -2, "start": -1, "memory": -1, "tensors": -1}
 
 
 def main() -> None:
@@ -168,7 +216,11 @@ def main() -> None:
     options.add_argument("--threads", nargs="*", type=int, default=[1, torch.get_num_threads()])
     options.add_argument("--repeats", type=int, default=11)
     options.add_argument("--start", choices=BACKENDS, help=argparse.SUPPRESS)
+    options.add_argument("--tensors", choices=BACKENDS, help=argparse.SUPPRESS)
     chosen = options.parse_args()
+    if chosen.tensors:
+        print(json.dumps(tensors(chosen.models[0], chosen.size, chosen.tensors)))
+        return
     if chosen.start:
         print(json.dumps(start(chosen.models[0], chosen.size, chosen.start)))
         return

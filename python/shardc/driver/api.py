@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from shardc.driver.arguments import check_arguments, world_size
 from shardc.driver.artefact import write_artefact
 from shardc.driver.compiler import Compiled, PlanLike, compile_capture, make_mesh
 from shardc.driver.manifest import ManifestFields, build_manifest, describe_kernels, fields_of
+from shardc.driver.memory import said_peak
 from shardc.driver.model_plan import model_plan_of
 from shardc.driver.report import Report, make_report
 from shardc.driver.step_kernels import fuse_step
@@ -54,7 +56,12 @@ class CompiledStep:
     def plan(self) -> Report:
         """What was cut how and why, what it needs and what it sends."""
         c = self.compiled
-        return make_report(c.rank_module, c.plan.text, list(c.remarks), c.seconds, describe_kernels(c.program))
+        return make_report(c.rank_module, c.plan.text, list(c.remarks), c.seconds, describe_kernels(c.program), self.peak)
+
+    @cached_property
+    def peak(self) -> str:
+        """The most memory that a step's tensors take at once on a rank, and where."""
+        return said_peak(self.compiled.program)
 
     def save_plan(self, path: Path | str) -> None:
         """Write the plan as JSON, for ``plan=`` of another compile."""

@@ -22,6 +22,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import boxed_nop
 from torch._dynamo.exc import TorchDynamoException
 from torch._functorch.aot_autograd import SerializableAOTDispatchCompiler
+from torch._functorch.partitioners import default_partition
 from torch._inductor.output_code import OutputCode
 from torch.fx import GraphModule
 
@@ -30,6 +31,7 @@ from shardc.diagnostics.dynamo import GraphFailed, GraphNotCompiled, GraphNotTra
 from shardc.diagnostics.fusion import FusionWish
 from shardc.driver.fusion import say_unmatched
 from shardc.driver.graph_program import GraphProgram, Runner
+from shardc.driver.partition import SAVING, partition
 from shardc.driver.settings import Settings
 from shardc.driver.trace_cache import kept_on_disk
 from shardc.frontend.decompositions import decomposition_table
@@ -73,12 +75,14 @@ def shardc_backend(graph: GraphModule, example_inputs: Sequence[Any], **options:
     forward, backward = (partial(_compile, settings, wishes, phase) for phase in (FORWARD, BACKWARD))
     compilers = {"fw_compiler": forward, "bw_compiler": _last(wishes, backward), "inference_compiler": _last(wishes, forward)}
     draws = GraphStream() if settings.random == "counter" else None
+    fuses = settings.fuse and all(t.device.type == "cpu" for t in example_inputs if isinstance(t, torch.Tensor))
     try:
         with seeded(graph) if draws else nullcontext(), kept_on_disk(graph, example_inputs, settings) as is_kept:
             form = _as_entry if is_kept else _as_function
             compiler = aot_autograd(
                 **{name: form(compiler) for name, compiler in compilers.items()},
-                decompositions={**lists, **(draws.table() if draws else {})},
+                decompositions={**lists, **(draws.table() if draws else {}), **(SAVING if fuses else {})},
+                partition_fn=partition if fuses else default_partition,
                 keep_inference_input_mutations=True,
             )
             return compiler(graph, example_inputs, **options)

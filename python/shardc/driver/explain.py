@@ -15,6 +15,7 @@ from shardc.diagnostics.cli import MalformedMlir, UnreadableInput
 from shardc.diagnostics.runtime import BadArtefact
 from shardc.dialects.context import new_context
 from shardc.driver.artefact import AGAIN, read_manifest
+from shardc.driver.memory import said_peak
 from shardc.driver.mlir_errors import Source, parse_module
 from shardc.driver.report import Report, make_report, table
 from shardc.driver.source_lines import shown, shown_in
@@ -29,9 +30,11 @@ def explain(path: Path, what: str | None = None) -> str:
     NotAnArtefact, or NameNotFound.
     """
     module, plan, kernels = _read(path)
-    report = make_report(module, plan, [], kernels=kernels)
     if what is not None:
+        report = make_report(module, plan, [], kernels=kernels)
         return "\n\n".join([report.title(), "\n".join(_arguments(report, what, path))])
+    program = _parsed(path / "levels" / "4-kernel.mlir") if kernels else module
+    report = make_report(module, plan, [], kernels=kernels, peak=said_peak(program))
     parts = [report.render(), "\n".join(_arguments(report, "", path)), "\n".join(_collectives(transfers(module)))]
     return "\n\n".join(parts)
 
@@ -43,8 +46,16 @@ def _read(path: Path) -> tuple[ir.Module, str, list[dict[str, Any]]]:
         kernels = read_manifest(path)["kernels"]
         plan = _plan_text(path / "plan.json")
         path = path / "levels" / "3-rank.mlir"
+    module = _parsed(path)
+    problem = _level_problem(module)
+    if problem is not None:
+        raise NotAnArtefact(path=path, problem=problem, where=str(path))
+    return module, plan, kernels
+
+
+def _parsed(path: Path) -> ir.Module:
     try:
-        module = parse_module(Source(str(path), path.read_text(encoding="utf-8")), new_context())
+        return parse_module(Source(str(path), path.read_text(encoding="utf-8")), new_context())
     except (OSError, UnicodeDecodeError) as error:
         problem = (error.strerror or str(error)) if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UnreadableInput(file=path, problem=problem) from error
@@ -53,10 +64,6 @@ def _read(path: Path) -> tuple[ir.Module, str, list[dict[str, Any]]]:
             raise
         problem = f"it is no MLIR ({error.fields['message']})"
         raise NotAnArtefact(path=path, problem=problem, where=error.where) from error
-    problem = _level_problem(module)
-    if problem is not None:
-        raise NotAnArtefact(path=path, problem=problem, where=str(path))
-    return module, plan, kernels
 
 
 def _plan_text(path: Path) -> str:

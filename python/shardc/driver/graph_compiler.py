@@ -12,6 +12,7 @@ from shardc.driver import program_cache
 from shardc.driver.fusion import fuse, is_explained
 from shardc.driver.graph_program import GraphProgram, runner
 from shardc.driver.kernels import fuse_graph
+from shardc.driver.memory import say_peak
 from shardc.driver.pipelines import build, run
 from shardc.driver.program_key import program_key
 from shardc.driver.settings import Settings
@@ -53,6 +54,7 @@ def compile_graph(settings: Settings, wishes: Wishes | None, phase: str, graph: 
     else:
         text, library = found
         wishes.unmatched.clear()  # only programs for which all were met are kept
+    say_peak(phase, text, graph, constants)
     return GraphProgram(runner(text, library, device), key if whole else None, device, constants, is_complex(graph))
 
 

@@ -28,7 +28,7 @@ class Report:
 
     ``shardings`` are (role, name, shape, layout, why), ``traffic`` (phase, axes, kind, how many, bytes of all of them).
     ``local_bytes`` are by role, ``seconds`` by pass. ``written`` is the folder of the artefact, if one was written;
-    ``kernels`` are the manifest's.
+    ``kernels`` are the manifest's, ``peak`` says what a step needs at most.
     """
 
     mesh: str
@@ -41,6 +41,7 @@ class Report:
     devices: int = 0
     written: Path | None = None
     kernels: Sequence[Mapping[str, Any]] = ()
+    peak: str = ""
 
     def render(self) -> str:
         parts = [[self.title()], self._memory(), self._collectives(), self._kernels(), self._layouts(), self._remarks(), self._end()]
@@ -53,7 +54,7 @@ class Report:
     def _memory(self) -> list[str]:
         rows = [(role, size_text(size)) for role, size in self.local_bytes.items()]
         rows.append(("total", size_text(sum(self.local_bytes.values()))))
-        return ["bytes on each device", *table(rows, right=(1,))]
+        return ["bytes on each device", *table(rows, right=(1,)), *([f"a step takes {self.peak}"] if self.peak else [])]
 
     def _collectives(self) -> list[str]:
         title = "collectives of a step: phase, axes, kind, how many, bytes that each device sends in all of them"
@@ -96,9 +97,9 @@ class Report:
 
 def make_report(
     rank_module: ir.Module, plan: str, remarks: list[Remark], seconds: dict[str, float] | None = None,
-    kernels: Sequence[Mapping[str, Any]] = (),
+    kernels: Sequence[Mapping[str, Any]] = (), peak: str = "",
 ) -> Report:
-    """The report of a level-3 module, and of the ``kernels`` of a manifest."""
+    """The report of a level-3 module, of the ``kernels`` of a manifest, and of what a step needs at most."""
     mesh, leaves, whys = edges(rank_module)
     runtime_mesh = RuntimeMesh.read(mesh)
     shardings: list[tuple[str, str, str, str, str]] = []
@@ -111,7 +112,7 @@ def make_report(
         shardings.append((leaf.role, leaf.name, str(list(leaf.shape)), layout(entry["sharding"]), why))
     rows = [(phase, "+".join(axes), kind, n, moved) for (phase, axes, kind), (n, moved) in totals(transfers(rank_module)).items()]
     text = " x ".join(f"{a['name']} {a['size']}" + (" (time)" if a["kind"] == "time" else "") for a in mesh)
-    return Report(text, plan, shardings, sizes, rows, remarks, seconds or {}, runtime_mesh.world_size, kernels=kernels)
+    return Report(text, plan, shardings, sizes, rows, remarks, seconds or {}, runtime_mesh.world_size, kernels=kernels, peak=peak)
 
 
 def layout(sharding: dict[str, Any]) -> str:

@@ -19,10 +19,6 @@ from .errors import CommunicationError
 from .groups import Group, Groups
 from .mesh import Axes, Mesh
 
-# torch 2.13 gave these two new names and warns at every call of the old ones.
-_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-_reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
-
 REDUCE = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
 
 
@@ -78,7 +74,7 @@ class Rank:
             return Done(x)
         mine = reuse and x.is_contiguous()
         out = _plain(x if mine else _empty(x.shape, x).copy_(x))
-        work = dist.all_reduce(out, _op(reduction, x), group.handle, async_op=True)
+        work = group.all_reduce(out, _op(reduction, x))
         return Pending(work, out, out, _typed(x))
 
     def all_gather(self, x: Tensor, *, dim: int, axes: Axes) -> Done | Pending:
@@ -88,7 +84,7 @@ class Rank:
             return Done(x)
         block = _plain(x).contiguous()
         out = _empty((group.size, *block.shape), block)
-        work = _gather(out.flatten(0, 1) if x.dim() else out, block, group.handle, async_op=True)
+        work = group.all_gather(out.flatten(0, 1) if x.dim() else out, block)
         return Pending(work, block, out, lambda parts: _retype(_join(group.ordered(parts), dim), x))
 
     def reduce_scatter(self, x: Tensor, *, dim: int, axes: Axes, reduction: str = "sum") -> Done | Pending:
@@ -99,7 +95,7 @@ class Rank:
         blocks = group.sorted(_split(_plain(x), dim, group.size)).contiguous()
         out = _empty(blocks.shape[1:], blocks)
         flat = blocks.flatten(0, 1) if out.dim() else blocks
-        work = _reduce_scatter(out, flat, _op(reduction, x), group.handle, async_op=True)
+        work = group.reduce_scatter(out, flat, _op(reduction, x))
         return Pending(work, blocks, out, _typed(x))
 
     def all_to_all(self, x: Tensor, *, split_dim: int, concat_dim: int, axes: Axes) -> Done | Pending:
@@ -109,7 +105,7 @@ class Rank:
             return Done(x)
         blocks = group.sorted(_split(_plain(x), split_dim, group.size)).contiguous()
         out = torch.empty_like(blocks)
-        work = dist.all_to_all_single(out.view(-1), blocks.view(-1), group=group.handle, async_op=True)
+        work = group.all_to_all(out.view(-1), blocks.view(-1))
         return Pending(work, blocks, out, lambda parts: _retype(_join(group.ordered(parts), concat_dim), x))
 
     def broadcast(self, x: Tensor, *, axes: Axes, root: int = 0) -> Done | Pending:
@@ -119,7 +115,7 @@ class Rank:
             return Done(x)
         source = group.ranks[root]
         out = _plain(x).contiguous() if source == self.number else torch.empty_like(_plain(x).contiguous())
-        work = dist.broadcast(out, source, group.handle, async_op=True)
+        work = group.broadcast(out, source)
         return Pending(work, out, out, _typed(x))
 
     def permute(self, x: Tensor, *, source: tuple[Axes, ...], target: tuple[Axes, ...], axes: Axes) -> Done | Pending:
@@ -132,7 +128,7 @@ class Rank:
         pack = block.expand(sum(sends), *block.shape).contiguous().view(-1)
         out = torch.empty_like(block)
         sizes = [[n * block.numel() for n in counts] for counts in (receives, sends)]
-        work = dist.all_to_all_single(out.view(-1), pack, *sizes, group=group.handle, async_op=True)
+        work = group.all_to_all(out.view(-1), pack, *sizes)
         return Pending(work, pack, out, _typed(x))
 
     def _senders(self, group: Group, source: tuple[Axes, ...], target: tuple[Axes, ...]) -> dict[int, int]:

@@ -11,6 +11,10 @@ from torch import Tensor
 
 from .mesh import Axes, Mesh
 
+# torch 2.13 gave these two new names and warns at every call of the old ones.
+_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
 
 @dataclass(frozen=True)
 class Group:
@@ -39,6 +43,29 @@ class Group:
         inverse = sorted(range(self.size), key=self.place.__getitem__)
         return blocks[inverse]
 
+    # What c10d is told to start, each giving something to wait for.
+
+    def all_reduce(self, out: Tensor, op: Any) -> Any:
+        return dist.all_reduce(out, op, self.handle, async_op=True)
+
+    def all_gather(self, out: Tensor, block: Tensor) -> Any:
+        return _gather(out, block, self.handle, async_op=True)
+
+    def reduce_scatter(self, out: Tensor, blocks: Tensor, op: Any) -> Any:
+        return _reduce_scatter(out, blocks, op, self.handle, async_op=True)
+
+    def all_to_all(self, out: Tensor, blocks: Tensor, *sizes: list[int]) -> Any:
+        return dist.all_to_all_single(out, blocks, *sizes, group=self.handle, async_op=True)
+
+    def broadcast(self, out: Tensor, source: int) -> Any:
+        return dist.broadcast(out, source, self.handle, async_op=True)
+
+
+def place_of(ranks: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The ``place`` of a :class:`Group`."""
+    order = sorted(ranks)
+    return None if order == list(ranks) else tuple(order.index(r) for r in ranks)
+
 
 class Groups:
     """The groups of one rank by the axes that they span."""
@@ -55,9 +82,7 @@ class Groups:
     def _make(self, mesh: Mesh, rank: int, axes: Axes, timeout: Any) -> Group:
         parts = mesh.partition(axes)
         ranks = next(p for p in parts if rank in p)
-        order = sorted(ranks)
-        place = None if order == list(ranks) else tuple(order.index(r) for r in ranks)
-        return Group(ranks, None if len(ranks) == 1 else self._handle(parts, rank, timeout), place)
+        return Group(ranks, None if len(ranks) == 1 else self._handle(parts, rank, timeout), place_of(ranks))
 
     def _handle(self, parts: list[tuple[int, ...]], rank: int, timeout: Any) -> Any:
         """One c10d group for each part; axes in another order, or other names of the same ranks, share them."""

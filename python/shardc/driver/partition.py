@@ -1,0 +1,49 @@
+"""Where a training graph is cut into forward and backward: what is saved in between, and what is computed again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch._functorch.config
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch.fx import GraphModule, Node
+from torch.utils.checkpoint import CheckpointPolicy
+
+aten = torch.ops.aten
+
+
+def partition(joint: GraphModule, inputs: Any, **given: Any) -> tuple[GraphModule, GraphModule]:
+    """AOTAutograd's cut of fewest bytes: what kernels compute along with their other work is not saved.
+
+    That are pointwise ops, views and casts; matmuls, attention, convolutions, draws and sums of many elements are saved. It
+    is what TorchInductor saves. Equal calls stay apart here, ``torch-share`` makes them one.
+    """
+    for node in joint.graph.nodes:
+        if node.target is aten.detach.default:  # autograd's mark on a result that it saves, and no view to the partitioner
+            node.replace_all_uses_with(node.args[0], delete_user_cb=lambda user: user.op != "output")
+        elif _is_log_softmax(node):
+            node.meta["recompute"] = CheckpointPolicy.PREFER_RECOMPUTE
+    with torch._functorch.config.patch(cse=False):  # which imports half of Inductor
+        return min_cut_rematerialization_partition(joint, inputs, **given)
+
+
+def log_softmax(x: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:
+    """``_log_softmax`` in two steps, so that a row's maximum and sum can be saved, and not a second copy of the logits."""
+    wide = x.to(torch.float32) if half_to_float or x.dtype in (torch.bfloat16, torch.float16) else x
+    shifted = wide if x.numel() == 0 else wide - wide.amax(dim, keepdim=True)
+    result = shifted - shifted.exp().sum(dim, keepdim=True).log()
+    return result if half_to_float else result.to(x.dtype)
+
+
+def _is_log_softmax(node: Node) -> bool:
+    """Whether ``node`` is the last step of :func:`log_softmax`: as many bytes as the logits, which are computed from less."""
+    for target, argument in ((aten.sub.Tensor, 1), (aten.log.default, 0), (aten.sum.dim_IntList, 0), (aten.exp.default, 0)):
+        if not isinstance(node, Node) or node.target is not target:
+            return False
+        node = node.args[argument]  # type: ignore[assignment]
+    return True
+
+
+SAVING = {aten._log_softmax.default: log_softmax}
+"""Decompositions that leave less to be saved."""

@@ -1,0 +1,141 @@
+"""The planned peaks of graphs and of steps against what torch's allocator counts while they run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch._C._profiler import _EventType
+from torch.profiler import ProfilerActivity, profile
+
+import shardc
+from shardc.driver.memory import step_peak
+from shardc.runtime import pool
+
+WITHIN = 0.03
+"""What libraries take inside of their calls."""
+
+
+class Block(nn.Module):
+    """Norm, attention and a gated layer, with residuals."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(hidden)
+        self.qkv, self.out = nn.Linear(hidden, 3 * hidden), nn.Linear(hidden, hidden)
+        self.up, self.down = nn.Linear(hidden, 4 * hidden), nn.Linear(4 * hidden, hidden)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, length, hidden = x.shape
+        q, k, v = (p.view(batch, length, 4, -1).transpose(1, 2) for p in self.qkv(self.norm(x)).chunk(3, -1))
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(y.transpose(1, 2).reshape(batch, length, hidden))
+        h = self.up(x)
+        return x + self.down(h * torch.tanh(h))
+
+
+def allocated(prof: profile) -> list[tuple[int, int]]:
+    """(bytes, bytes that are taken then since the start) of each allocation, in order of time."""
+    found: list[tuple[int, int, int]] = []
+    events = list(prof.profiler.kineto_results.experimental_event_tree())
+    while events:
+        event = events.pop()
+        events += event.children
+        if event.tag == _EventType.Allocation:
+            found.append((event.start_time_ns, event.extra_fields.alloc_size, event.extra_fields.total_allocated))
+    found.sort()
+    _, first, before = found[0]
+    return [(size, total - before + first) for _, size, total in found]
+
+
+@pytest.fixture
+def unpooled(monkeypatch):
+    """Every tensor comes from torch's allocator, which the profiler sees."""
+    monkeypatch.setattr(pool, "POOLED_BYTES", 1 << 62)
+
+
+def test_the_planned_peak_is_what_is_allocated(unpooled):
+    model = nn.Sequential(Block(128), Block(128))
+    x = torch.randn(4, 96, 128)
+
+    def loss_of(x: torch.Tensor) -> torch.Tensor:
+        return model(x).square().sum()
+
+    planned = dict(shardc.explain_memory(loss_of, x).graphs)
+    torch._dynamo.reset()
+    compiled = torch.compile(loss_of, backend="shardc", dynamic=False)
+    for _ in range(2):
+        compiled(x).backward()
+        model.zero_grad(set_to_none=True)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as prof:
+        loss = compiled(x)
+        marker = torch.empty(12345, dtype=torch.uint8)
+        loss.backward()
+    del marker
+    events = allocated(prof)
+    middle = next(number for number, (size, _) in enumerate(events) if size == 12345)
+    forward, backward = (max(total for _, total in part) for part in (events[:middle], events[middle:]))
+    lasting = sum(p.nbytes for p in model.parameters())
+    assert forward == pytest.approx(planned["forward"].size_bytes - lasting - x.nbytes, rel=WITHIN)
+    saved = events[middle - 1][1]
+    assert backward == pytest.approx(saved + planned["backward"].size_bytes - planned["backward"].given_bytes, rel=WITHIN)
+    assert backward > 1.05 * saved
+
+
+def test_a_peak_is_named_by_call_and_line():
+    def f(x: torch.Tensor) -> torch.Tensor:
+        wide = x.repeat(1, 16) @ torch.ones(16 * 64, 64)
+        return wide.relu()
+
+    explained = shardc.explain_memory(f, torch.randn(256, 64))
+    ((phase, peak),) = explained.graphs
+    assert phase == "forward" and peak.where.startswith("test_memory.py:")
+    assert peak.size_bytes >= 256 * 16 * 64 * 4 > peak.given_bytes
+    assert "at most" in str(explained) and "test_memory.py" in str(explained)
+
+
+class Loss(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(Block(128), Block(128))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (self.blocks(x) - y).square().mean()
+
+
+@pytest.fixture
+def one_rank() -> Iterator[None]:
+    yield
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def compiled_step(mesh: dict[str, int], plan: str, micro_batches: int = 1):
+    model = Loss()
+    batch = {"x": torch.randn(8, 96, 128), "y": torch.randn(8, 96, 128)}
+    settings = {"mesh": mesh, "plan": plan, "micro_batches": micro_batches, "loss": lambda out, batch: out}
+    return shardc.compile_step(model, torch.optim.AdamW(model.parameters()), batch, **settings), batch
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_the_planned_peak_of_a_step_is_what_is_allocated(unpooled, one_rank, micro_batches):
+    step, batch = compiled_step({"data": 1}, "data", micro_batches)
+    peak = step_peak(step.compiled.program)
+    for _ in range(2):
+        step(batch)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as prof:
+        step(batch)
+    grown = max(total for _, total in allocated(prof))
+    assert grown == pytest.approx(peak.size_bytes - peak.given_bytes, rel=WITHIN)
+    assert grown > peak.given_bytes
+
+
+def test_a_plan_says_the_peak_of_its_step():
+    whole, _ = compiled_step({"data": 2}, "data")
+    cut, _ = compiled_step({"data": 2, "tensor": 2}, "zero3*tensor")
+    text = str(cut.plan)
+    assert f"a step takes {cut.peak}" in text and "test_memory.py:" in cut.peak
+    assert step_peak(cut.compiled.program).size_bytes < step_peak(whole.compiled.program).size_bytes
