@@ -15,7 +15,7 @@ from torch_mlir.execution_engine import ExecutionEngine
 
 from shardc.backends.cpu.elf import link_object
 from shardc.diagnostics.kernels import KernelNotLowered, LinkFailed, NoLinker
-from shardc.runtime.kernels import openmp_path
+from shardc.runtime.team import openmp_path
 
 LINKERS = ("ld", "ld.lld", "mold", "cc", "gcc", "clang")
 OPTIMIZATION_LEVEL = 3
