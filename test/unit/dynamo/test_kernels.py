@@ -6,6 +6,7 @@ import copy
 import threading
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import transformers
 from torch import nn
 from torch.nn import functional
 
+from shardc.backends.cpu import compile
 from shardc.backends.eager.tolerance import difference, magnitude, own_precision
 from shardc.diagnostics.dynamo import BadBackendOption, ShardcFallbackWarning
 from shardc.driver import kernels
@@ -230,6 +232,47 @@ def test_a_kernel_that_does_not_compile_goes_back_to_aten(monkeypatch: pytest.Mo
     assert "aten.tanh" in text and "no tanh today" in text and "test_kernels.py" in text
     (program,) = programs
     assert "tanh(" in program and "mul_add_0(" in program
+
+
+def test_a_crash_of_the_compiler_takes_one_group_with_it(
+    monkeypatch: pytest.MonkeyPatch, programs: list[str], tmp_path: Path
+) -> None:
+    """LLVM aborts on the kernel with the tanh. Warnings name its ops and line; the others of the graph stay."""
+    bad = """llvm.func @bad(%a: vector<4xi32>) -> vector<4xi32> {
+      %r = llvm.call_intrinsic "llvm.aarch64.neon.abs.v4i32"(%a) : (vector<4xi32>) -> vector<4xi32>
+      llvm.return %r : vector<4xi32>\n}"""
+    real = compile.entries
+
+    def crashing(emitted: list[Any], target: str) -> str:
+        text = real(emitted, target)
+        return text.removesuffix("}") + bad + "}" if any("tanh" in kernel.name for kernel in emitted) else text
+
+    monkeypatch.setattr(compile, "entries", crashing)
+    monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path))
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return ((x * 2).tanh() + 1) @ x * 2 + 3
+
+    x = torch.randn(4, 4)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        near(torch.compile(f, backend="shardc")(x), f(x))
+    (text,) = [str(w.message) for w in caught if issubclass(w.category, ShardcFallbackWarning)]
+    assert "aten.tanh" in text and "SIGABRT" in text and "test_kernels.py" in text
+    (program,) = programs
+    assert "tanh(" in program and "mul_add_0(" in program
+
+
+def test_an_unsupported_target_leaves_everything_to_aten(monkeypatch: pytest.MonkeyPatch, programs: list[str]) -> None:
+    monkeypatch.setenv("SHARDC_TARGET", "x86_64 sse2")
+    f = lambda x: (x * 2).tanh() + 1  # noqa: E731
+    x = torch.randn(4)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for g in (f, lambda x: f(x) * 2):
+            assert torch.equal(torch.compile(g, backend="shardc")(x), g(x))
+    (text,) = [str(w.message) for w in caught if issubclass(w.category, ShardcFallbackWarning)]
+    assert "x86_64 sse2: it lacks avx2 f16c fma" in text and not any("kernel(" in program for program in programs)
 
 
 def test_a_compiler_that_is_broken_leaves_everything_to_aten(monkeypatch: pytest.MonkeyPatch, programs: list[str]) -> None:
