@@ -28,7 +28,7 @@ def emit_backward(name: str, spec: Attention, config: Config, module: ir.Module)
     with ir.InsertionPoint(blocks.block):
         backward = _Backward(blocks)
         backward.emit()
-    blocks.finish()
+    blocks.buffers.finish(blocks.function)
     return blocks.emitted(name, backward.heads * backward.most_parts, 5)
 
 
