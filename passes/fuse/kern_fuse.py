@@ -194,7 +194,7 @@ class _Fusion:
 
     def _waits(self, call: int) -> bool:
         """Whether a call has an operand that is computed."""
-        return any(not isinstance(_ssa(value), ir.BlockArgument) for value in self._read.steps[call].operands)
+        return any(not isinstance(value.ir, ir.BlockArgument) for value in self._read.steps[call].operands)
 
     def _rewrite(self, kernels: list[Unit]) -> None:
         staying = self._staying(kernels)
