@@ -99,16 +99,6 @@ class Blocks:
     def element(self, role: str) -> ir.Type:
         return ir.MemRefType(self.memory[role].type).element_type
 
-    def finish(self) -> None:
-        with ir.InsertionPoint(self.block):
-            func.ReturnOp([])
-        types = [a.type for a in self.block.arguments]
-        self.function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, []))
-        alias = {"llvm.noalias": ir.UnitAttr.get()}
-        self.function.attributes["arg_attrs"] = ir.ArrayAttr.get(
-            [ir.DictAttr.get({} if isinstance(t, ir.IndexType) else alias) for t in types]
-        )
-
     def emitted(self, name: str, units: ir.Value | AnySize, products: int) -> Emitted:
         """What is known of the function, whose threads share ``units`` of its ``products`` over scores."""
         sizes = self.sizes

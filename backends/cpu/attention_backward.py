@@ -29,7 +29,7 @@ def emit_backward(name: str, spec: Attention, symbols: list[Symbol], config: Con
     with ir.InsertionPoint(blocks.block):
         backward = _Backward(blocks)
         backward.emit()
-    blocks.finish()
+    blocks.buffers.finish(blocks.function)
     return blocks.emitted(name, backward.heads * backward.most_parts, 5)
 
 

@@ -30,7 +30,7 @@ def emit_forward(name: str, spec: Attention, symbols: list[Symbol], config: Conf
             b, h = arith.divui(head, lanes.index(sizes["h"])), arith.remui(head, lanes.index(sizes["h"]))
             forward.emit(blocks.rows(b, h, number))
             scf.YieldOp([])
-    blocks.finish()
+    blocks.buffers.finish(blocks.function)
     return blocks.emitted(name, blocks.row_blocks, 2)
 
 

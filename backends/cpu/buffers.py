@@ -6,7 +6,10 @@ from dataclasses import dataclass, field
 from math import prod
 
 from torch_mlir import ir
-from torch_mlir.dialects import memref  # noqa: F401  (registers the memref types' Python classes)
+from torch_mlir.dialects import (
+    func,
+    memref,  # noqa: F401  (registers the memref types' Python classes)
+)
 
 from shardc.dialects.kern.size import AnySize
 
@@ -39,6 +42,17 @@ class Buffers:
             sizes.append(count * width_bytes(element))
         return self.block.add_argument(
             memory(count * MAX_THREADS if kind == "partial" else count, element), ir.Location.unknown()
+        )
+
+    def finish(self, function: func.FuncOp) -> None:
+        """Ends the function, whose memory does not overlap, and gives it the type of its arguments as they now are."""
+        with ir.InsertionPoint(self.block):
+            func.ReturnOp([])
+        types = [a.type for a in self.block.arguments]
+        function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, []))
+        alias = {"llvm.noalias": ir.UnitAttr.get()}
+        function.attributes["arg_attrs"] = ir.ArrayAttr.get(
+            [ir.DictAttr.get({} if isinstance(t, ir.IndexType) else alias) for t in types]
         )
 
 

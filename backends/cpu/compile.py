@@ -13,11 +13,13 @@ from shardc.backends.cpu import cache as library_cache
 from shardc.backends.cpu.attention_kernel import emit_attention, is_attention
 from shardc.backends.cpu.emit import emit
 from shardc.backends.cpu.emitted import Emitted
+from shardc.backends.cpu.entries import entries
 from shardc.backends.cpu.extract import extract
 from shardc.backends.cpu.graph import read_graph
-from shardc.backends.cpu.link import OPTIMIZATION_LEVEL, shared_object
-from shardc.backends.cpu.lower import lower
-from shardc.backends.cpu.target import host_model, host_target
+from shardc.backends.cpu.link import shared_object, system_linker
+from shardc.backends.cpu.loops import BARRIER
+from shardc.backends.cpu.object_code import object_code
+from shardc.backends.cpu.target import check_target, host_model, target, without
 
 
 def build_library(module: ir.Module) -> Path:
@@ -27,6 +29,7 @@ def build_library(module: ir.Module) -> Path:
     the versions of MLIR and of this backend. Of processes that want the same at once one compiles it.
 
     Raises:
+        UnsupportedTarget: there are no loops for this CPU.
         KernelNotSupported: a body holds what the CPU backend has no loops for.
         KernelNotLowered, NoLinker, LinkFailed: the machine code could not be made.
     """
@@ -40,17 +43,14 @@ def build_library(module: ir.Module) -> Path:
 
 
 def compile_functions(functions: ir.Module) -> bytes:
-    """The shared object of a module of :func:`shardc.backends.cpu.extract.extract`."""
-    return shared_object(lowered(functions))
-
-
-def lowered(functions: ir.Module) -> ir.Module:
-    """The LLVM-dialect module of all functions, entries included."""
+    """The shared object of a module of :func:`shardc.backends.cpu.extract.extract`. Raises as :func:`build_library`."""
+    check_target()
+    linker = system_linker()
     with functions.context, ir.Location.unknown():
         module = ir.Module.create()
         kernels = [_emit(f.operation, module) for f in functions.body]
-        lower(module, kernels, host_target())
-        return module
+        module.body.append(ir.Operation.parse(f"func.func private @{BARRIER}()"))
+        return shared_object(object_code(module, entries(kernels, target()), without()), linker)
 
 
 def _emit(function: ir.Operation, module: ir.Module) -> Emitted:
@@ -61,7 +61,7 @@ def _emit(function: ir.Operation, module: ir.Module) -> Emitted:
 
 def library_key(functions: ir.Module) -> str:
     """The name of the library of ``functions`` in the cache."""
-    parts = [functions.operation.get_asm(enable_debug_info=False), host_target(), host_model(), _versions()]
+    parts = [functions.operation.get_asm(enable_debug_info=False), target(), host_model(), _versions()]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
@@ -71,4 +71,4 @@ def _versions() -> str:
     digest = hashlib.sha256()
     for file in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(file.read_bytes())
-    return f"{version('torch-mlir')} O{OPTIMIZATION_LEVEL} {digest.hexdigest()}"
+    return f"{version('torch-mlir')} {digest.hexdigest()}"

@@ -105,14 +105,7 @@ class _Writer:
         self.computed = {(v.generic, v.number): v for v in graph.computed}
 
     def finish(self) -> Emitted:
-        with ir.InsertionPoint(self.block):
-            func.ReturnOp([])
-        types = [a.type for a in self.block.arguments]
-        self.function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, []))
-        alias = {"llvm.noalias": ir.UnitAttr.get()}
-        self.function.attributes["arg_attrs"] = ir.ArrayAttr.get(
-            [ir.DictAttr.get({} if isinstance(t, ir.IndexType) else alias) for t in types]
-        )
+        self.buffers.finish(self.function)
         known: dict = {}
         work = sum(
             prod(root.sizes) * (2 + sum(cost(v, self.roots, known) for v, _ in root.read())) for root in self.roots.items

@@ -1,4 +1,4 @@
-"""From an LLVM-dialect module to a shared object. The object file is MLIR's; x86-64 needs no linker of the system."""
+"""From an object file to a shared object. x86-64 needs no linker of the system."""
 
 from __future__ import annotations
 
@@ -10,15 +10,10 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from torch_mlir import ir
-from torch_mlir.execution_engine import ExecutionEngine
-
 from shardc.backends.cpu.elf import link_object
-from shardc.diagnostics.kernels import KernelNotLowered, LinkFailed, NoLinker
-from shardc.runtime.kernels import openmp_path
+from shardc.diagnostics.kernels import LinkFailed, NoLinker
 
 LINKERS = ("ld", "ld.lld", "mold", "cc", "gcc", "clang")
-OPTIMIZATION_LEVEL = 3
 
 
 def system_linker() -> list[str] | None:
@@ -38,29 +33,16 @@ def system_linker() -> list[str] | None:
     raise NoLinker(looked=", ".join(LINKERS))
 
 
-def shared_object(module: ir.Module) -> bytes:
-    """The shared object of ``module``, for this host. What is not defined in it is found in the process that loads it.
-
-    Raises:
-        KernelNotLowered: LLVM refused the module.
-        NoLinker: the machine needs a linker and has none.
-        LinkFailed: the linker ended with an error.
+def shared_object(content: bytes, linker: list[str] | None) -> bytes:
+    """The shared object of an object file, made by :func:`system_linker`. What is not defined in it is found in the process
+    that loads it. Raises LinkFailed.
     """
-    linker = system_linker()
+    if linker is None:
+        return link_object(content)
     with tempfile.TemporaryDirectory(prefix="shardc-") as folder:
         object_file = Path(folder, "kernels.o")
-        engine = ExecutionEngine(
-            module, opt_level=OPTIMIZATION_LEVEL, shared_libs=[openmp_path()], enable_object_dump=True, enable_pic=True
-        )
-        engine.dump_to_object_file(str(object_file))
-        if not object_file.exists():  # LLVM has said why on the standard error stream; its binding raises nothing
-            raise KernelNotLowered(names=_names(module), reason="LLVM made no object file; its message stands above")
-        return _linked(linker, object_file) if linker else link_object(object_file.read_bytes())
-
-
-def _names(module: ir.Module) -> str:
-    functions = (o for o in module.body if o.operation.name == "llvm.func" and len(o.regions[0].blocks))
-    return ", ".join(ir.StringAttr(f.attributes["sym_name"]).value for f in functions)
+        object_file.write_bytes(content)
+        return _linked(linker, object_file)
 
 
 def _linked(linker: list[str], object_file: Path) -> bytes:

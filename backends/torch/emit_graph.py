@@ -115,7 +115,11 @@ def _laid_out(name: str, strides: Sequence[int] | Order) -> list[str]:
         back = tuple(strides.dims.index(d) for d in range(len(strides.dims)))
         return [f"    {name} = {name}.permute({strides.dims}).contiguous().permute({back})"] if back else []
     strides = tuple(strides)
-    copy = f"{name}.new_empty_strided({name}.shape, {strides}).copy_({name})"
+    if 0 in strides:  # expanded: one element of such a dim is all that its memory has
+        one = f"{name}[{', '.join(':1' if n == 0 else ':' for n in strides)}]"
+        copy = f"{name}.new_empty_strided({one}.shape, {strides}).copy_({one}).expand({name}.shape)"
+    else:
+        copy = f"{name}.new_empty_strided({name}.shape, {strides}).copy_({name})"
     return [f"    {name} = {name} if {name}.stride() == {strides} else {copy}"]
 
 

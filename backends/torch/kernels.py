@@ -36,7 +36,7 @@ class Kernels:
         """The text of one call of a flat kernel for several tuples of operands, which gives a list of tuples."""
         members = ", ".join(f"({element_count(op)}, {_outputs(op)})" for op in ops)
         bound = self._bind(kernel_name(ops[0]), f'kernels("{kernel_name(ops[0])}", [{members}])')
-        tuples = [f"({', '.join(each)},)" for each in operands]
+        tuples = [f"({', '.join(each)}{',' if each else ''})" for each in operands]
         return f"{bound}({', '.join(tuples)})"
 
     def _bind(self, name: str, text: str) -> str:

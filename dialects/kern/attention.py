@@ -7,8 +7,8 @@ from torch_mlir import ir
 from torch_mlir.dialects import ext
 from torch_mlir.dialects.ext import Operand, Result
 
-from shardc.dialects.dist.verifier import LeftToMlir, Site, verify
-from shardc.dialects.kern.attention_maps import Attention, Shapes, read_attention
+from shardc.dialects.dist.verifier import verify
+from shardc.dialects.kern.attention_maps import Attention, Shapes, check_attention, read_attention
 from shardc.dialects.kern.dialect import Kern
 
 
@@ -42,21 +42,15 @@ class AttentionOp(Kern.Operation, name="attention", traits=[ext.Pure]):
     mask: Optional[Operand[Any]] = None  # noqa: UP045
 
     def verify_invariants(self) -> bool:
-        return verify(self, _check)
+        return verify(self, lambda site: check_attention(site, attention_of))
 
 
 AttentionOp.mask = property(lambda op: op.operands[3] if len(op.operands) > 3 else None)
 
 
-def _check(site: Site) -> None:
-    if any(not site.has(name) for name in ("indexing_maps", "causal", "q_offset", "scale", "unseen_lse")):
-        raise LeftToMlir
-    attention_of(site.op)
-
-
 def attention_of(op: ir.Operation, shapes: Shapes | None = None) -> Attention:
     """What a ``kern.attention`` says. Raises Illegal."""
-    return read_attention(op, ["q", "k", "v", *["mask"][: len(op.operands) - 3], "out", "lse"], shapes)
+    return read_attention(op, ["q", "k", "v"], ["out", "lse"], shapes)
 
 
 def attention(

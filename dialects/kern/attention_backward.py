@@ -7,8 +7,8 @@ from torch_mlir import ir
 from torch_mlir.dialects import ext
 from torch_mlir.dialects.ext import Operand, Result
 
-from shardc.dialects.dist.verifier import LeftToMlir, Site, verify
-from shardc.dialects.kern.attention_maps import Attention, Shapes, read_attention
+from shardc.dialects.dist.verifier import verify
+from shardc.dialects.kern.attention_maps import Attention, Shapes, check_attention, read_attention
 from shardc.dialects.kern.dialect import Kern
 
 
@@ -41,22 +41,15 @@ class AttentionBackwardOp(Kern.Operation, name="attention_backward", traits=[ext
     mask: Optional[Operand[Any]] = None  # noqa: UP045
 
     def verify_invariants(self) -> bool:
-        return verify(self, _check)
+        return verify(self, lambda site: check_attention(site, attention_backward_of))
 
 
 AttentionBackwardOp.mask = property(lambda op: op.operands[6] if len(op.operands) > 6 else None)
 
 
-def _check(site: Site) -> None:
-    if any(not site.has(name) for name in ("indexing_maps", "causal", "q_offset", "scale", "unseen_lse")):
-        raise LeftToMlir
-    attention_backward_of(site.op)
-
-
 def attention_backward_of(op: ir.Operation, shapes: Shapes | None = None) -> Attention:
     """What a ``kern.attention_backward`` says. Raises Illegal."""
-    given = ["grad_out", "q", "k", "v", "out", "lse", *["mask"][: len(op.operands) - 6]]
-    return read_attention(op, [*given, "dq", "dk", "dv"], shapes)
+    return read_attention(op, ["grad_out", "q", "k", "v", "out", "lse"], ["dq", "dk", "dv"], shapes)
 
 
 def attention_backward(

@@ -7,7 +7,7 @@ same everywhere. So a tensor may lie in any order of its dims, and a mask may be
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -15,7 +15,7 @@ import torch
 from torch_mlir import ir
 
 from shardc.dialects.aten.types import TensorType
-from shardc.dialects.dist.verifier import Illegal
+from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site
 from shardc.dialects.kern.size import AnySize
 from shardc.dialects.kern.types import read_builtin
 
@@ -111,9 +111,19 @@ Shapes = Sequence[tuple[AnySize, ...]]
 """Of an op's operands and results, where its types do not say them."""
 
 
-def read_attention(op: ir.Operation, roles: Sequence[str], shapes: Shapes | None = None) -> Attention:
-    """What an op says, its operands and then its results playing ``roles``. Raises Illegal."""
+def check_attention(site: Site, read: Callable[[ir.Operation], Attention]) -> None:
+    """Verifies either op, which ``read`` reads. Raises LeftToMlir, Illegal."""
+    if any(not site.has(name) for name in ("indexing_maps", "causal", "q_offset", "scale", "unseen_lse")):
+        raise LeftToMlir
+    read(site.op)
+
+
+def read_attention(
+    op: ir.Operation, operands: Sequence[str], results: Sequence[str], shapes: Shapes | None = None
+) -> Attention:
+    """What an op says, its operands (of which the last may be a mask) and then its results playing these roles. Raises Illegal."""
     attributes = op.attributes
+    roles = [*operands, *["mask"][: len(op.operands) - len(operands)], *results]
     maps = [ir.AffineMapAttr(a).value for a in attributes["indexing_maps"]]
     values = [*op.operands, *op.results]
     if len(maps) != len(values) or len(roles) != len(values):

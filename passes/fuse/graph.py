@@ -152,8 +152,14 @@ class Builder:
         return self._add(made)
 
     def reduce(self, kind: str, x: Value, dims: Sequence[int], dtype: torch.dtype | None = None) -> Value:
-        """The ``sum``, ``max`` or ``min`` of ``x`` over ``dims``, which stay with size 1; in f32 for the 16-bit floats."""
+        """The ``sum``, ``max`` or ``min`` of ``x`` over ``dims``, which stay with size 1; in f32 for the 16-bit floats.
+
+        Over dims of one element each it is pointwise.
+        """
         dtype = dtype or wide(x.type.dtype)
+        if all(x.type.shape[d] == 1 for d in dims):
+            zero = kind == "sum"  # -0 sums up to 0
+            return self.point(lambda s, e: s.add(e, 0) if zero else e, [x], TensorType(x.type.shape, dtype), dtype=dtype)
         space = Space()
         read = [space.new(n) for n in x.type.shape]
         reduced = tuple(a for d in dims for a in read[d])

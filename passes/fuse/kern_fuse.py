@@ -183,10 +183,19 @@ class _Fusion:
                 value.node = None
 
     def _kernels(self) -> list[Unit]:
-        """The groups that become kernels: of a call that shares no kernel with another call only if it must, or gains."""
+        """The groups that become kernels: of a call that shares no kernel with another call only if it must, or gains.
+
+        It must, too, if it asks an operand for its shape alone (``ones_like``), of which groups know nothing: as a call it would
+        wait for the operand, and what waits for the call may be in one kernel with what the operand is made from.
+        """
         shared = {call for unit in self._units.groups if len(unit.calls) > 1 for call in unit.calls}
         shared |= {step.number for step in self._read.steps if step.always}
+        shared |= {call for unit in self._units.groups if not unit.accesses for call in unit.calls if self._waits(call)}
         return [unit for unit in self._units.groups if unit.calls & shared]
+
+    def _waits(self, call: int) -> bool:
+        """Whether a call has an operand that is computed."""
+        return any(not isinstance(value.ir, ir.BlockArgument) for value in self._read.steps[call].operands)
 
     def _rewrite(self, kernels: list[Unit]) -> None:
         staying = self._staying(kernels)

@@ -14,6 +14,16 @@ class KernelNotSupported(ShardcError):
     hint: ClassVar[str] = "leave this op to ATen (kern.extern)"
 
 
+class UnsupportedTarget(ShardcError):
+    """Kernels were to be compiled for a CPU that the backend has no loops for, or that is not this machine's.
+
+    Works: ``SHARDC_TARGET="x86_64 avx avx2 fma f16c"`` on a machine with AVX-512.
+    """
+
+    template: ClassVar[str] = "no kernels are compiled for the CPU {target}: {problem}"
+    hint: ClassVar[str] = "every op runs through ATen, with the same results; fusion can be left out (fuse=False, --no-fuse)"
+
+
 class KernelNotLowered(ShardcError):
     """MLIR or LLVM refused the loops that the CPU backend made: a bug of ours."""
 

@@ -10,12 +10,17 @@ from torch_mlir import ir
 
 from shardc.backends.cpu.compile import build_library, compile_functions
 from shardc.backends.cpu.extract import extract, kernel_name, kernels
+from shardc.backends.cpu.object_code import start_worker
+from shardc.backends.cpu.target import check_target
 from shardc.diagnostics.dynamo import KernelNotCompiled, ShardcFallbackWarning
 from shardc.diagnostics.fusion import FusionWish
+from shardc.diagnostics.kernels import UnsupportedTarget
 from shardc.dialects.location import source_line
 from shardc.frontend.aot_graph import ImportedGraph
 from shardc.passes.fuse.kern_fuse import fuse_module
+from shardc.runtime.errors import RuntimeFailure
 from shardc.runtime.kernels import Library
+from shardc.runtime.team import openmp_path
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +42,9 @@ def fuse_graph(
     Groups whose kernels do not compile stay calls of ATen, and a warning says so; for that ``make`` imports it anew.
     Raises FusionWish for what a user wants and cannot have.
     """
+    if not can_compile():
+        return graph, None, False
+    start_worker()
     try:
         fuse(graph.module, numerics, _strided_results(graph), frozenset(), writes=graph.writes)
     except FusionWish:
@@ -58,6 +66,19 @@ def fuse_graph(
     except Exception as error:
         say_once(ALL, error)
         return make(), None, False
+
+
+def can_compile() -> bool:
+    """Whether kernels can be made for this machine; a warning says once why not."""
+    try:
+        check_target()
+        openmp_path()
+    except (UnsupportedTarget, RuntimeFailure) as error:
+        if str(error) not in _said:
+            _said.add(str(error))
+            warnings.warn(str(error), ShardcFallbackWarning, stacklevel=2)
+        return False
+    return True
 
 
 def _library(graph: ImportedGraph) -> Library | None:

@@ -14,7 +14,7 @@ from torch_mlir import ir
 
 from shardc import __version__
 from shardc.backends.cpu.extract import kernel_name, kernels
-from shardc.backends.cpu.target import host_target
+from shardc.backends.cpu.target import target
 from shardc.backends.torch.emit import step_function
 from shardc.dialects.aten.call import target_name
 from shardc.dialects.aten.types import read_type
@@ -71,7 +71,7 @@ def build_manifest(module: ir.Module, fields: ManifestFields, files: Mapping[str
         "made_with": {"shardc": __version__, "torch": torch.__version__, "python": platform.python_version()},
         "model": fields.model,
         **program,
-        "target": host_target() if program["kernels"] else "",
+        "target": target() if program["kernels"] else "",
         "hyperparameters": fields.hyperparameters,
         "baked": fields.baked,
         "batch": fields.batch,

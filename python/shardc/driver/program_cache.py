@@ -16,17 +16,21 @@ from typing import Any
 
 import shardc
 from shardc.backends.cpu import cache as disk
-from shardc.backends.cpu.target import host_model, host_target
+from shardc.backends.cpu.target import host_model, target
 from shardc.runtime.kernels import SEAL, Library
 
 
-@cache
 def versions() -> tuple[str, ...]:
     """All of shardc's own code is part of the key, and what it is compiled for."""
+    return *_code_versions(), target(), host_model()
+
+
+@cache
+def _code_versions() -> tuple[str, ...]:
     digest = hashlib.sha256()
     for file in sorted(_sources()):
         digest.update(file.read_bytes())
-    return version("torch"), version("torch-mlir"), digest.hexdigest(), host_target(), host_model()
+    return version("torch"), version("torch-mlir"), digest.hexdigest()
 
 
 def _sources() -> Iterable[Path]:

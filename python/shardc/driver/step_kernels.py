@@ -15,7 +15,7 @@ from shardc.backends.measure.contractions import measured_form
 from shardc.dialects.collection import collection_paused
 from shardc.driver.arguments import world_size
 from shardc.driver.compiler import Compiled
-from shardc.driver.kernels import failing, say_once
+from shardc.driver.kernels import can_compile, failing, say_once
 from shardc.driver.levels import copy_module
 from shardc.passes.extern.kern_extern import extern_module
 from shardc.passes.fuse.kern_fuse import fuse_module
@@ -42,6 +42,8 @@ def fuse_step(compiled: Compiled, numerics: str = "fused") -> None:
 def _fused(module: ir.Module, numerics: str) -> tuple[ir.Module, Path | None, float]:
     """A fused copy of ``module``, its library, and the seconds that fusing took."""
     started = time.perf_counter()
+    if not can_compile():
+        return module, None, time.perf_counter() - started
     fused = copy_module(module)
     try:
         fuse_module(fused, numerics)

@@ -18,6 +18,7 @@ import torch
 
 from .errors import RuntimeFailure
 from .kernel_call import Figures, Output, batch_caller, caller
+from .team import openmp_path, parallel
 
 SEAL = b"shardc-kernels-1"
 """Ends every library, before the SHA-256 of all that stands before the seal."""
@@ -69,7 +70,7 @@ class Library:
         if size is not None:
             max_threads = max(1, size // per_thread)
         figures = self._symbolic(name, inputs) or Figures(inputs, 0, max_threads, shared_bytes, thread_bytes)
-        return caller(entry, figures, outputs, _parallel(), size, checks)
+        return caller(entry, figures, outputs, parallel, size, checks)
 
     def batch(
         self, name: str, members: Sequence[tuple[int, Sequence[Output]]]
@@ -81,7 +82,7 @@ class Library:
         entry, (inputs, *_, per_thread) = self._entry(name, [outputs for _, outputs in members])
         if not per_thread:
             raise BadLibrary(f"kernel {name!r} does not take a number of elements")
-        return batch_caller(entry, inputs, members, per_thread, _parallel())
+        return batch_caller(entry, inputs, members, per_thread, parallel)
 
     def _entry(self, name: str, calls: Sequence[Sequence[Output]]) -> tuple[Any, list[int]]:
         """The machine code, and its figures: see ``info`` in ``backends/cpu/lower.py``."""
@@ -115,29 +116,6 @@ def _text(terms: list[list[int]]) -> int | str:
     if terms == [[terms[0][0]]]:
         return terms[0][0]
     return " + ".join(" * ".join([str(factor), *(f"n{number}" for number in numbers)]) for factor, *numbers in terms)
-
-
-@cache
-def _parallel() -> Callable[..., None]:
-    """``GOMP_parallel(function, data, threads, flags)`` of torch's OpenMP: its pool, and no second one."""
-    function = ctypes.CDLL(openmp_path()).GOMP_parallel
-    function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
-    function.restype = None
-    return function
-
-
-@cache
-def openmp_path() -> str:
-    """The OpenMP library that torch has loaded in this process.
-
-    Raises:
-        RuntimeFailure: torch was built without GNU OpenMP, or the system is not Linux.
-    """
-    loaded = {line.split(maxsplit=5)[-1].strip() for line in _lines("/proc/self/maps") if "libgomp" in line}
-    if not loaded:
-        raise RuntimeFailure("this torch has no GNU OpenMP (libgomp), which compiled kernels share with it")
-    folder = str(Path(torch.__file__).parent)
-    return min(loaded, key=lambda path: (not path.startswith(folder), path))
 
 
 @cache

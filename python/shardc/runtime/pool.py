@@ -13,6 +13,7 @@ from __future__ import annotations
 import bisect
 import ctypes
 import mmap
+import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -138,7 +139,10 @@ class Pool:
 
 @dataclass(eq=False)
 class _Segment:
-    """Mapped memory that starts at a huge page; unmapped when nothing refers to ``memory``."""
+    """Mapped memory that starts at a huge page; unmapped when nothing refers to ``memory``.
+
+    Private: what Python maps by default stays one memory after a fork, and parent and child would write into each other's.
+    """
 
     memory: mmap.mmap
     address: int
@@ -148,7 +152,7 @@ class _Segment:
     def map(size: int) -> _Segment:
         """Raises MemoryError if the system has no more."""
         try:
-            memory = mmap.mmap(-1, size + HUGE_PAGE_BYTES)
+            memory = mmap.mmap(-1, size + HUGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except OSError as error:
             raise MemoryError(f"{size:,} bytes for tensors could not be mapped: {error.strerror}") from None
         start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
@@ -159,6 +163,8 @@ class _Segment:
 
 
 _pool = Pool()
+# A fork waits until no other thread is changing the lists: the child would have them as they were in the middle of it.
+os.register_at_fork(before=_pool._lock.acquire, after_in_parent=_pool._lock.release, after_in_child=_pool._lock.release)
 
 
 @lru_cache(maxsize=1024)

@@ -7,22 +7,25 @@ import sys
 import threading
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from bodies import Body, compiled, module_of
 from programs import adamw, layer_norm_backward, softmax
 
-from shardc.backends.cpu import cache, elf, link
+from shardc.backends.cpu import cache, elf, link, object_code
 from shardc.backends.cpu.compile import build_library
+from shardc.backends.cpu.entries import entries
 from shardc.diagnostics.kernels import (
     KernelCacheWarning,
     KernelNotLowered,
     KernelNotSupported,
     LinkFailed,
     NoLinker,
+    UnsupportedTarget,
 )
-from shardc.runtime.kernels import BadLibrary, Library, is_whole, sealed
+from shardc.runtime.kernels import BadLibrary, Library, cpu_features, is_whole, sealed
 
 
 def negate(count: int = 10, name: str = "negate") -> Body:
@@ -43,7 +46,7 @@ def counted(monkeypatch):
     """How often something was really compiled."""
     calls = []
     real = link.shared_object
-    monkeypatch.setattr("shardc.backends.cpu.compile.shared_object", lambda module: calls.append(1) or real(module))
+    monkeypatch.setattr("shardc.backends.cpu.compile.shared_object", lambda *given: calls.append(1) or real(*given))
     return calls
 
 
@@ -192,10 +195,91 @@ def test_wrong_names_and_counts():
 
 
 def test_a_library_for_another_cpu_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("shardc.backends.cpu.compile.host_target", lambda: "x86_64 avx avx9000")
+    monkeypatch.setattr("shardc.backends.cpu.compile.target", lambda: "x86_64 avx avx9000")
     path = build_library(module_of(negate(33)))
     with pytest.raises(BadLibrary, match="avx9000"):
         Library(path)
+
+
+@pytest.mark.parametrize(
+    ("target", "problem"),
+    [
+        ("riscv64 v", "riscv64 (Linux): there are no loops for it"),
+        ("x86_64 avx sse4_2", "it lacks avx2 f16c fma"),
+        ("x86_64 avx2 f16c fma avx9000", "code is made for this machine alone, which lacks avx9000"),
+    ],
+)
+def test_targets_that_are_refused(folder, monkeypatch, target, problem):
+    monkeypatch.setenv("SHARDC_TARGET", target)
+    with pytest.raises(UnsupportedTarget) as caught:
+        build_library(module_of(negate(34)))
+    assert problem in str(caught.value) and target.split()[0] in str(caught.value)
+
+
+@pytest.fixture
+def instructions(monkeypatch, tmp_path):
+    """The text of the instructions of each object file that is made."""
+    texts = []
+
+    def disassembled(content: bytes, linker: list[str] | None) -> bytes:
+        (tmp_path / "kernels.o").write_bytes(content)
+        command = ["objdump", "-d", tmp_path / "kernels.o"]
+        texts.append(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        return link.shared_object(content, linker)
+
+    monkeypatch.setattr("shardc.backends.cpu.compile.shared_object", disassembled)
+    return texts
+
+
+@pytest.mark.parametrize("make", [lambda: softmax(20, 40), lambda: layer_norm_backward(20, 40)], ids=["softmax", "layer_norm_backward"])
+def test_a_target_with_fewer_instruction_sets(folder, monkeypatch, instructions, make):
+    """AVX2 on a machine with AVX-512: the code is another, it keeps to the target, its results are right."""
+    if "avx512f" not in cpu_features() or shutil.which("objdump") is None:
+        pytest.skip("needs a CPU with AVX-512, and objdump")
+    wide = build_library(module_of(make()))
+    monkeypatch.setenv("SHARDC_TARGET", "x86_64 avx avx2 bmi1 bmi2 f16c fma sse sse2 sse4_1 sse4_2 ssse3")
+    narrow = build_library(module_of(make()))
+    assert "%zmm" in instructions[0] and "%zmm" not in instructions[1] and "%ymm" in instructions[1]
+    body = make()
+    tensors = [torch.rand(a.shape) for a in body.arguments]
+    outputs = [(r.shape, torch.float32) for r in body.results]
+    one, other = (Library(path).kernel(body.name, outputs)(*tensors) for path in (wide, narrow))
+    torch.testing.assert_close(one, other)
+
+
+def test_a_crash_of_the_compiler_is_an_error(folder, monkeypatch):
+    """LLVM aborts where it has no instruction for an intrinsic. The next kernel is compiled as if nothing had been."""
+    bad = """llvm.func @bad(%a: vector<4xi32>) -> vector<4xi32> {
+      %r = llvm.call_intrinsic "llvm.aarch64.neon.abs.v4i32"(%a) : (vector<4xi32>) -> vector<4xi32>
+      llvm.return %r : vector<4xi32>\n}"""
+    with monkeypatch.context() as patch:
+        patch.setattr("shardc.backends.cpu.compile.entries", lambda *given: entries(*given).removesuffix("}") + bad + "}")
+        with pytest.raises(KernelNotLowered, match=r"kernels negate .*ended by SIGABRT: LLVM ERROR: Cannot select"):
+            build_library(module_of(negate(44)))
+    assert not list(folder.glob("*"))
+    x = torch.randn(44)
+    assert torch.equal(compiled(negate(44))(x)[0], -x)
+
+
+def test_a_compiler_that_takes_too_long_is_given_up(folder, monkeypatch):
+    monkeypatch.setattr(object_code, "LIMIT_S", 0)
+    with pytest.raises(KernelNotLowered, match="took more than 0 s"):
+        build_library(module_of(negate(45)))
+
+
+def test_a_compiler_that_went_idle_is_started_again(folder):
+    build_library(module_of(negate(46)))
+    object_code._worker.stdin.close()  # what makes it end by itself
+    object_code._worker.wait()
+    build_library(module_of(negate(47)))
+    assert len(list(folder.glob("*.so"))) == 2
+
+
+def test_a_compiler_that_does_not_start(folder, monkeypatch):
+    object_code._end()
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    with pytest.raises(KernelNotLowered, match="/no/such/python"):
+        build_library(module_of(negate(48)))
 
 
 def test_no_file_of_ours(tmp_path):
@@ -217,7 +301,7 @@ def test_no_tool_is_needed_on_x86(folder, monkeypatch):
 
 def test_no_linker_elsewhere(folder, monkeypatch):
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr("shardc.backends.cpu.link.platform.machine", lambda: "aarch64")
+    monkeypatch.setattr("shardc.backends.cpu.link.platform", SimpleNamespace(machine=lambda: "aarch64"))
     with pytest.raises(NoLinker, match="binutils"):
         build_library(module_of(negate(43)))
     assert not list(folder.glob("*"))
@@ -283,7 +367,7 @@ def test_a_relocation_that_is_not_known_is_named(tmp_path):
 
 def test_what_llvm_cannot_resolve_is_named(folder, monkeypatch):
     """A function that is nowhere: as a helper of the compiler would be that this machine's libraries lack."""
-    monkeypatch.setattr("shardc.backends.cpu.lower.BARRIER", "no_such_function")
+    monkeypatch.setattr("shardc.backends.cpu.compile.BARRIER", "no_such_function")
     monkeypatch.setattr("shardc.backends.cpu.loops.BARRIER", "no_such_function")
     with pytest.raises(KernelNotLowered, match="layer_norm_backward"):
         build_library(module_of(layer_norm_backward(4, 5)))

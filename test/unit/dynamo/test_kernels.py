@@ -6,20 +6,22 @@ import copy
 import threading
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import transformers
 from torch import nn
 from torch.nn import functional
 
+from shardc.backends.cpu import compile
 from shardc.backends.eager.tolerance import difference, magnitude, own_precision
 from shardc.diagnostics.dynamo import BadBackendOption, ShardcFallbackWarning
 from shardc.driver import kernels
 from shardc.passes.fuse import kern_fuse
 
 from .conftest import trained
+from .language_models import tiny
 
 Wrap = Callable[..., Any]
 
@@ -71,33 +73,9 @@ def test_multilayer_perceptron(compiled: Wrap, programs: list[str]) -> None:
     assert any("gelu_native_layer_norm_0(" in text for text in programs)
 
 
-def _tiny(kind: str) -> nn.Module:
-    sizes: dict[str, Any] = {"vocab_size": 64, "max_position_embeddings": 32}
-    if kind == "gpt2":
-        config: Any = transformers.GPT2Config(
-            vocab_size=64, n_positions=32, n_embd=32, n_layer=2, n_head=4, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0
-        )
-        return transformers.GPT2LMHeadModel(config)
-    sizes |= {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
-    if kind == "llama":
-        return transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_key_value_heads=2))
-    return transformers.BertForMaskedLM(
-        transformers.BertConfig(**sizes, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    )
-
-
-class _WithLoss(nn.Module):
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return self.model(input_ids=tokens, labels=tokens).loss
-
-
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "bert"])
 def test_language_model(compiled: Wrap, programs: list[str], kind: str) -> None:
-    model = _WithLoss(_tiny(kind)).train()
+    model = tiny(kind).train()
     tokens = torch.randint(0, 64, (2, 16))
     gradients_near(compiled, model, (tokens,), lambda loss: loss, (torch.float32,))  # in f64 they compute in f32 in places
     assert all("kernel(" in text for text in programs if text.count("mm(") > 3)
@@ -230,6 +208,68 @@ def test_a_kernel_that_does_not_compile_goes_back_to_aten(monkeypatch: pytest.Mo
     assert "aten.tanh" in text and "no tanh today" in text and "test_kernels.py" in text
     (program,) = programs
     assert "tanh(" in program and "mul_add_0(" in program
+
+
+def test_a_result_that_is_expanded_from_a_kernels(compiled: Wrap) -> None:
+    """Its memory has one element for all along an expanded dim."""
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = (x * 2).tanh().unsqueeze(0).expand(3, *x.shape)
+        return y, y.exp()
+
+    x = torch.randn(4, 1, 2).transpose(0, 2)
+    for found, expected in zip(compiled(f, fuse=True)(x), f(x), strict=True):
+        torch.testing.assert_close(found, expected, check_stride=True)
+
+
+def test_kernels_without_inputs_are_called_as_one(compiled: Wrap) -> None:
+    """Two that are made from nothing, of which a call that stays reads each."""
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = x @ x
+        return torch.ones_like(y) @ x, x @ torch.ones_like(y.t())
+
+    x = torch.randn(3, 3)
+    torch.testing.assert_close(compiled(f, fuse=True)(x), f(x))
+
+
+def test_a_crash_of_the_compiler_takes_one_group_with_it(
+    monkeypatch: pytest.MonkeyPatch, programs: list[str], tmp_path: Path
+) -> None:
+    """LLVM aborts on the kernel with the tanh. Warnings name its ops and line; the others of the graph stay."""
+    bad = """llvm.func @bad(%a: vector<4xi32>) -> vector<4xi32> {
+      %r = llvm.call_intrinsic "llvm.aarch64.neon.abs.v4i32"(%a) : (vector<4xi32>) -> vector<4xi32>
+      llvm.return %r : vector<4xi32>\n}"""
+    real = compile.entries
+
+    def crashing(emitted: list[Any], target: str) -> str:
+        text = real(emitted, target)
+        return text.removesuffix("}") + bad + "}" if any("tanh" in kernel.name for kernel in emitted) else text
+
+    monkeypatch.setattr(compile, "entries", crashing)
+    monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path))
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return ((x * 2).tanh() + 1) @ x * 2 + 3
+
+    x = torch.randn(4, 4)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        near(torch.compile(f, backend="shardc")(x), f(x))
+    (text,) = [str(w.message) for w in caught if issubclass(w.category, ShardcFallbackWarning)]
+    assert "aten.tanh" in text and "SIGABRT" in text and "test_kernels.py" in text
+    (program,) = programs
+    assert "tanh(" in program and "mul_add_0(" in program
+
+
+def test_an_unsupported_target_leaves_everything_to_aten(monkeypatch: pytest.MonkeyPatch, programs: list[str]) -> None:
+    monkeypatch.setenv("SHARDC_TARGET", "x86_64 sse2")
+    f = lambda x: (x * 2).tanh() + 1  # noqa: E731
+    x = torch.randn(4)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for g in (f, lambda x: f(x) * 2):
+            assert torch.equal(torch.compile(g, backend="shardc")(x), g(x))
+    (text,) = [str(w.message) for w in caught if issubclass(w.category, ShardcFallbackWarning)]
+    assert "x86_64 sse2: it lacks avx2 f16c fma" in text and not any("kernel(" in program for program in programs)
 
 
 def test_a_compiler_that_is_broken_leaves_everything_to_aten(monkeypatch: pytest.MonkeyPatch, programs: list[str]) -> None:

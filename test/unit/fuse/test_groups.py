@@ -33,6 +33,26 @@ def test_matmuls_part_kernels(fuse: Any) -> None:
     assert done.stayed == ["aten.mm", "aten.mm"]
 
 
+def test_sums_of_one_element_are_no_loops_of_their_own(fuse: Any) -> None:
+    """-0 sums up to 0, as in eager."""
+    x = torch.full((1, 3, 1), -0.0)
+    done = fuse(lambda x: (x.sum((0, 2), True) + x.var((0, 2), correction=0, keepdim=True)).expand(2, 3, 4) * 2, x)
+    assert len(done.kernels) == 1 and "reduction" not in str(done.module)
+    assert torch.signbit(fuse(lambda x: (x.sum(2) * 1, x.sum(2) * 2), x).results[0]).logical_not().all()
+
+
+def test_what_asks_for_a_shape_alone_does_not_close_a_circle(fuse: Any) -> None:
+    """The padding, which stays, waits for the ones; these would wait for the sine if they stayed a call."""
+
+    def f(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x.sin()
+        ones = functional.pad(torch.ones_like(y[:, :4]), (0, 3))
+        return y + y, ones * x.cos()
+
+    done = fuse(f, torch.randn(2, 7))
+    assert done.stayed == ["aten.constant_pad_nd"] and ("aten.ones_like",) in done.kernels
+
+
 def test_a_value_that_is_needed_on_the_way_does_not_close_a_circle(fuse: Any) -> None:
     """x + 1 feeds the matmul and the sum after it: one kernel for all would need its own result."""
 
