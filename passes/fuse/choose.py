@@ -30,6 +30,7 @@ def divide_matmuls(
     found = {call for pairs in wished.forced.values() for pair in pairs for call in pair if call in matmuls}
     contractions = (node for step in steps.values() for node in step.nodes if node.contracts)
     if not any(is_asked(matmul_flops(node)) for node in contractions):
+        release(whole)
         return matmuls - found, frozenset(found)
     parted = read(TARGETS)
     together, apart = make_units(whole), make_units(parted)
