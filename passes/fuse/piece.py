@@ -68,7 +68,8 @@ def find_pieces(
     groups = [unit.calls for units in (together, apart) for unit in units.groups]
     for calls in sorted(_connected(groups), key=min):
         matmuls = sorted(calls & flops.keys())
-        module = _program(read, calls, strides) if is_asked(sum(flops[m] for m in matmuls)) else None
+        asked = bool(matmuls) and is_asked(sum(flops[m] for m in matmuls))
+        module = _program(read, calls, strides) if asked else None
         if module is not None:
             yield Piece(tuple(f"{number}.{m}" for m in matmuls), module)
 
