@@ -5,20 +5,32 @@ from __future__ import annotations
 import hashlib
 import json
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
 from shardc.backends.cpu import cache as disk
 from shardc.runtime.kernels import SEAL
 
 
-def find_choice(key: str) -> str | None:
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen, and the seconds that each candidate took which could be measured."""
+
+    name: str
+    seconds: dict[str, float]
+
+
+def find_choice(key: str) -> Choice | None:
     """What was chosen for ``key``; None if nothing is known, or the file was damaged."""
     path = disk.find(_name(key))
-    return None if path is None else json.loads(path.read_bytes()[: -len(SEAL) - 32])["choice"]
+    if path is None:
+        return None
+    found = json.loads(path.read_bytes()[: -len(SEAL) - 32])
+    return Choice(found["choice"], found.get("seconds", {}))
 
 
-def keep_choice(key: str, choice: str) -> None:
+def keep_choice(key: str, choice: Choice) -> None:
     """For all later processes; where the folder cannot be written, for this one."""
-    disk.keep(_name(key), json.dumps({"key": key, "choice": choice}).encode())
+    disk.keep(_name(key), json.dumps({"key": key, "choice": choice.name, "seconds": choice.seconds}).encode())
 
 
 def deciding(key: str) -> AbstractContextManager[None]:

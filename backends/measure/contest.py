@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -15,14 +16,17 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from shardc.backends.cpu.target import host_model
-from shardc.backends.measure.choices import deciding, find_choice, keep_choice
+from shardc.backends.measure.choices import Choice, deciding, find_choice, keep_choice
 
 log = logging.getLogger(__name__)
 
 BUDGET_S = 0.02
 """How long the calls that count may take, all candidates of one contest together."""
-ROUNDS = (3, 20)
+ROUNDS = (4, 20)
 """The fewest and the most calls of each candidate that count."""
+ALIVE = 2
+"""Results that stay alive: a candidate's next one does not lie in what it has just read, but in memory that was used before, as
+in a program that runs again and again."""
 MARGIN = 0.98
 """Part of the first candidate's time that another must stay under to be chosen: less is within the noise."""
 
@@ -40,7 +44,12 @@ class Candidate:
 
 
 def choose(subject: str, candidates: Sequence[Candidate]) -> str:
-    """The name of the fastest candidate for ``subject``, from the record or by measurement.
+    """The name of what :func:`decide` finds."""
+    return decide(subject, candidates).name
+
+
+def decide(subject: str, candidates: Sequence[Candidate]) -> Choice:
+    """The fastest candidate for ``subject``, with all their times, from the record or by measurement.
 
     The first candidate is the one to keep when in doubt: others must be faster by more than the noise, and one that cannot
     be built or called here is out. Choices are remembered on disk by ``subject``, the candidates and :func:`surroundings`;
@@ -48,17 +57,17 @@ def choose(subject: str, candidates: Sequence[Candidate]) -> str:
     """
     key = "\n".join([subject, *(f"{c.name} {c.version}" for c in candidates), surroundings()])
     found = find_choice(key)
-    if found is not None and found in [c.name for c in candidates]:
+    if found is not None and found.name in [c.name for c in candidates]:
         return found
     with deciding(key):
         return find_choice(key) or _held(key, subject, candidates)
 
 
-def _held(key: str, subject: str, candidates: Sequence[Candidate]) -> str:
+def _held(key: str, subject: str, candidates: Sequence[Candidate]) -> Choice:
     """The winner of a contest that is held now, remembered."""
     seconds = measure(candidates)
-    found = _winner(candidates[0].name, seconds)
-    log.debug("%s: %s of %s", subject, found, {name: f"{1e6 * s:.0f} us" for name, s in seconds.items()})
+    found = Choice(_winner(candidates[0].name, seconds), seconds)
+    log.debug("%s: %s of %s", subject, found.name, {name: f"{1e6 * s:.0f} us" for name, s in seconds.items()})
     keep_choice(key, found)
     return found
 
@@ -86,7 +95,7 @@ def measure(candidates: Sequence[Candidate]) -> dict[str, float]:
     with _disable_current_modes(), torch.no_grad(), torch._C._DisableAutocast():
         calls = {c.name: call for c in candidates if (call := _built(c)) is not None}
         seconds: dict[str, list[float]] = {name: [] for name in calls}
-        results = []  # alive together, as in a program: memory that was just freed would be there already
+        results: deque[object] = deque(maxlen=ALIVE)
         spent, least, most = 0.0, *ROUNDS
         for number in range(most if calls else 0):
             if number >= least and spent >= BUDGET_S:

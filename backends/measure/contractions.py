@@ -11,16 +11,15 @@ from shardc.backends.measure.contest import Candidate, choose
 from shardc.backends.torch.functions import WITH_OUT
 from shardc.dialects.aten.schema import overload
 from shardc.passes.extern.contraction import Contraction, LibraryCall, forms
+from shardc.passes.fuse.piece import LARGE_FLOPS, SMALL_FLOPS
 from shardc.runtime.pool import POOLED_BYTES, contiguous
-
-SMALL_FLOPS = 1 << 22
-"""Matmuls below this (some 40 us) are ATen's, unmeasured: what a library gains is less than its longer call costs."""
-LARGE_FLOPS = 1 << 28
-"""Those above this are measured on a smaller one like them (some 3 ms)."""
 
 
 def measured_form(contraction: Contraction) -> str:
-    """The name of the fastest of the contraction's forms on this machine."""
+    """The name of the fastest of the contraction's forms on this machine.
+
+    Small ones are ATen's: what a library gains is less than its longer call costs. Large ones are measured on a smaller one.
+    """
     if contraction.flops < SMALL_FLOPS:
         return "aten"
     small = contraction.shrunk(LARGE_FLOPS)

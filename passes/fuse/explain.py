@@ -13,7 +13,8 @@ from shardc.dialects.kern.kernel import KernelOp, kernel_name, operand_types, re
 from shardc.dialects.location import source_line
 from shardc.passes.fuse.group import Decision
 from shardc.passes.fuse.kern_fuse import fuse_module, step_blocks
-from shardc.passes.fuse.lower_matmul import matmul_calls
+from shardc.passes.fuse.lower_matmul import TARGETS, matmul_calls
+from shardc.passes.fuse.piece import Choose, Piece, Verdict
 from shardc.passes.fuse.read import Step, read_block
 from shardc.passes.fuse.wishes import Wishes
 from shardc.passes.program import find_function
@@ -64,11 +65,13 @@ class Kernel:
 
 @dataclass(frozen=True)
 class FusionReport:
-    """``pairs`` are all that were looked at; ``staying`` the calls that are in no kernel; ``before`` and ``after`` are totals."""
+    """``pairs`` are all that were looked at; ``staying`` the calls that are in no kernel; ``choices`` what was
+    decided of matmuls and attention; ``before`` and ``after`` are totals."""
 
     kernels: list[Kernel]
     staying: list[Op]
     pairs: list[tuple[Op, Op, Decision]]
+    choices: list[tuple[Op, Verdict]]
     before: Traffic
     after: Traffic
 
@@ -80,11 +83,14 @@ def explain_fusion(
     without: frozenset[str] = frozenset(),
     wishes: Wishes | None = None,
     writes: Sequence[tuple[int, int]] = (),
-    matmuls: str = "extern",
+    matmuls: str | Choose = "extern",
 ) -> FusionReport:
     """Fuses ``module`` as :func:`~shardc.passes.fuse.kern_fuse.fuse_module` does, and reports. Raises what that raises."""
-    ops = {op.number: op for op in _ops(module, exclude, matmuls)}
-    decisions = fuse_module(module, numerics, exclude, without, wishes=wishes, writes=writes, matmuls=matmuls)
+    verdicts: dict[str, Verdict] = {}
+    calls = matmul_calls(matmuls) if isinstance(matmuls, str) else TARGETS
+    ops = {op.number: op for op in _ops(module, exclude, calls)}
+    noting = matmuls if isinstance(matmuls, str) else _noting(matmuls, verdicts)
+    decisions = fuse_module(module, numerics, exclude, without, wishes=wishes, writes=writes, matmuls=noting)
     kernels, fused = [], set()
     for op in _kernels(module):
         calls = tuple(ops[ir.StringAttr(number).value] for number in op.attributes["kern.calls"])
@@ -95,7 +101,19 @@ def explain_fusion(
     staying = [op for op in ops.values() if op.number not in fused]
     pairs = [(ops[first], ops[second], decision) for first, second, decision in decisions]
     after = Traffic.total(part.traffic for part in (*kernels, *staying))
-    return FusionReport(kernels, staying, pairs, Traffic.total(op.traffic for op in ops.values()), after)
+    chosen = [(ops[number], verdict) for number, verdict in verdicts.items()]
+    return FusionReport(kernels, staying, pairs, chosen, Traffic.total(op.traffic for op in ops.values()), after)
+
+
+def _noting(choose: Choose, verdicts: dict[str, Verdict]) -> Choose:
+    """``choose``, its verdicts noted by the numbers of the matmuls."""
+
+    def noting(piece: Piece) -> Verdict:
+        verdict = choose(piece)
+        verdicts.update(dict.fromkeys(piece.calls, verdict))
+        return verdict
+
+    return noting
 
 
 def _blocks(module: ir.Module) -> list[ir.Block]:
@@ -103,11 +121,11 @@ def _blocks(module: ir.Module) -> list[ir.Block]:
     return [] if function is None else list(step_blocks(function.regions[0].blocks[0]))
 
 
-def _ops(module: ir.Module, exclude: frozenset[ir.Value], matmuls: str) -> list[Op]:
+def _ops(module: ir.Module, exclude: frozenset[ir.Value], calls: frozenset[str]) -> list[Op]:
     """The calls of a program that is not fused yet: neither views nor arithmetic on sizes nor collectives."""
     found = []
     for number, block in enumerate(_blocks(module)):
-        for step in read_block(block, CallReader(), exclude, calls=matmul_calls(matmuls)).steps:
+        for step in read_block(block, CallReader(), exclude, calls=calls).steps:
             if not step.is_view and _is_call(step.op):
                 where = source_line(step.op.location)
                 found.append(Op(f"{number}.{step.number}", step.target, where, "" if step.nodes else step.why, _traffic(step)))

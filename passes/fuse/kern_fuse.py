@@ -6,6 +6,7 @@ import graphlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from torch_mlir import ir
@@ -18,13 +19,15 @@ from shardc.dialects.kern.strides import Strides, argument_strides
 from shardc.passes.base import Pass
 from shardc.passes.fuse.bodies import Bodies
 from shardc.passes.fuse.choices import NUMERICS
+from shardc.passes.fuse.choose import divide_matmuls
 from shardc.passes.fuse.graph import Value
 from shardc.passes.fuse.group import Decision, exports, group
 from shardc.passes.fuse.in_place import place_results, state_writes
 from shardc.passes.fuse.lower_attention import ATTENTION, AttentionKernels
 from shardc.passes.fuse.lower_matmul import matmul_calls
+from shardc.passes.fuse.piece import Choose, call_piece, is_asked
 from shardc.passes.fuse.read import Block, Step, read_block
-from shardc.passes.fuse.unit import Unit, Units, make_units, needed_views
+from shardc.passes.fuse.unit import Unit, Units, make_units, needed_views, release
 from shardc.passes.fuse.wishes import Wishes
 from shardc.passes.ingest.torch_share import drop_unread
 from shardc.passes.program import find_function
@@ -68,11 +71,12 @@ def fuse_module(
     lone: bool = False,
     wishes: Wishes | None = None,
     writes: Sequence[tuple[int, int]] = (),
-    matmuls: str = "extern",
+    matmuls: str | Choose = "extern",
 ) -> list[tuple[str, str, Decision]]:
     """Fuses every block of the module's step; gives the calls of each pair that was looked at, and how it came out.
 
-    Calls have the numbers that they have in ``kern.calls``.
+    Calls have the numbers that they have in ``kern.calls``. ``matmuls`` is one of ``extern`` and ``generated``, or decides
+    on each piece of the program that has some, and on attention whose kernel is not known to be faster.
 
     Calls that make one of ``exclude`` stay as they are, and so do those ``without``: entries of the ``kern.calls`` that
     kernels had when the same module was fused before. ``writes`` are (argument, result) pairs of the step: the program ends
@@ -81,10 +85,12 @@ def fuse_module(
     """
     if numerics not in NUMERICS:
         raise ValueError(f"numerics is {numerics!r}; it must be one of {', '.join(NUMERICS)}")
-    stays = matmul_calls(matmuls)
+    choose = None if isinstance(matmuls, str) else matmuls
+    stays = matmul_calls(matmuls) if isinstance(matmuls, str) else frozenset()
     function = find_function(module)
     if function is None:
         return []
+    wishes = wishes or Wishes()
     names: Iterator[int] = itertools.count()
     strides = argument_strides(function)
     bodies = Bodies(numerics)
@@ -92,9 +98,13 @@ def fuse_module(
     blocks = list(step_blocks(function.regions[0].blocks[0]))
     for number, block in enumerate(blocks):
         calls = frozenset(int(c.partition(".")[2]) for c in without if c.startswith(f"{number}."))
-        fusion = _Fusion(block, number, bodies, exclude, calls, stays, names)
-        decisions += fusion.run(lone, wishes or Wishes())
-        fusion.write_attentions(strides)
+        read = partial(read_block, block, CallReader(), exclude, calls)
+        left, generated = stays, frozenset[int]()
+        if choose is not None:
+            left, generated = divide_matmuls(number, read, choose, wishes, strides)
+        fusion = _Fusion(read(left), number, bodies, calls, generated, names)
+        decisions += fusion.run(lone, wishes)
+        fusion.write_attentions(strides, choose)
         fusion.release()
     _place_results(function, blocks, writes)
     _share_names(blocks, bodies)
@@ -135,23 +145,21 @@ def step_blocks(block: ir.Block) -> Iterator[ir.Block]:
 
 
 class _Fusion:
-    """Fuses one block."""
+    """Fuses one block. The calls ``alone`` become kernels even where they share none, those ``without`` never."""
 
     def __init__(
         self,
-        block: ir.Block,
+        read: Block,
         number: int,
         bodies: Bodies,
-        exclude: frozenset[ir.Value],
         without: frozenset[int],
-        stays: frozenset[str],
+        alone: frozenset[int],
         names: Iterator[int],
     ) -> None:
         self._names, self._bodies, self._number = names, bodies, number
-        self._without = without
-        self._read: Block = read_block(block, CallReader(), exclude, without, stays)
-        self._units: Units = make_units(self._read)
-        self._block = block
+        self._without, self._alone = without, alone
+        self._read, self._block = read, read.block
+        self._units: Units = make_units(read)
 
     def run(self, lone: bool, wishes: Wishes) -> list[tuple[str, str, Decision]]:
         found = group(self._units, wishes.in_block(self._number, self._read.steps))
@@ -161,26 +169,27 @@ class _Fusion:
             self._rewrite(kernels)
         return decisions
 
-    def write_attentions(self, strides: Mapping[ir.Value, Strides]) -> None:
-        """Attention calls become kernels, each by itself."""
+    def write_attentions(self, strides: Mapping[ir.Value, Strides], choose: Choose | None) -> None:
+        """Attention calls become kernels, each by itself, where that is faster."""
         calls = [s for s in self._read.steps if s.target in ATTENTION and s.number not in self._without]
         if not calls:
             return
         attentions = AttentionKernels(self._block, strides, self._read.symbols)
         for step in calls:
-            phase = _phase(step.op)
-            op = attentions.write(step.op, self._name([step]))
-            if op is not None:
-                self._mark(op, [step], phase)
+            flops, phase = attentions.flops(step.op), _phase(step.op)
+            if not flops:
+                continue
+            faster = attentions.is_faster(step.op)
+            if choose and not faster and is_asked(flops):
+                piece = call_piece(self._number, self._read, step.number, strides)
+                faster = piece is not None and choose(piece).generated
+            if faster:
+                self._mark(attentions.write(step.op, self._name([step])), [step], phase)
         drop_unread(self._block)
 
     def release(self) -> None:
-        """Cuts the circles in which nodes and units name one another, for the garbage collector takes long over them."""
-        for unit in (*self._units.groups, *self._units.steps):
-            unit.before, unit.after = set(), set()
-        for step in self._read.steps:
-            for value in (value for node in step.nodes for value in (node.out, *node.others)):
-                value.node = None
+        """Nothing is asked of it after this."""
+        release(self._read, self._units)
 
     def _kernels(self) -> list[Unit]:
         """The groups that become kernels: of a call that shares no kernel with another call only if it must, or gains.
@@ -189,7 +198,7 @@ class _Fusion:
         wait for the operand, and what waits for the call may be in one kernel with what the operand is made from.
         """
         shared = {call for unit in self._units.groups if len(unit.calls) > 1 for call in unit.calls}
-        shared |= {step.number for step in self._read.steps if step.always}
+        shared |= {step.number for step in self._read.steps if step.always} | self._alone
         shared |= {call for unit in self._units.groups if not unit.accesses for call in unit.calls if self._waits(call)}
         return [unit for unit in self._units.groups if unit.calls & shared]
 

@@ -1,8 +1,7 @@
 """Attention, forward and backward, as kernels of their own: ``shardc.attention`` and ATen's fused CPU kernel.
 
 Transposes of the operands become index maps, and results are laid out ``[batch, row, head, size]``, as ATen's CPU
-kernel lays them out: what models put around attention is then free. Calls that the CPU kernels do not cover, or where
-ATen is faster, stay calls.
+kernel lays them out: what models put around attention is then free. Calls that the CPU kernels do not cover stay calls.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from shardc.dialects.kern.yield_op import yield_values
 from shardc.passes.fuse.symbols import Symbols
 
 LANES, FILLED = 16, 0.625
-"""ATen is faster where less than this part of vectors of so many lanes holds a query (measured: 8 and 17 queries)."""
+"""ATen is faster where less than this part of vectors of so many lanes holds a query (8 and 17 queries, with AVX-512)."""
 
 _FORWARD = {"q": "q", "k": "k", "v": "v", "mask": "mask"}
 _GRADIENT = {"grad_out": "grad_out", **_FORWARD, "out": "out", "lse": "lse"}
@@ -68,12 +67,23 @@ class AttentionKernels:
         self._reader, self._builder, self._strides, self._symbols = CallReader(), CallBuilder(block), strides, symbols
         self._context = block.owner.context
 
-    def write(self, op: ir.Operation, name: str) -> ir.Operation | None:
-        """The kernel that stands in place of ``op``, which is erased; None for a call that must stay."""
+    def flops(self, op: ir.Operation) -> int:
+        """Floating-point operations of the matmuls of a call, at the sizes first seen; 0 for one that the CPU kernels do not compute."""
+        call = self._reader.read(op)
+        types = {role: self._type(value) for role, value in _tensors(call).items()}
+        if not self._covers(call, types):
+            return 0
+        return (10 if "grad_out" in types else 4) * hint(prod(types["q"].shape)) * hint(types["k"].shape[2])
+
+    def is_faster(self, op: ir.Operation) -> bool:
+        """Whether a kernel is faster than ATen, as far as can be said without measuring."""
+        rows = hint(self._type(_tensors(self._reader.read(op))["q"]).shape[2])
+        return rows >= FILLED * LANES * -(-rows // LANES)
+
+    def write(self, op: ir.Operation, name: str) -> ir.Operation:
+        """The kernel that stands in place of ``op``, one with :meth:`flops`, which is erased."""
         call = self._reader.read(op)
         tensors = _tensors(call)
-        if not self._covers(call, {role: self._type(value) for role, value in tensors.items()}):
-            return None
         given, made = _BACKWARD_ROLES if "grad_out" in tensors else _FORWARD_ROLES
         given = tuple(role for role in given if role in tensors)
         loc, ip = op.location, ir.InsertionPoint(op)
@@ -102,7 +112,7 @@ class AttentionKernels:
         return kernel_op
 
     def _covers(self, call: Call, types: Mapping[str, TensorType]) -> bool:
-        """Whether the CPU kernels compute this call, and in less time than ATen's."""
+        """Whether the CPU kernels compute this call."""
         q, k, v, mask = (types.get(role) for role in ("q", "k", "v", "mask"))
         assert q is not None and k is not None and v is not None
         if call.spec.target.startswith("shardc."):
@@ -117,7 +127,7 @@ class AttentionKernels:
             return False
         if mask is not None and (len(mask.shape) > 4 or mask.dtype not in (*FLOATS, torch.bool)):
             return False
-        return _fills_lanes(q.shape[2]) and _fits(types) and self._has_symbols(types, [t for t in made if t is not None])
+        return _fits(types) and self._has_symbols(types, [t for t in made if t is not None])
 
     def _has_symbols(self, types: Mapping[str, TensorType], made: Sequence[TensorType]) -> bool:
         symbols = symbols_of(n for t in (*types.values(), *made) for n in t.shape)
@@ -213,11 +223,6 @@ def _settings(call: Call) -> tuple[bool, int, float, float]:
         return spec["causal"], spec["q_offset"], spec["scale"], -inf
     scale = spec["scale"]
     return spec["is_causal"], 0, 1 / sqrt(spec["query"].shape[-1]) if scale is None else scale, 0.0
-
-
-def _fills_lanes(rows: AnySize) -> bool:
-    count = hint(rows)
-    return count >= FILLED * -(-count // LANES) * LANES
 
 
 def _fits(types: Mapping[str, TensorType]) -> bool:

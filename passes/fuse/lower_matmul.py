@@ -11,12 +11,14 @@ from shardc.passes.fuse.lower_reduction import converted
 from shardc.passes.fuse.scalars import Scalar, Scalars, wide
 from shardc.passes.fuse.table import lowers, results
 
+TARGETS = frozenset(("aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm"))
+
 
 def matmul_calls(matmuls: str) -> frozenset[str]:
     """The targets that stay calls: ``extern`` matmuls. Raises ValueError for what is none of MATMULS."""
     if matmuls not in MATMULS:
         raise ValueError(f"matmuls is {matmuls!r}; it must be one of {', '.join(MATMULS)}")
-    return frozenset({"aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm"} if matmuls == "extern" else ())
+    return TARGETS if matmuls == "extern" else frozenset()
 
 
 @lowers("aten.mm", "aten.bmm")

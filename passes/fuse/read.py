@@ -72,10 +72,10 @@ def read_block(
     reader: CallReader,
     exclude: frozenset[ir.Value] = frozenset(),
     without: frozenset[int] = frozenset(),
-    calls: frozenset[str] = frozenset(),
+    calls: frozenset[str | int] = frozenset(),
 ) -> Block:
-    """The steps of ``block``. Calls that make one of ``exclude``, those numbered ``without``, and those of the targets
-    ``calls`` are left as they are."""
+    """The steps of ``block``. Calls that make one of ``exclude``, those numbered ``without``, and ``calls``, by target or
+    number, are left as they are."""
     values = _Values(Symbols(block))
     steps: list[Step] = []
     ops = [o.operation for o in block.operations]
@@ -92,7 +92,7 @@ def _step(
     reader: CallReader,
     exclude: frozenset[ir.Value],
     without: frozenset[int],
-    calls: frozenset[str],
+    calls: frozenset[str | int],
 ) -> Step:
     call = _call(op, reader)
     if call is None:
@@ -115,10 +115,11 @@ def _step(
         result.view = view
         step.results = [result]
         return step
-    if spec.target in calls:
+    stays = spec.target in calls or number in calls
+    if stays:
         step.why = "is left to ATen or a library"
     made = None
-    if known and number not in without and spec.target not in calls:
+    if known and number not in without and not stays:
         tensors = [v for v in operands if v.type is not _NO_TENSOR]
         made = _lowered(step, spec, call.results, tensors, exclude.isdisjoint(call.results))
     step.results = [

@@ -176,3 +176,12 @@ def delays(a: Unit, b: Unit) -> tuple[Time, dict[Unit, Time]] | None:
         moved[unit] = (floor[0], floor[1] + 1)
         waiting += [(reader, moved[unit]) for reader in unit.after]
     return time, moved
+
+
+def release(block: Block, units: Units | None = None) -> None:
+    """Cuts the circles in which nodes and units name one another, for the garbage collector takes long over them."""
+    for unit in () if units is None else (*units.groups, *units.steps):
+        unit.before, unit.after = set(), set()
+    for step in block.steps:
+        for value in (value for node in step.nodes for value in (node.out, *node.others)):
+            value.node = None

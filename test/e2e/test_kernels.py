@@ -14,8 +14,11 @@ from shardc.backends.torch.emit import emit_program
 from shardc.driver import step_kernels
 from shardc.driver.compiler import Compiled
 from shardc.driver.manifest import describe_kernels
+from shardc.driver.piece_contest import MeasuredMatmuls
 from shardc.driver.step_kernels import fuse_step
 from shardc.driver.values import example_inputs
+from shardc.passes.fuse import piece
+from shardc.passes.fuse.piece import Verdict
 from shardc.runtime.kernels import Library
 
 TWO, GRID = {"data": 2}, {"data": 2, "tensor": 2}
@@ -76,6 +79,19 @@ def test_matmuls_of_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
     assert proof.passed, proof.render(5)
 
 
+def test_matmuls_in_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if they had won every contest."""
+    training = TRAININGS["llama"]
+    step = capture(training)
+    monkeypatch.setattr(piece, "SMALL_FLOPS", 0)
+    monkeypatch.setattr(MeasuredMatmuls, "__call__", lambda self, piece: Verdict(True, ""))
+    compiled, library = fused(step, GRID, "zero3*tensor")
+    assert " = mm(" not in emit_program(compiled.program)
+    inputs = example_inputs(step.capture, step.optimizer, training.batches(1)[0])
+    proof = prove_step(compiled.global_module, compiled.program, inputs, library=library)
+    assert proof.passed, proof.render(5)
+
+
 @pytest.mark.parametrize(("world", "local", "measured"), [(None, None, True), (4, 4, True), (8, 4, False)])
 def test_hosts_do_not_choose_apart(monkeypatch: pytest.MonkeyPatch, world: int | None, local: int | None, measured: bool) -> None:
     for name, value in (("WORLD_SIZE", world), ("LOCAL_WORLD_SIZE", local)):
@@ -84,6 +100,7 @@ def test_hosts_do_not_choose_apart(monkeypatch: pytest.MonkeyPatch, world: int |
     monkeypatch.setattr(step_kernels, "measured_form", lambda contraction: asked.append(contraction) or "aten")
     step_kernels.choose_libraries(capture(in_f32(TRAININGS["llama"])).compile(TWO, "data").rank_module, "fused")
     assert bool(asked) == measured
+    assert isinstance(step_kernels.step_matmuls("fused"), MeasuredMatmuls) == measured
 
 
 def checkpointed() -> Any:

@@ -64,7 +64,8 @@ def shardc_backend(graph: GraphModule, example_inputs: Sequence[Any], **options:
     rounded: ``"fused"`` at a kernel's results, ``"eager"`` after each op; ``"random"`` whose numbers random ops draw:
     ``"counter"``, those of ``compile_step`` from a seed of each call, or ``"torch"``, PyTorch's own; ``"externs"`` who computes
     the matmuls that are in no kernel: ``"measured"`` whichever of ATen and oneDNN is faster here, ``"aten"`` always ATen.
-    ``"matmuls"``: ``"generated"`` puts them into kernels with what is around them, ``"extern"`` does not.
+    ``"matmuls"``: ``"measured"`` puts those into kernels, with what is around them, that are faster so here; ``"generated"`` all
+    that share a kernel with something, ``"extern"`` none.
     ``"forbid_fusion"`` and ``"force_fusion"`` list edges such as ``"aten.add.Tensor+gelu@model.py:12"``: pairs of ops that must
     not, and that must share a kernel. Raises BadBackendOption, BadFusionEdge, FusionRefused.
     """

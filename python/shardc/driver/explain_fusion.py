@@ -21,6 +21,7 @@ from shardc.driver.fusion_report import effect, render
 from shardc.driver.mlir_errors import Source, parse_module
 from shardc.driver.pipelines import build, run
 from shardc.driver.script import read_script
+from shardc.driver.step_kernels import step_matmuls
 from shardc.frontend.capture import capture_step
 from shardc.passes.fuse.explain import FusionReport
 from shardc.passes.fuse.explain import explain_fusion as explain_module
@@ -64,10 +65,11 @@ def explain_path(path: Path, forbid: Sequence[str] = (), force: Sequence[str] = 
     """
     text = _script_text(path) if path.suffix == ".py" else _text(path)
     wishes = Wishes.of(forbid, force)
-    plain = explain_module(_parsed(text, path))
+    matmuls = step_matmuls("fused")
+    plain = explain_module(_parsed(text, path), matmuls=matmuls)
     if not wishes:
         return render(plain)
-    wished = explain_module(_parsed(text, path), wishes=wishes)
+    wished = explain_module(_parsed(text, path), wishes=wishes, matmuls=matmuls)
     for edge in sorted(wishes.unmatched):
         raise NoSuchFusionEdge(edge=edge)
     return f"{effect(plain, wished)}\n\n{render(wished)}"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torch_mlir import ir
 
     from shardc.passes.fuse.explain import FusionReport
+    from shardc.passes.fuse.piece import Choose
     from shardc.passes.fuse.wishes import Wishes
 
 log = logging.getLogger(__name__)
@@ -49,7 +50,7 @@ def is_explained() -> bool:
 def fuse(
     wishes: Wishes,
     phase: str,
-    matmuls: str,
+    matmuls: str | Choose,
     module: ir.Module,
     numerics: str,
     exclude: frozenset[ir.Value],

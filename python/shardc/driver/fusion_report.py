@@ -9,7 +9,7 @@ from shardc.passes.fuse.explain import FusionReport, Kernel, Op
 
 def render(report: FusionReport) -> str:
     """The whole report, a section for each of its parts."""
-    sections = [[_summary(report)], _kernels(report), _pairs(report), _staying(report)]
+    sections = [[_summary(report)], _kernels(report), _pairs(report), _choices(report), _staying(report)]
     return "\n\n".join("\n".join(lines) for lines in sections if lines)
 
 
@@ -51,6 +51,11 @@ def _named(op: Op) -> tuple[str, str, str]:
 def _pairs(report: FusionReport) -> list[str]:
     rows = [(*_named(a), "+", *_named(b), str(decision)) for a, b, decision in report.pairs]
     return ["pairs that were looked at: two calls, and how it came out", *table(rows)] if rows else []
+
+
+def _choices(report: FusionReport) -> list[str]:
+    rows = [(*_named(op), "a kernel" if verdict.generated else "a call", verdict.why) for op, verdict in report.choices]
+    return ["matmuls and attention: number, target, line, what was chosen, why", *table(rows)] if rows else []
 
 
 def _staying(report: FusionReport) -> list[str]:

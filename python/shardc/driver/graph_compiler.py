@@ -13,6 +13,7 @@ from shardc.driver.fusion import fuse, is_explained
 from shardc.driver.graph_program import GraphProgram, runner
 from shardc.driver.kernels import fuse_graph
 from shardc.driver.memory import say_peak
+from shardc.driver.piece_contest import MeasuredMatmuls
 from shardc.driver.pipelines import build, run
 from shardc.driver.program_key import program_key
 from shardc.driver.settings import Settings
@@ -20,6 +21,7 @@ from shardc.frontend.aot_graph import ImportedGraph, constants_of, import_graph
 from shardc.frontend.graph_check import check_graph, values_of
 from shardc.passes.base import Pass
 from shardc.passes.extern.kern_extern import extern_module
+from shardc.passes.fuse.piece import Choose
 from shardc.passes.fuse.wishes import Wishes
 
 PIPELINE = "torch-share"
@@ -42,7 +44,8 @@ def compile_graph(settings: Settings, wishes: Wishes | None, phase: str, graph: 
     if found is None:
         imported, library, externs = prepared(), None, 0
         if settings.fuse and device.type == "cpu":
-            imported, library, whole = fuse_graph(prepared, imported, settings.numerics, partial(fuse, wishes, phase, settings.matmuls))
+            fuse_ = partial(fuse, wishes, phase, _matmuls(settings))
+            imported, library, whole = fuse_graph(prepared, imported, settings.numerics, fuse_)
             whole = whole and not wishes.unmatched
             if settings.measured:
                 externs = extern_module(imported.module, measured_form, settings.numerics)
@@ -56,6 +59,13 @@ def compile_graph(settings: Settings, wishes: Wishes | None, phase: str, graph: 
         wishes.unmatched.clear()  # only programs for which all were met are kept
     say_peak(phase, text, graph, constants)
     return GraphProgram(runner(text, library, device), key if whole else None, device, constants, is_complex(graph))
+
+
+def _matmuls(settings: Settings) -> str | Choose:
+    """What decides on matmuls, as ``fuse_module`` takes it."""
+    if settings.matmuls != "measured":
+        return settings.matmuls
+    return MeasuredMatmuls(settings.numerics) if settings.measured else "extern"
 
 
 def is_complex(graph: GraphModule) -> bool:

@@ -25,7 +25,7 @@ class Settings:
     numerics: str = "fused"
     random: str = "counter"
     externs: str = "measured"
-    matmuls: str = "extern"
+    matmuls: str = "measured"
     forbid_fusion: tuple[str, ...] = ()
     force_fusion: tuple[str, ...] = ()
 
@@ -34,7 +34,7 @@ class Settings:
         """Raises BadBackendOption, BadFusionEdge."""
         allowed = {
             "fuse": (True, False), "numerics": NUMERICS, "random": ("counter", "torch"), "externs": ("measured", "aten"),
-            "matmuls": MATMULS,
+            "matmuls": ("measured", *MATMULS),
         }  # fmt: skip
         found: dict[str, Any] = {}
         for option, value in options.items():

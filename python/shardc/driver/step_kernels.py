@@ -17,8 +17,10 @@ from shardc.driver.arguments import world_size
 from shardc.driver.compiler import Compiled
 from shardc.driver.kernels import can_compile, failing, say_once
 from shardc.driver.levels import copy_module
+from shardc.driver.piece_contest import MeasuredMatmuls
 from shardc.passes.extern.kern_extern import extern_module
 from shardc.passes.fuse.kern_fuse import fuse_module
+from shardc.passes.fuse.piece import Choose
 
 log = logging.getLogger(__name__)
 
@@ -44,9 +46,10 @@ def _fused(module: ir.Module, numerics: str) -> tuple[ir.Module, Path | None, fl
     started = time.perf_counter()
     if not can_compile():
         return module, None, time.perf_counter() - started
+    matmuls = step_matmuls(numerics)
     fused = copy_module(module)
     try:
-        fuse_module(fused, numerics)
+        fuse_module(fused, numerics, matmuls=matmuls)
         choose_libraries(fused, numerics)
         fuse_s = time.perf_counter() - started
         return fused, _library(fused), fuse_s
@@ -55,7 +58,7 @@ def _fused(module: ir.Module, numerics: str) -> tuple[ir.Module, Path | None, fl
     try:
         without = failing(fused)
         fused = copy_module(module)
-        fuse_module(fused, numerics, without=without)
+        fuse_module(fused, numerics, without=without, matmuls=matmuls)
         choose_libraries(fused, numerics)
         return fused, _library(fused), time.perf_counter() - started
     except Exception as error:
@@ -64,13 +67,23 @@ def _fused(module: ir.Module, numerics: str) -> tuple[ir.Module, Path | None, fl
         return module, None, time.perf_counter() - started
 
 
-def choose_libraries(module: ir.Module, numerics: str) -> None:
-    """Matmuls that are in no kernel become calls of whichever library was measured to be faster here.
+def is_measured() -> bool:
+    """Whether it is measured here who computes the matmuls of a step.
 
-    All ranks must call the same one, or what they keep in copies would drift apart: those of one host share what was
+    All ranks must compute them alike, or what they keep in copies would drift apart: those of one host share what was
     measured. Where a step is compiled on several hosts at once, matmuls stay ATen's.
     """
-    if (world_size() or 1) <= int(os.environ.get("LOCAL_WORLD_SIZE", "1")):
+    return (world_size() or 1) <= int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
+def step_matmuls(numerics: str) -> str | Choose:
+    """What decides on the matmuls of a step, as ``fuse_module`` takes it."""
+    return MeasuredMatmuls(numerics) if is_measured() else "extern"
+
+
+def choose_libraries(module: ir.Module, numerics: str) -> None:
+    """Matmuls that are in no kernel become calls of whichever library was measured to be faster here."""
+    if is_measured():
         extern_module(module, measured_form, numerics)
 
 

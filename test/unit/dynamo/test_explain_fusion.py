@@ -77,7 +77,14 @@ def test_a_compiled_module_can_be_explained() -> None:
 def test_what_cannot_be_forced_is_an_error() -> None:
     """And no silent fallback to ATen."""
     with pytest.raises(Exception, match=r"cannot be one kernel: .*is left to ATen"):
-        torch.compile(lambda x: (x @ x.t()).tanh(), backend="shardc", options={"force_fusion": ["mm+tanh"]})(X)
+        options = {"force_fusion": ["mm+tanh"], "matmuls": "extern"}
+        torch.compile(lambda x: (x @ x.t()).tanh(), backend="shardc", options=options)(X)
+
+
+def test_a_matmul_is_forced_into_a_kernel() -> None:
+    """Whichever way is faster."""
+    found = shardc.explain_fusion(lambda x: (x @ x.t()).tanh(), X, options={"force_fusion": ["mm+tanh"]})
+    assert kernels(found) == [["aten.mm", "aten.tanh"]]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,76 @@
+"""Whether matmuls and attention are parts of kernels or calls of a library, by measurement: a piece of a program is compiled both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
+
+import torch
+from torch_mlir import ir
+
+from shardc.backends.cpu.compile import build_library
+from shardc.backends.cpu.extract import kernels
+from shardc.backends.measure.contest import Candidate, decide
+from shardc.backends.measure.contractions import measured_form
+from shardc.backends.torch.emit_graph import emit_graph
+from shardc.dialects.aten.types import read_type
+from shardc.dialects.kern.strides import argument_strides
+from shardc.driver.graph_program import load
+from shardc.driver.levels import copy_module
+from shardc.driver.program_cache import versions
+from shardc.passes.extern.kern_extern import extern_module
+from shardc.passes.fuse.kern_fuse import fuse_module
+from shardc.passes.fuse.piece import Piece, Verdict
+from shardc.passes.program import find_function
+from shardc.runtime.kernels import Library
+
+CALLS, KERNELS = "calls", "kernels"
+
+
+@dataclass(frozen=True)
+class MeasuredMatmuls:
+    """Decides on pieces by a contest of their two programs, whose outcome is remembered.
+
+    ``numerics`` as for ``kern-fuse``. Matmuls that are calls are those of the fastest library.
+    """
+
+    numerics: str = "fused"
+
+    def __call__(self, piece: Piece) -> Verdict:
+        subject = f"{piece.module.operation.get_asm(enable_debug_info=False)}\n{self.numerics} {versions()}"
+        candidates = [Candidate(name, partial(self._built, piece.module, name)) for name in (CALLS, KERNELS)]
+        found = decide(subject, candidates)
+        times = ", ".join(f"{1e6 * found.seconds[name]:,.0f} us as {name}" for name in found.seconds)
+        return Verdict(found.name == KERNELS, f"measured: {times}")
+
+    def _built(self, piece: ir.Module, name: str) -> Callable[[], object]:
+        module = copy_module(piece)
+        function = find_function(module)
+        assert function is not None
+        fuse_module(module, self.numerics, matmuls=lambda _: Verdict(name == KERNELS, ""))
+        if name == CALLS:
+            extern_module(module, measured_form, self.numerics)
+        results = range(len(ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value).results))
+        library = Library(build_library(module)) if kernels(module) else None
+        program = load(emit_graph(module, results, pooled=True), library)
+        inputs, rank = _inputs(function), SimpleNamespace(device=torch.device("cpu"))
+        return lambda: program(rank, list(inputs))
+
+
+def _strides(function: ir.Operation) -> dict[int, tuple[int, ...]]:
+    return {ir.BlockArgument(v).arg_number: tuple(found) for v, found in argument_strides(function).items()}
+
+
+def _inputs(function: ir.Operation) -> list[torch.Tensor]:
+    """Tensors for a function's arguments: halves, and zeros for what is no floating-point number."""
+    strides, made = _strides(function), []
+    for number, argument in enumerate(function.regions[0].blocks[0].arguments):
+        type_ = read_type(argument.type)
+        assert type_ is not None
+        tensor = torch.empty(type_.shape, dtype=type_.dtype, device="cpu")
+        if number in strides:
+            tensor = torch.empty_strided(type_.shape, strides[number], dtype=type_.dtype, device="cpu")
+        made.append(tensor.fill_(0.5 if type_.dtype.is_floating_point else 0))
+    return made
