@@ -256,7 +256,7 @@ class _Writer:
             self._combine_at(root.combiners[n], partial, arith.addi(start, q), buffer, q)
 
     def _split(self, nest: Nest, row: Row, partials: dict) -> None:
-        (axis,) = nest.order
+        (axis,) = (a for a in nest.order if a not in nest.written_out)
         size = nest.sizes[axis] if self.size is None else self.size
         low, high = share(self.elements, size, self.thread, self.threads, multiple=16)
         if not partials:

@@ -76,6 +76,11 @@ class Row:
     def _nested(self, loop: Loop, axes: list[Axis], place: Place, carry: list[ir.Value]) -> list[ir.Value]:
         if not axes:
             return self._step(loop, place, carry)
+        if axes[0] in self.nest.written_out:
+            for position in range(self.nest.sizes[axes[0]]):
+                inside = place.inside({axes[0]: self.elements.number(position)})
+                carry = self._nested(loop, axes[1:], inside, carry)
+            return carry
         low, high = self.bounds.get(axes[0], (0, self.nest.sizes[axes[0]]))
         with bounded_loop(self.elements, low, high, carry=carry) as (position, made):
             ends = self._nested(loop, axes[1:], place.inside({axes[0]: position}), list(made.inner_iter_args))
