@@ -22,6 +22,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import boxed_nop
 from torch._dynamo.exc import TorchDynamoException
 from torch._functorch.aot_autograd import SerializableAOTDispatchCompiler
+from torch._functorch.partitioners import default_partition
 from torch._inductor.output_code import OutputCode
 from torch.fx import GraphModule
 
@@ -30,6 +31,7 @@ from shardc.diagnostics.dynamo import GraphFailed, GraphNotCompiled, GraphNotTra
 from shardc.diagnostics.fusion import FusionWish
 from shardc.driver.fusion import say_unmatched
 from shardc.driver.graph_program import GraphProgram, Runner
+from shardc.driver.joint_graph import partition_for_kernels
 from shardc.driver.settings import Settings
 from shardc.driver.trace_cache import kept_on_disk
 from shardc.frontend.decompositions import decomposition_table
@@ -78,6 +80,7 @@ def shardc_backend(graph: GraphModule, example_inputs: Sequence[Any], **options:
             form = _as_entry if is_kept else _as_function
             compiler = aot_autograd(
                 **{name: form(compiler) for name, compiler in compilers.items()},
+                partition_fn=partition_for_kernels if settings.fuse else default_partition,
                 decompositions={**lists, **(draws.table() if draws else {})},
                 keep_inference_input_mutations=True,
             )
