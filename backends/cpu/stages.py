@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from shardc.backends.cpu.graph import Argument, Computed, Slice, Splat, Undefined, Value, View
-from shardc.backends.cpu.linear import Axis, Index
+from shardc.backends.cpu.linear import Axis, Index, row_major
 from shardc.backends.cpu.nests import Nest
 from shardc.backends.cpu.roots import Reads, Root, Roots
 
@@ -17,11 +17,15 @@ COSTS = {
 
 @dataclass(eq=False)
 class Loop:
-    """One loop nest inside a row, over ``axes``, for ``roots`` and for the values ``kept`` for later stages."""
+    """One loop nest inside a row, over ``axes``, for ``roots`` and for the values ``kept`` for later stages.
+
+    ``ahead`` is of a row's last loop: what the first stage of the next row reads, contiguous along the axis of this one.
+    """
 
     axes: list[Axis]
     roots: list[Root]
     kept: list[tuple[Computed, Index]] = field(default_factory=list)
+    ahead: list[tuple[Argument, Index]] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -41,7 +45,20 @@ def find_stages(nest: Nest, roots: Roots, reads: dict[Root, Reads], recompute_co
     stages: list[list[Loop]] = [[] for _ in range(max(level.values()) + 1)]
     for root in nest.roots:
         _loop(stages[level[root]], nest.inner(root)).roots.append(root)
+    _look_ahead(nest, stages, reads)
     return Stages(stages, _keep(nest, stages, roots, reads, recompute_cost))
+
+
+def _look_ahead(nest: Nest, stages: list[list[Loop]], reads: dict[Root, Reads]) -> None:
+    """Fills ``ahead``."""
+    last = [loop for loop in stages[-1] if len(loop.axes) == 1]
+    if len(stages) == 1 or len(nest.rows) != 1 or not last:
+        return
+    for value, index in dict.fromkeys(end for loop in stages[0] for root in loop.roots for end in reads[root].ends):
+        if isinstance(value, Argument) and index is not None:
+            offset = row_major(index, value.shape)
+            if offset.factor(last[-1].axes[0]) == 1 and offset.factor(nest.rows[0]) != 0:
+                last[-1].ahead.append((value, index))
 
 
 def _loop(stage: list[Loop], axes: list[Axis]) -> Loop:

@@ -164,3 +164,11 @@ def test_many_parts_stay_a_loop():
     body.results = [body.map([(x, "d0, d2"), (y, "d0, d2")], CHOOSE, shape=(8, 17, 16))]
     (nest,), _ = schedule(body)
     assert not nest.written_out
+
+
+def test_the_last_loop_of_long_rows_fetches_what_the_next_row_reads_first():
+    """The input, but not the weights, which every row reads."""
+    (_,), (stages,) = schedule(rms_norm(40, 600))
+    assert [[value.position for value, _ in loop.ahead] for loop in stages.stages[-1]] == [[0], []]
+    assert loops_of(rms_norm(40, 600)).count("memref.prefetch") == 1
+    assert "memref.prefetch" not in loops_of(rms_norm(40, 500)) + loops_of(gelu_chain(40, 600))
