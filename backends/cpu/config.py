@@ -25,6 +25,9 @@ class Config:
     piece: int = 256
     """Elements of a row that its last loop writes before it fetches as many of what the next row reads first."""
 
+    far_bytes: int = 1 << 22
+    """Inputs of fewer bytes are not fetched so: they are in a cache."""
+
     work_per_thread: int = 1 << 17
     """Additions below which another thread does not pay."""
 

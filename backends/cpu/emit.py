@@ -50,7 +50,7 @@ def _emit(graph: Graph, module: ir.Module) -> Emitted:
         if nest.contraction is not None:
             writer.matmul(nest, nest.contraction, read_later)
         else:
-            writer.nest(nest, find_stages(nest, roots, reads, graph.config.recompute_cost), read_later)
+            writer.nest(nest, find_stages(nest, roots, reads, graph.config), read_later)
     return writer.finish()
 
 

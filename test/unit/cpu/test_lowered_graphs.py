@@ -81,13 +81,6 @@ def test_parts_beside_other_results_reductions_and_transposed_reads(threads: int
     check(lambda x: aten.slice_backward(x[::2].exp(), [16], 0, 1, 16, 2), torch.randn(16), kernels=1)
 
 
-@pytest.mark.parametrize("columns", [512, 513, 700])
-def test_rows_that_are_written_in_pieces(columns: int, threads: int) -> None:
-    x, g = torch.randn(7, columns), torch.randn(7, columns)
-    check(lambda x: torch.softmax(x * 2, -1), x, kernels=1)
-    check(lambda x, g: (g * torch.rsqrt(x.square().mean(-1, keepdim=True)), (g * x).sum(0)), x, g)
-
-
 @pytest.mark.parametrize("shape", [(3, 5, 7), (1, 1, 1), (2, 127, 3)])
 @pytest.mark.parametrize("dim", [0, 1, -1])
 def test_concatenations_of_what_kernels_make(shape: tuple[int, ...], dim: int) -> None:
