@@ -25,7 +25,7 @@ def part_axes(members: list[Root], reads: dict[Root, Reads], sizes: Mapping[Axis
         bodies = [(v.generic, v.generic.dims_at(v.number, index)) for v, index in reads[root].between]
         bodies += [(root.generic, root.dims)] if root.generic else []
         for generic, dims in bodies:
-            found |= {a for dim in _chosen_by(generic) for a, _ in dims[dim].terms}
+            found |= {a for dim in _chosen_by(generic) for a, _ in dims[dim].terms if a in sizes}
     static = all(isinstance(sizes[a], int) for a in found)
     return found if static and prod(sizes[a] for a in found) <= MAX_PARTS else set()
 

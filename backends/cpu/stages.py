@@ -62,7 +62,8 @@ def _look_ahead(nest: Nest, stages: list[list[Loop]], reads: dict[Root, Reads], 
             continue
         if hint(count_of(value.shape)) * width_bytes(value.element) >= far_bytes:
             offset = row_major(index, value.shape)
-            if offset.factor(last[-1].axes[0]) == 1 and offset.factor(nest.rows[0]) != 0:
+            plain = all(axis in nest.sizes for axis, _ in offset.terms)  # no place that is itself read from memory
+            if plain and offset.factor(last[-1].axes[0]) == 1 and offset.factor(nest.rows[0]) != 0:
                 last[-1].ahead.append((value, index))
 
 

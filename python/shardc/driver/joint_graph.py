@@ -31,6 +31,7 @@ def _is_call(target: Any) -> bool:
     """Whether an op stays a call of ATen that computes something."""
     if not isinstance(target, torch._ops.OpOverload) or target.is_view:
         return False
-    from shardc.passes.fuse.table import lowered_targets  # loads MLIR, which a start from the caches does without
+    # not at the top: it loads MLIR, which a start from the caches does without
+    from shardc.passes.fuse.table import lowered_targets
 
     return str(target).removesuffix(".default") not in lowered_targets()
