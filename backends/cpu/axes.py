@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardc.backends.cpu.graph import Argument, Value
+from shardc.backends.cpu.graph import Argument, Generic, Value
 from shardc.backends.cpu.linear import Axis, Index
 from shardc.backends.cpu.roots import Roots
 from shardc.dialects.kern.size import AnySize
@@ -34,14 +34,16 @@ class _Classes:
 def join_axes(roots: Roots) -> None:
     """Renames the loops of all roots, so that loops that can be run together have one name.
 
-    What a root reads of another root joins first, then what two roots both read of an argument, or one of them writes to it.
+    What a root reads of another root joins first, then what two roots both read of an argument, or one of them writes to it,
+    then the ops that both compute.
     """
     classes = _Classes({axis: size for root in roots.items for axis, size in root.loops.items()})
-    shared: dict[tuple[Value, tuple[int, ...], int], Axis] = {}
     arguments: list[tuple[Value, tuple[int, ...], Index]] = []
+    computed: list[tuple[Generic, Index]] = []
     for root in roots.items:
         arguments += [(written, written.shape, index) for written, index in roots.written(root)]
         reads = roots.reads(root)
+        computed += [(value.generic, value.generic.dims_at(value.number, index)) for value, index in reads.between]
         for (value, index), (shape, seen) in zip(reads.ends, reads.shapes, strict=True):
             if isinstance(value, Argument):
                 arguments.append((value, shape, seen))
@@ -52,9 +54,10 @@ def join_axes(roots: Roots) -> None:
             for here, there in zip(index, made.result_index(getattr(value, "number", 0)), strict=True):
                 if here.plain() is not None and there.plain() is not None:
                     classes.join(here.plain(), there.plain())
-    for value, shape, index in arguments:
+    shared: dict[object, Axis] = {}
+    for *what, index in [*arguments, *computed]:
         for dim, position in enumerate(index):
             if position.plain() is not None:
-                classes.join(position.plain(), shared.setdefault((value, shape, dim), position.plain()))
+                classes.join(position.plain(), shared.setdefault((*what, dim), position.plain()))
     for root in roots.items:
         root.dims = tuple(d.rename(classes.find) for d in root.dims)

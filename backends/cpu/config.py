@@ -22,6 +22,12 @@ class Config:
     recompute_cost: int = 12
     """A value that a later stage of the row reads is made again if it costs fewer additions than this, else kept."""
 
+    piece: int = 256
+    """Elements of a row that its last loop writes before it fetches as many of what the next row reads first."""
+
+    far_bytes: int = 1 << 22
+    """Inputs of fewer bytes are not fetched so: they are in a cache."""
+
     work_per_thread: int = 1 << 17
     """Additions below which another thread does not pay."""
 

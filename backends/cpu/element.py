@@ -8,7 +8,7 @@ from torch_mlir import ir
 from torch_mlir.dialects import arith, memref
 
 from shardc.backends.cpu.combiner import combiner_op
-from shardc.backends.cpu.graph import Computed, Extract, Generic, Slice, Splat, Value, View
+from shardc.backends.cpu.graph import Argument, Computed, Extract, Generic, Slice, Splat, Value, View
 from shardc.backends.cpu.linear import Axis, Index, Linear, row_major
 from shardc.backends.cpu.roots import base
 from shardc.diagnostics.kernels import KernelNotSupported
@@ -207,6 +207,19 @@ class Elements:
     def load(self, buffer: ir.Value, position: ir.Value, element: ir.Type) -> ir.Value:
         loaded = memref.load(buffer, [position])
         return arith.trunci(element, loaded) if loaded.type != element else loaded
+
+    def fetch(self, value: Argument, position: ir.Value) -> None:
+        """Has an argument's element brought into the second cache."""
+        i32 = ir.IntegerType.get_signless(32)
+        ir.Operation.create(
+            "memref.prefetch",
+            operands=[self.buffers[value], position],
+            attributes={
+                "isWrite": ir.BoolAttr.get(False),
+                "localityHint": ir.IntegerAttr.get(i32, 2),
+                "isDataCache": ir.BoolAttr.get(True),
+            },
+        )
 
     def store(self, value: ir.Value, buffer: ir.Value, position: ir.Value) -> None:
         held = ir.MemRefType(buffer.type).element_type

@@ -50,7 +50,7 @@ def _emit(graph: Graph, module: ir.Module) -> Emitted:
         if nest.contraction is not None:
             writer.matmul(nest, nest.contraction, read_later)
         else:
-            writer.nest(nest, find_stages(nest, roots, reads, graph.config.recompute_cost), read_later)
+            writer.nest(nest, find_stages(nest, roots, reads, graph.config), read_later)
     return writer.finish()
 
 
@@ -134,7 +134,7 @@ class _Writer:
         with ir.InsertionPoint(self.block):
             targets = self._begin(nest, read_later)
             partials = {key: self._partial(*key) for key in targets if nest.carried(key[0])}
-            row = Row(nest, stages, self.elements, self.buffers, targets, self.computed)
+            row = Row(nest, stages, self.elements, self.buffers, targets, self.computed, self.graph.config.piece)
             (self._split if nest.split else self._rows)(nest, row, partials)
             self.elements.kept.clear()
             if partials:
@@ -249,7 +249,7 @@ class _Writer:
             self._combine_at(root.combiners[n], partial, arith.addi(start, q), buffer, q)
 
     def _split(self, nest: Nest, row: Row, partials: dict) -> None:
-        (axis,) = nest.order
+        (axis,) = (a for a in nest.order if a not in nest.written_out)
         size = nest.sizes[axis] if self.size is None else self.size
         low, high = share(self.elements, size, self.thread, self.threads, multiple=16)
         if not partials:

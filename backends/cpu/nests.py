@@ -11,6 +11,7 @@ from torch_mlir import ir
 from shardc.backends.cpu.contraction import Contraction, find_contraction, is_contraction
 from shardc.backends.cpu.graph import Argument
 from shardc.backends.cpu.linear import Axis, Index, Linear, Picked, row_major
+from shardc.backends.cpu.parts import part_axes
 from shardc.backends.cpu.roots import Reads, Root, Roots
 from shardc.dialects.kern.size import AnySize, hint
 
@@ -26,7 +27,8 @@ class Nest:
     another (see :func:`merge_axes`). ``waits``: something it reads was written since the last barrier. ``transposed``:
     something is contiguous along a row axis, and rows are therefore run through in short pieces; ``turned`` are arguments
     of which a piece is copied first, so that it is contiguous along the row. A nest with a ``contraction`` has no rows:
-    its loops are those of a matmul, and what reads the result is over them too.
+    its loops are those of a matmul, and what reads the result is over them too. ``written_out`` are axes inside the rows
+    (see :func:`~shardc.backends.cpu.parts.part_axes`) whose steps stand one after the other, without a loop.
     """
 
     rows: list[Axis]
@@ -38,6 +40,7 @@ class Nest:
     waits: bool = False
     transposed: bool = False
     turned: list[tuple[Argument, Index]] = field(default_factory=list)
+    written_out: list[Axis] = field(default_factory=list)
     contraction: Contraction | None = None
 
     def carried(self, root: Root) -> bool:
@@ -184,13 +187,20 @@ def _nest(rows: frozenset[Axis], members: list[Root], reads: dict[Root, Reads]) 
     order = sorted(sizes, key=lambda axis: -slowest[axis])
     nest = Nest([a for a in order if a in rows], members, sizes=sizes, order=order)
     merge_axes(nest, offsets, reads)
-    if not any(nest.inner(root) for root in members) and nest.rows:
-        fast = nest.rows[-1]
-        nest.rows.remove(fast)
-        nest.split = not nest.rows
-        nest.transposed = any(o.factor(axis) == 1 and hint(o.factor(fast)) > 1 for o in offsets for axis in nest.rows)
-        if nest.transposed and len(nest.rows) == 1:
-            nest.turned = list(dict.fromkeys(_turned(nest.rows[0], fast, members, reads)))
+    parts = [a for a in nest.order if a in part_axes(members, reads, sizes)]
+    if any(nest.inner(root) for root in members) or not nest.rows:
+        nest.written_out = [a for a in parts if a not in nest.rows]
+        return nest
+    fast = [a for a in nest.rows if a not in parts or len(parts) == len(nest.rows)][-1]
+    nest.rows.remove(fast)
+    nest.transposed = any(o.factor(axis) == 1 and hint(o.factor(fast)) > 1 for o in offsets for axis in nest.rows)
+    if nest.transposed and len(nest.rows) == 1:
+        nest.turned = list(dict.fromkeys(_turned(nest.rows[0], fast, members, reads)))
+    elif not nest.transposed:  # inside of the loop over ``fast``, what the parts both read is loaded once
+        nest.written_out = [a for a in parts if a != fast]
+        nest.rows = [a for a in nest.rows if a not in nest.written_out]
+        nest.order = [a for a in nest.order if a not in nest.written_out] + nest.written_out
+    nest.split = not nest.rows
     return nest
 
 

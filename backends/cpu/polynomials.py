@@ -1,18 +1,28 @@
-"""exp, log, erf, tanh and the like as arithmetic that LLVM can run in vector lanes, instead of calls of libm.
+"""exp, log, sin, erf, tanh and the like as arithmetic that LLVM can run in vector lanes, instead of calls of libm.
 
 f32 is expanded; f16 and bf16 are computed in f32; f64 is left to libm. Sources: the reductions and coefficients of exp
-and log are those of Cephes (``expf.c``, ``logf.c``; S. Moshier), of erf the minimax polynomials that N. Juffa published (StackOverflow 35148198), of tanh the rational one of Eigen (``MathFunctionsImpl.h``). Errors, in
-ulp against f64, are asserted in ``test/unit/cpu/test_polynomials.py``.
+and log, and the coefficients of sin and cos, are those of Cephes (``expf.c``, ``logf.c``, ``sinf.c``; S. Moshier), of erf
+the minimax polynomials that N. Juffa published (StackOverflow 35148198), of tanh the rational one of Eigen
+(``MathFunctionsImpl.h``). Errors, in ulp against f64, are asserted in ``test/unit/cpu/test_polynomials.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from math import inf
+from math import inf, ldexp, pi
 
 from torch_mlir import ir
 
 _ROUNDER, _ROUNDER_BITS = 1.5 * 2.0**23, 0x4B400000  # added to an f32, it rounds it to an integer in its last places
+_ROUNDER_OF_F64 = 1.5 * 2.0**52
+_INVERSE_TURN, _INVERSE_TURN_BITS = 0xA2F9836E4E441529FC2757D1F534DDC0DB6295993C439041F, 198
+"""1 / (2 pi) * 2**198, the first two bits of which are 0."""
+_PART_BITS = 28
+_PARTS_OF_INVERSE_TURN = [
+    ldexp(_INVERSE_TURN >> (_INVERSE_TURN_BITS - end) & ((1 << _PART_BITS) - 1), -end)
+    for end in range(2 + _PART_BITS, _INVERSE_TURN_BITS + 1, _PART_BITS)
+]
+NE = 1  # arith.cmpi predicate
 OLT, OGT, OEQ, OGE, ULT = 4, 2, 1, 3, 11  # arith.cmpf predicates; ordered ones are false for NaN
 
 
@@ -26,6 +36,7 @@ class _Scalars:
         self.shape = shape
         self.float = self.of(ir.F32Type.get())
         self.integer = self.of(ir.IntegerType.get_signless(32))
+        self.double = self.of(ir.F64Type.get())
         self.contract = ir.Attribute.parse("#arith.fastmath<contract>")
 
     def make(self, name: str, *operands: ir.Value, type_: ir.Type | None = None, **attributes: ir.Attribute) -> ir.Value:
@@ -45,6 +56,10 @@ class _Scalars:
 
     def number(self, value: float) -> ir.Value:
         return self.constant(self.float, ir.FloatAttr.get(ir.F32Type.get(), value))
+
+    def wide(self, value: float) -> ir.Value:
+        """A number as an f64."""
+        return self.constant(self.double, ir.FloatAttr.get(ir.F64Type.get(), value))
 
     def bits(self, value: int) -> ir.Value:
         return self.constant(self.integer, ir.IntegerAttr.get(ir.IntegerType.get_signless(32), value))
@@ -75,6 +90,13 @@ class _Scalars:
         i64 = ir.IntegerType.get_signless(64)
         one = self.of(ir.IntegerType.get_signless(1))
         return self.make("arith.cmpf", a, b, type_=one, predicate=ir.IntegerAttr.get(i64, predicate))
+
+    def is_set(self, n: ir.Value, bit: int) -> ir.Value:
+        """Whether an i32 has ``bit`` (1, 2, 4, ...)."""
+        i64 = ir.IntegerType.get_signless(64)
+        one = self.of(ir.IntegerType.get_signless(1))
+        found = self.make("arith.andi", n, self.bits(bit))
+        return self.make("arith.cmpi", found, self.bits(0), type_=one, predicate=ir.IntegerAttr.get(i64, NE))
 
     def select(self, condition: ir.Value, yes: ir.Value, no: ir.Value) -> ir.Value:
         return self.make("arith.select", condition, yes, no, type_=yes.type)
@@ -218,6 +240,45 @@ def _tanh(s: _Scalars, x: ir.Value) -> ir.Value:
     return s.select(tiny, x, s.arithmetic("math.copysign", result, x))
 
 
+def _quarters(s: _Scalars, x: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """x = (n + f) pi / 2 with an integer n and f in [-1/2, 1/2], for every f32: n as an i32, modulo 4, and f pi / 2.
+
+    1 / (2 pi) stands in parts of 28 bits, so that products with x are exact in f64, and so is what is left of them without
+    whole turns (Payne and Hanek, 1983, in floating point). Without the quarters that it has by then, the sum is rounded
+    in proportion to itself, however near x is to a multiple of pi / 2.
+    """
+    wide = s.make("arith.extf", x, type_=s.double)
+    turns, quarters = s.wide(0.0), s.wide(_ROUNDER_OF_F64)
+    for part in _PARTS_OF_INVERSE_TURN:
+        product = s.mul(wide, s.wide(part))
+        turns = s.add(turns, s.sub(product, s.arithmetic("math.roundeven", product)))
+        whole = s.arithmetic("math.roundeven", s.mul(turns, s.wide(4.0)))
+        turns, quarters = s.fma(whole, s.wide(-0.25), turns), s.add(quarters, whole)
+    angle = s.make("arith.truncf", s.mul(turns, s.wide(2 * pi)), type_=s.float)
+    bits = s.make("arith.bitcast", quarters, type_=s.of(ir.IntegerType.get_signless(64)))
+    return s.make("arith.trunci", bits, type_=s.integer), angle
+
+
+def _sine(s: _Scalars, n: ir.Value, r: ir.Value) -> ir.Value:
+    """sin(r + n pi / 2) for r in [-pi / 4, pi / 4]."""
+    square = s.mul(r, r)
+    sin = s.polynomial(square, [-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1])
+    sin = s.fma(s.mul(sin, square), r, r)
+    cos = s.polynomial(square, [2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2])
+    cos = s.fma(s.mul(cos, square), square, s.fma(square, s.number(-0.5), s.number(1.0)))
+    size = s.select(s.is_set(n, 1), cos, sin)
+    return s.select(s.is_set(n, 2), s.arithmetic("arith.negf", size), size)
+
+
+def _sin(s: _Scalars, x: ir.Value) -> ir.Value:
+    return s.select(s.compare(OEQ, x, s.number(0.0)), x, _sine(s, *_quarters(s, x)))  # -0 stays -0
+
+
+def _cos(s: _Scalars, x: ir.Value) -> ir.Value:
+    n, r = _quarters(s, x)
+    return _sine(s, s.make("arith.addi", n, s.bits(1)), r)
+
+
 def _rsqrt(s: _Scalars, x: ir.Value) -> ir.Value:
     return s.div(s.number(1.0), s.arithmetic("math.sqrt", x))
 
@@ -225,6 +286,7 @@ def _rsqrt(s: _Scalars, x: ir.Value) -> ir.Value:
 EXPANSIONS: dict[str, Callable[[_Scalars, ir.Value], ir.Value]] = {
     "math.exp": _exp, "math.exp2": _exp2, "math.expm1": _expm1, "math.log": _log, "math.log2": _log2,
     "math.log1p": _log1p, "math.erf": _erf, "math.tanh": _tanh, "math.rsqrt": _rsqrt,
+    "math.sin": _sin, "math.cos": _cos,
 }  # fmt: skip
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from shardc.backends.cpu.buffers import count_of, width_bytes
+from shardc.backends.cpu.config import Config
 from shardc.backends.cpu.graph import Argument, Computed, Slice, Splat, Undefined, Value, View
-from shardc.backends.cpu.linear import Axis, Index
+from shardc.backends.cpu.linear import Axis, Index, row_major
 from shardc.backends.cpu.nests import Nest
 from shardc.backends.cpu.roots import Reads, Root, Roots
+from shardc.dialects.kern.size import hint
 
 COSTS = {
     "math.exp": 12, "math.exp2": 12, "math.expm1": 16, "math.log": 14, "math.log1p": 16, "math.erf": 16, "math.tanh": 16,
@@ -17,11 +20,15 @@ COSTS = {
 
 @dataclass(eq=False)
 class Loop:
-    """One loop nest inside a row, over ``axes``, for ``roots`` and for the values ``kept`` for later stages."""
+    """One loop nest inside a row, over ``axes``, for ``roots`` and for the values ``kept`` for later stages.
+
+    ``ahead`` is of a row's last loop: what the first stage of the next row reads, contiguous along the axis of this one.
+    """
 
     axes: list[Axis]
     roots: list[Root]
     kept: list[tuple[Computed, Index]] = field(default_factory=list)
+    ahead: list[tuple[Argument, Index]] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -32,7 +39,7 @@ class Stages:
     again: dict[tuple[Computed, Index], Root]
 
 
-def find_stages(nest: Nest, roots: Roots, reads: dict[Root, Reads], recompute_cost: int) -> Stages:
+def find_stages(nest: Nest, roots: Roots, reads: dict[Root, Reads], config: Config) -> Stages:
     """Sorts the roots of a nest into stages and their loops."""
     level: dict[Root, int] = {}
     for root in nest.roots:
@@ -41,7 +48,23 @@ def find_stages(nest: Nest, roots: Roots, reads: dict[Root, Reads], recompute_co
     stages: list[list[Loop]] = [[] for _ in range(max(level.values()) + 1)]
     for root in nest.roots:
         _loop(stages[level[root]], nest.inner(root)).roots.append(root)
-    return Stages(stages, _keep(nest, stages, roots, reads, recompute_cost))
+    _look_ahead(nest, stages, reads, config.far_bytes)
+    return Stages(stages, _keep(nest, stages, roots, reads, config.recompute_cost))
+
+
+def _look_ahead(nest: Nest, stages: list[list[Loop]], reads: dict[Root, Reads], far_bytes: int) -> None:
+    """Fills ``ahead``."""
+    last = [loop for loop in stages[-1] if len(loop.axes) == 1]
+    if len(stages) == 1 or len(nest.rows) != 1 or not last:
+        return
+    for value, index in dict.fromkeys(end for loop in stages[0] for root in loop.roots for end in reads[root].ends):
+        if not isinstance(value, Argument) or index is None:
+            continue
+        if hint(count_of(value.shape)) * width_bytes(value.element) >= far_bytes:
+            offset = row_major(index, value.shape)
+            plain = all(axis in nest.sizes for axis, _ in offset.terms)  # no place that is itself read from memory
+            if plain and offset.factor(last[-1].axes[0]) == 1 and offset.factor(nest.rows[0]) != 0:
+                last[-1].ahead.append((value, index))
 
 
 def _loop(stage: list[Loop], axes: list[Axis]) -> Loop:

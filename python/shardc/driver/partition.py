@@ -1,4 +1,8 @@
-"""Where a training graph is cut into forward and backward: what is saved in between, and what is computed again."""
+"""Where a training graph is cut into forward and backward: what is saved in between, and what is computed again.
+
+Inside a kernel an elementwise op costs little, and a tensor that forward stores for it costs a pass over memory in both
+graphs. Where ops stay calls of ATen, each would cost its time again.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +20,28 @@ aten = torch.ops.aten
 def partition(joint: GraphModule, inputs: Any, **given: Any) -> tuple[GraphModule, GraphModule]:
     """AOTAutograd's cut of fewest bytes: what kernels compute along with their other work is not saved.
 
-    That are pointwise ops, views and casts; matmuls, attention, convolutions, draws and sums of many elements are saved. It
-    is what TorchInductor saves. Equal calls stay apart here, ``torch-share`` makes them one.
+    That are pointwise ops, views and casts; matmuls, attention, convolutions, draws, sums of many elements and whatever no
+    kernel can hold are saved. It is what TorchInductor saves. Equal calls stay apart here, ``torch-share`` makes them one.
     """
     for node in joint.graph.nodes:
         if node.target is aten.detach.default:  # autograd's mark on a result that it saves, and no view to the partitioner
             node.replace_all_uses_with(node.args[0], delete_user_cb=lambda user: user.op != "output")
         elif _is_log_softmax(node):
             node.meta["recompute"] = CheckpointPolicy.PREFER_RECOMPUTE
+        elif isinstance(node.meta.get("val"), torch.Tensor) and _is_call(node.target):
+            node.meta.setdefault("recompute", CheckpointPolicy.MUST_SAVE)
     with torch._functorch.config.patch(cse=False):  # which imports half of Inductor
         return min_cut_rematerialization_partition(joint, inputs, **given)
+
+
+def _is_call(target: Any) -> bool:
+    """Whether an op stays a call of ATen that computes something."""
+    if not isinstance(target, torch._ops.OpOverload) or target.is_view:
+        return False
+    # not at the top: it loads MLIR, which a start from the caches does without
+    from shardc.passes.fuse.table import lowered_targets
+
+    return str(target).removesuffix(".default") not in lowered_targets()
 
 
 def log_softmax(x: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:

@@ -186,8 +186,7 @@ def empty(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype, size
     """
     size = -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
     block = _block_type(size).from_address(_pool.take(size))
-    storage = torch.frombuffer(block, dtype=torch.uint8).untyped_storage()
-    return torch.empty(0, dtype=dtype).set_(storage, 0, shape, strides)
+    return torch.frombuffer(block, dtype=dtype).as_strided_(shape, strides)
 
 
 def contiguous(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:

@@ -62,6 +62,25 @@ def test_rotary_embedding_and_its_gradient(size: tuple[int, ...], threads: int) 
     check(gradient, torch.randn(whole), cos, sin, kernels=1)
 
 
+def test_parts_beside_other_results_reductions_and_transposed_reads(threads: int) -> None:
+    def turned(x: Tensor) -> Tensor:
+        return torch.cat((-x[..., 8:], x[..., :8]), -1)
+
+    def normed(x: Tensor) -> tuple[Tensor, Tensor]:
+        row = turned(x) * (x * x).mean(-1, keepdim=True).rsqrt()
+        return row, row.sum(-1)
+
+    def both(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        row = turned(x)
+        return row, row.exp() * w.T
+
+    x, w = torch.randn(9, 7, 16), torch.randn(16, 7)
+    check(both, x, w, kernels=1)
+    check(normed, x)
+    check(lambda x: turned(x) + x.exp(), torch.randn(16), kernels=1)
+    check(lambda x: aten.slice_backward(x[::2].exp(), [16], 0, 1, 16, 2), torch.randn(16), kernels=1)
+
+
 @pytest.mark.parametrize("shape", [(3, 5, 7), (1, 1, 1), (2, 127, 3)])
 @pytest.mark.parametrize("dim", [0, 1, -1])
 def test_concatenations_of_what_kernels_make(shape: tuple[int, ...], dim: int) -> None:

@@ -259,7 +259,13 @@ def test_group_norm_reshapes_around_the_reduction(threads):
     close(got, exact)
 
 
-@pytest.mark.parametrize("config", ["rows = 1 : i64", "rows = 1000 : i64, block = 7 : i64", "recompute_cost = 1 : i64", "recompute_cost = 999 : i64"])
+CONFIGURATIONS = [
+    "rows = 1 : i64", "rows = 1000 : i64, block = 7 : i64", "recompute_cost = 1 : i64", "recompute_cost = 999 : i64",
+    "piece = 16 : i64, far_bytes = 1 : i64", "piece = 25 : i64, far_bytes = 1 : i64",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("config", CONFIGURATIONS)
 def test_the_configuration_changes_the_loops_and_not_the_values(config, threads):
     body, other = layer_norm_backward(37, 50), softmax(37, 50)
     body.config = other.config = f"{THREADED}, {config}"

@@ -26,7 +26,7 @@ def schedule(body: Body):
         join_axes(roots)
         reads = {root: roots.reads(root) for root in roots.items}
         nests = find_nests(roots, reads)
-        return nests, [find_stages(nest, roots, reads, Config().recompute_cost) for nest in nests]
+        return nests, [find_stages(nest, roots, reads, Config()) for nest in nests]
 
 
 def loops_of(body: Body) -> str:
@@ -125,3 +125,52 @@ def test_what_reads_a_sum_over_rows_does_not_turn_its_loops():
     body.results = [body.map([total], "%r = arith.truncf %0 : f32 to bf16", "bf16")]
     (sums, rounded), _ = schedule(body)
     assert sums.carried(sums.roots[0]) and not rounded.roots[0].is_reduction
+
+
+CHOOSE = """%i = linalg.index 1 : index
+    %j = arith.index_cast %i : index to i64
+    %zero = arith.constant 0 : i64
+    %first = arith.cmpi eq, %j, %zero : i64
+    %r = arith.select %first, %0, %1 : f32"""
+
+
+def test_parts_are_written_out_inside_of_the_loop_that_all_results_share():
+    """Of two concatenations of the same parts, the loops that number the parts meet in no tensor, but in the op itself."""
+    body = Body("parts")
+    x, y = body.argument((32, 16)), body.argument((32, 16))
+    chosen = body.map([(x, "d0, d2"), (y, "d0, d2")], CHOOSE, shape=(32, 2, 16))
+    made = [body.map([chosen], "%r = math.exp %0 : f32"), body.map([chosen], "%r = arith.negf %0 : f32")]
+    merge = "tensor.collapse_shape {} [[0], [1, 2]] : tensor<32x2x16xf32> into {{type}}"
+    body.results = [body.line(merge.format(m.name), (32, 32), "f32") for m in made]
+    (nest,), _ = schedule(body)
+    assert [nest.sizes[a] for a in nest.rows] == [32] and [nest.sizes[a] for a in nest.written_out] == [2]
+    assert loops_of(body).count("scf.for") == 2
+
+
+def test_parts_of_a_row_that_is_summed_are_written_out_in_their_order():
+    body = Body("parts_summed")
+    x, y = body.argument((32, 16)), body.argument((32, 16))
+    chosen = body.map([(x, "d0, d2"), (y, "d0, d2")], CHOOSE, shape=(32, 2, 16))
+    total = body.reduce([chosen], ADD, [1, 2], "0.0")
+    body.results = [body.map([chosen, (total, "d0")], "%r = arith.divf %0, %1 : f32")]
+    (nest,), _ = schedule(body)
+    assert [nest.sizes[a] for a in nest.written_out] == [2]
+    assert loops_of(body).count("scf.for") == 5  # rows, and for each stage a loop for each part
+
+
+def test_many_parts_stay_a_loop():
+    body = Body("many_parts")
+    x, y = body.argument((8, 16)), body.argument((8, 16))
+    body.results = [body.map([(x, "d0, d2"), (y, "d0, d2")], CHOOSE, shape=(8, 17, 16))]
+    (nest,), _ = schedule(body)
+    assert not nest.written_out
+
+
+def test_the_last_loop_of_long_rows_fetches_what_the_next_row_reads_first():
+    """The input, but not the weights, which every row reads; nothing where rows are short, or all of them in a cache."""
+    body = rms_norm(4000, 600)
+    (_,), (stages,) = schedule(body)
+    assert [[value.position for value, _ in loop.ahead] for loop in stages.stages[-1]] == [[0], []]
+    assert loops_of(body).count("memref.prefetch") == 1
+    for other in (rms_norm(5000, 500), gelu_chain(4000, 600), rms_norm(40, 600)):
+        assert "memref.prefetch" not in loops_of(other)

@@ -82,7 +82,7 @@ def test_the_planned_peak_is_what_is_allocated(unpooled):
     assert forward == pytest.approx(planned["forward"].size_bytes - lasting - x.nbytes, rel=WITHIN)
     saved = events[middle - 1][1]
     assert backward == pytest.approx(saved + planned["backward"].size_bytes - planned["backward"].given_bytes, rel=WITHIN)
-    assert backward > 1.05 * saved
+    assert backward > 1.02 * saved
 
 
 def test_a_peak_is_named_by_call_and_line():
