@@ -1,5 +1,5 @@
 # `make demo` and `make test` each do all the set-up on a fresh machine that has Python 3.11 or newer.
-# The environment lives in .venv and is installed again only when pyproject.toml or requirements.lock change.
+# The environment lives in .venv and is installed again only when pyproject.toml or a .lock file changes.
 
 SHELL := /bin/sh
 BIN := .venv/bin
@@ -19,7 +19,7 @@ help:
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml requirements.lock
+$(STAMP): pyproject.toml requirements.lock requirements-triton.lock
 	@set -eu; \
 	if ! $(BIN)/python -c '' 2>/dev/null; then \
 	  python=; \
@@ -34,6 +34,8 @@ $(STAMP): pyproject.toml requirements.lock
 	fi; \
 	echo "installing the pinned packages (minutes the first time)"; \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock; \
+	$(BIN)/python -c 'import triton' 2>/dev/null \
+	  || $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-triton.lock; \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .; \
 	touch $(STAMP)
 
