@@ -8,11 +8,11 @@ from math import prod
 
 from torch_mlir import ir
 
-from shardc.backends.cpu.contraction import Contraction, find_contraction, is_contraction
-from shardc.backends.cpu.graph import Argument
-from shardc.backends.cpu.linear import Axis, Index, Linear, Picked, row_major
+from shardc.backends.body.contraction import Contraction, find_contraction, is_contraction
+from shardc.backends.body.graph import Argument
+from shardc.backends.body.linear import Axis, Index, Linear, Picked, row_major
+from shardc.backends.body.roots import Reads, Root, Roots
 from shardc.backends.cpu.parts import part_axes
-from shardc.backends.cpu.roots import Reads, Root, Roots
 from shardc.dialects.kern.size import AnySize, hint
 
 PARALLEL_ROWS = 16  # with fewer rows than this, a sum over the middle of a tensor is rather cut over what it sums
