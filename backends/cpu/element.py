@@ -51,7 +51,7 @@ class Elements:
     """Makes elements. ``buffers``: values that lie in memory whole; ``kept``: values of the row at one index.
 
     ``symbols`` are those of the function's sizes, ``sizes`` what the ``index`` values of the kernel's body are in them.
-    ``merged`` are axes that count as nothing in offsets (see :func:`shardc.backends.cpu.nests.merge_axes`).
+    ``merged`` are axes that count as nothing in offsets (see :func:`shardc.backends.body.nest.merge_axes`).
     """
 
     entry: ir.Block
