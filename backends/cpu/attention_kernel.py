@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from torch_mlir import ir
 
+from shardc.backends.body.graph import config_of, symbols_and_shapes
 from shardc.backends.cpu.attention_backward import emit_backward
 from shardc.backends.cpu.attention_forward import emit_forward
+from shardc.backends.cpu.config import Config
 from shardc.backends.cpu.emitted import Emitted
-from shardc.backends.cpu.graph import config_of, symbols_and_shapes
 from shardc.diagnostics.kernels import KernelNotSupported
 from shardc.dialects.kern.attention import AttentionOp, attention_of
 from shardc.dialects.kern.attention_backward import AttentionBackwardOp, attention_backward_of
@@ -34,5 +35,5 @@ def emit_attention(function: ir.Operation, module: ir.Module) -> Emitted:
         raise KernelNotSupported(what="an attention that shares a kernel with other ops")
     name = ir.StringAttr(function.attributes["sym_name"]).value
     if op.name == AttentionOp.OPERATION_NAME:
-        return emit_forward(name, attention_of(op, shapes), symbols, config_of(function), module)
-    return emit_backward(name, attention_backward_of(op, shapes), symbols, config_of(function), module)
+        return emit_forward(name, attention_of(op, shapes), symbols, Config.of(config_of(function)), module)
+    return emit_backward(name, attention_backward_of(op, shapes), symbols, Config.of(config_of(function)), module)

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from torch_mlir import ir
 
+from shardc.backends.body.extract import extract
+from shardc.backends.body.graph import read_graph
 from shardc.backends.cpu import cache as library_cache
 from shardc.backends.cpu.attention_kernel import emit_attention, is_attention
 from shardc.backends.cpu.emit import emit
 from shardc.backends.cpu.emitted import Emitted
 from shardc.backends.cpu.entries import entries
-from shardc.backends.cpu.extract import extract
-from shardc.backends.cpu.graph import read_graph
 from shardc.backends.cpu.link import shared_object, system_linker
 from shardc.backends.cpu.loops import BARRIER
 from shardc.backends.cpu.object_code import object_code
@@ -43,7 +43,7 @@ def build_library(module: ir.Module) -> Path:
 
 
 def compile_functions(functions: ir.Module) -> bytes:
-    """The shared object of a module of :func:`shardc.backends.cpu.extract.extract`. Raises as :func:`build_library`."""
+    """The shared object of a module of :func:`shardc.backends.body.extract.extract`. Raises as :func:`build_library`."""
     check_target()
     linker = system_linker()
     with functions.context, ir.Location.unknown():
@@ -69,6 +69,7 @@ def library_key(functions: ir.Module) -> str:
 def _versions() -> str:
     """MLIR's version, and the content of this backend: its own code decides what is compiled."""
     digest = hashlib.sha256()
-    for file in sorted(Path(__file__).parent.glob("*.py")):
+    own = Path(__file__).parent
+    for file in sorted([*own.glob("*.py"), *own.with_name("body").glob("*.py")]):
         digest.update(file.read_bytes())
     return f"{version('torch-mlir')} {digest.hexdigest()}"

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from torch_mlir import ir
 from torch_mlir.dialects import arith, memref
 
-from shardc.backends.cpu.combiner import combiner_op
-from shardc.backends.cpu.graph import Argument, Computed, Extract, Generic, Slice, Splat, Value, View
-from shardc.backends.cpu.linear import Axis, Index, Linear, row_major
-from shardc.backends.cpu.roots import base
+from shardc.backends.body.combiner import combiner_op
+from shardc.backends.body.graph import Argument, Computed, Extract, Generic, Slice, Splat, Value, View
+from shardc.backends.body.linear import Axis, Index, Linear, row_major
+from shardc.backends.body.roots import base
 from shardc.diagnostics.kernels import KernelNotSupported
 from shardc.dialects.kern.size import AnySize, Size, Symbol, evaluate, hint
 
@@ -51,7 +51,7 @@ class Elements:
     """Makes elements. ``buffers``: values that lie in memory whole; ``kept``: values of the row at one index.
 
     ``symbols`` are those of the function's sizes, ``sizes`` what the ``index`` values of the kernel's body are in them.
-    ``merged`` are axes that count as nothing in offsets (see :func:`shardc.backends.cpu.nests.merge_axes`).
+    ``merged`` are axes that count as nothing in offsets (see :func:`shardc.backends.body.nest.merge_axes`).
     """
 
     entry: ir.Block

@@ -10,18 +10,19 @@ from math import prod
 from torch_mlir import ir
 from torch_mlir.dialects import arith, func
 
-from shardc.backends.cpu.axes import join_axes
+from shardc.backends.body.axes import join_axes
+from shardc.backends.body.combiner import Combiner, combine
+from shardc.backends.body.contraction import Contraction
+from shardc.backends.body.graph import Argument, Computed, Graph
+from shardc.backends.body.linear import Axis, Index, Linear
+from shardc.backends.body.roots import Reads, Root, Roots, find_roots
 from shardc.backends.cpu.buffers import Buffers, count_of, memory, padded
-from shardc.backends.cpu.combiner import Combiner, combine
-from shardc.backends.cpu.contraction import Contraction
+from shardc.backends.cpu.config import Config
 from shardc.backends.cpu.element import Elements, Kept, Place
 from shardc.backends.cpu.emitted import Emitted
-from shardc.backends.cpu.graph import Argument, Computed, Graph
-from shardc.backends.cpu.linear import Axis, Index, Linear
 from shardc.backends.cpu.loops import barrier, bounded_loop, share
 from shardc.backends.cpu.matmul import Matmul
 from shardc.backends.cpu.nests import Nest, find_nests
-from shardc.backends.cpu.roots import Reads, Root, Roots, find_roots
 from shardc.backends.cpu.row import Row, Targets
 from shardc.backends.cpu.stages import Stages, cost, find_stages
 from shardc.diagnostics.kernels import KernelNotSupported
@@ -50,7 +51,7 @@ def _emit(graph: Graph, module: ir.Module) -> Emitted:
         if nest.contraction is not None:
             writer.matmul(nest, nest.contraction, read_later)
         else:
-            writer.nest(nest, find_stages(nest, roots, reads, graph.config), read_later)
+            writer.nest(nest, find_stages(nest, roots, reads, writer.config), read_later)
     return writer.finish()
 
 
@@ -84,7 +85,7 @@ def _read_later(nest: Nest, nests: list[Nest], roots: Roots, reads: dict) -> set
 
 class _Writer:
     def __init__(self, graph: Graph, roots: Roots, module: ir.Module) -> None:
-        self.graph, self.roots = graph, roots
+        self.graph, self.roots, self.config = graph, roots, Config.of(graph.config)
         index = ir.IndexType.get()
         given = {a.position: memory(count_of(a.shape), a.element) for a in reversed(graph.arguments)}
         inputs = [given[n] for n in range(graph.inputs)]
@@ -110,7 +111,7 @@ class _Writer:
         work = sum(
             prod(root.sizes) * (2 + sum(cost(v, self.roots, known) for v, _ in root.read())) for root in self.roots.items
         )
-        graph, per_thread = self.graph, self.graph.config.work_per_thread
+        graph, per_thread = self.graph, self.config.work_per_thread
         if graph.flat and self.buffers.kinds:
             raise KernelNotSupported(what="a flat kernel that keeps values in memory")
         return Emitted(
@@ -124,7 +125,7 @@ class _Writer:
             targets = self._begin(nest, read_later)
             value = self.computed[contraction.root.generic, 0]
             Matmul(
-                nest, contraction, self.roots, value, self.graph.config, self.elements, self.buffers, targets,
+                nest, contraction, self.roots, value, self.config, self.elements, self.buffers, targets,
                 self.thread, self.threads,
             ).emit()  # fmt: skip
             self._written(targets)
@@ -134,7 +135,7 @@ class _Writer:
         with ir.InsertionPoint(self.block):
             targets = self._begin(nest, read_later)
             partials = {key: self._partial(*key) for key in targets if nest.carried(key[0])}
-            row = Row(nest, stages, self.elements, self.buffers, targets, self.computed, self.graph.config.piece)
+            row = Row(nest, stages, self.elements, self.buffers, targets, self.computed, self.config.piece)
             (self._split if nest.split else self._rows)(nest, row, partials)
             self.elements.kept.clear()
             if partials:
@@ -199,7 +200,7 @@ class _Writer:
             key: self.buffers.add("private", count_of(key[0].result_shape(key[1])), key[0].combiners[key[1]].identity.type)
             for key in partials
         }
-        rows = self.graph.config.rows
+        rows = self.config.rows
         with bounded_loop(self.elements, low, high, rows) as (first, _):
             for (root, n), buffer in sums.items():
                 with bounded_loop(self.elements, 0, count_of(root.result_shape(n))) as (q, _):
@@ -214,7 +215,7 @@ class _Writer:
     def _tiles(self, nest: Nest, row: Row, low: ir.Value, high: ir.Value) -> None:
         """All rows in short pieces, so that a cache line read across the rows serves as many of them as it holds."""
         (axis,) = set(nest.order) - set(nest.rows)
-        size, tile = nest.sizes[axis], self.graph.config.tile
+        size, tile = nest.sizes[axis], self.config.tile
         with ExitStack() as loops:
             if nest.turned:
                 start, _ = loops.enter_context(bounded_loop(self.elements, low, high, tile))
@@ -230,7 +231,7 @@ class _Writer:
 
     def _turn(self, value: Argument, index: Index, rows: Range, columns: Range) -> None:
         """Copies a piece of an argument into a buffer of this thread, where it is contiguous along the row."""
-        tile, elements = self.graph.config.tile, self.elements
+        tile, elements = self.config.tile, self.elements
         (row, top, bottom), (column, left, right) = rows, columns
         offset = Linear.axis(row) * tile + Linear.axis(column)
         start = elements.position(offset, Place({row: top, column: left}))
@@ -259,7 +260,7 @@ class _Writer:
         row.sums = {
             (root, n): (partial, self._part(count_of(root.result_shape(n)))) for (root, n), partial in partials.items()
         }
-        block = self.graph.config.block
+        block = self.config.block
         with bounded_loop(self.elements, low, high, block) as (first, _):
             row.bounds = {axis: (first, arith.minui(arith.addi(first, self.elements.number(block)), high))}
             row.emit(Place())

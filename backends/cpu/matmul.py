@@ -9,17 +9,17 @@ from math import prod
 from torch_mlir import ir
 from torch_mlir.dialects import arith, scf
 
+from shardc.backends.body.contraction import Contraction, Factor, pairs
+from shardc.backends.body.graph import Computed, Splat
+from shardc.backends.body.linear import Axis, row_major
+from shardc.backends.body.roots import Roots
 from shardc.backends.cpu.buffers import Buffers
 from shardc.backends.cpu.config import Config
-from shardc.backends.cpu.contraction import Contraction, Factor, pairs
 from shardc.backends.cpu.element import Elements, Place
-from shardc.backends.cpu.graph import Computed, Splat
-from shardc.backends.cpu.linear import Axis, row_major
 from shardc.backends.cpu.loops import barrier, bounded_loop, share
 from shardc.backends.cpu.microkernel import register_tile
 from shardc.backends.cpu.nests import Nest
 from shardc.backends.cpu.pack import At, Left, Packing
-from shardc.backends.cpu.roots import Roots
 from shardc.backends.cpu.row import Targets
 from shardc.backends.cpu.target import multiplies_pairs
 from shardc.backends.cpu.tiles import PACKED_BYTES, PRIVATE_BYTES, Tiles, find_tiles

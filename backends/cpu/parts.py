@@ -7,9 +7,9 @@ from math import prod
 
 from torch_mlir import ir
 
-from shardc.backends.cpu.graph import Generic
-from shardc.backends.cpu.linear import Axis
-from shardc.backends.cpu.roots import Reads, Root
+from shardc.backends.body.graph import Generic
+from shardc.backends.body.linear import Axis
+from shardc.backends.body.roots import Reads, Root
 from shardc.dialects.kern.size import AnySize
 
 MAX_PARTS = 16

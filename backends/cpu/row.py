@@ -10,14 +10,14 @@ from math import prod
 from torch_mlir import ir
 from torch_mlir.dialects import arith, scf
 
+from shardc.backends.body.combiner import combine
+from shardc.backends.body.graph import Computed, Generic
+from shardc.backends.body.linear import Axis, Linear, row_major
+from shardc.backends.body.roots import Root
 from shardc.backends.cpu.buffers import Buffers, width_bytes
-from shardc.backends.cpu.combiner import combine
 from shardc.backends.cpu.element import Elements, Kept, Place
-from shardc.backends.cpu.graph import Computed, Generic
-from shardc.backends.cpu.linear import Axis, Linear, row_major
 from shardc.backends.cpu.loops import bounded_loop
 from shardc.backends.cpu.nests import Nest
-from shardc.backends.cpu.roots import Root
 from shardc.backends.cpu.stages import Loop, Stages
 from shardc.dialects.kern.size import AnySize
 

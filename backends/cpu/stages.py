@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from shardc.backends.body.graph import Argument, Computed, Slice, Splat, Undefined, Value, View
+from shardc.backends.body.linear import Axis, Index, row_major
+from shardc.backends.body.roots import Reads, Root, Roots
 from shardc.backends.cpu.buffers import count_of, width_bytes
 from shardc.backends.cpu.config import Config
-from shardc.backends.cpu.graph import Argument, Computed, Slice, Splat, Undefined, Value, View
-from shardc.backends.cpu.linear import Axis, Index, row_major
 from shardc.backends.cpu.nests import Nest
-from shardc.backends.cpu.roots import Reads, Root, Roots
 from shardc.dialects.kern.size import hint
 
 COSTS = {

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from torch_mlir import ir
 
-from shardc.backends.cpu.extract import kernels
+from shardc.backends.body.extract import kernels
 from shardc.backends.torch.aliases import Aliases
 from shardc.backends.torch.axes import AxesTable
 from shardc.backends.torch.body import Body, Program

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from torch_mlir import ir
 
+from shardc.backends.body.extract import extract, kernel_name, kernels
 from shardc.backends.cpu.compile import build_library, compile_functions
-from shardc.backends.cpu.extract import extract, kernel_name, kernels
 from shardc.backends.cpu.object_code import start_worker
 from shardc.backends.cpu.target import check_target
 from shardc.diagnostics.dynamo import KernelNotCompiled, ShardcFallbackWarning

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from torch_mlir import ir
 
 from shardc import __version__
-from shardc.backends.cpu.extract import kernel_name, kernels
+from shardc.backends.body.extract import kernel_name, kernels
 from shardc.backends.cpu.target import target
 from shardc.backends.torch.emit import step_function
 from shardc.dialects.aten.call import target_name

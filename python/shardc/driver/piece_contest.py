@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import torch
 from torch_mlir import ir
 
+from shardc.backends.body.extract import kernels
 from shardc.backends.cpu.compile import build_library
-from shardc.backends.cpu.extract import kernels
 from shardc.backends.measure.contest import Candidate, decide
 from shardc.backends.measure.contractions import measured_form
 from shardc.backends.torch.emit_graph import emit_graph

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from torch_mlir import ir
 
+from shardc.backends.body.extract import kernels
 from shardc.backends.cpu.compile import build_library
-from shardc.backends.cpu.extract import kernels
 from shardc.backends.measure.contractions import measured_form
 from shardc.dialects.collection import collection_paused
 from shardc.driver.arguments import world_size

@@ -4,13 +4,13 @@ from bodies import Body, module_of
 from programs import ADD, adamw, gelu_chain, layer_norm_backward, rms_norm, softmax
 from torch_mlir import ir
 
-from shardc.backends.cpu.axes import join_axes
+from shardc.backends.body.axes import join_axes
+from shardc.backends.body.extract import extract
+from shardc.backends.body.graph import read_graph
+from shardc.backends.body.roots import find_roots
 from shardc.backends.cpu.config import Config
 from shardc.backends.cpu.emit import emit
-from shardc.backends.cpu.extract import extract
-from shardc.backends.cpu.graph import read_graph
 from shardc.backends.cpu.nests import find_nests
-from shardc.backends.cpu.roots import find_roots
 from shardc.backends.cpu.stages import find_stages
 
 _alive: list[ir.Module] = []  # roots point into their module

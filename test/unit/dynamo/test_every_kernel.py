@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch_mlir import ir
 
-from shardc.backends.cpu.extract import kernel_name
-from shardc.backends.cpu.extract import kernels as kernels_of
+from shardc.backends.body.extract import kernel_name
+from shardc.backends.body.extract import kernels as kernels_of
 from shardc.backends.eager.linalg import run_kernel
 from shardc.backends.eager.tolerance import difference, magnitude
 from shardc.driver import kernels

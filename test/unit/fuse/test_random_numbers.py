@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from shardc.backends.cpu.extract import kernel_name, kernels
+from shardc.backends.body.extract import kernel_name, kernels
 from shardc.backends.eager.interpreter import run
 from shardc.passes.fuse.kern_fuse import fuse_module
 

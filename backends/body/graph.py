@@ -9,8 +9,7 @@ from math import prod
 
 from torch_mlir import ir
 
-from shardc.backends.cpu.config import Config
-from shardc.backends.cpu.linear import Index, Linear, Picked, apply
+from shardc.backends.body.linear import Index, Linear, Picked, apply
 from shardc.diagnostics.kernels import KernelNotSupported
 from shardc.dialects.kern.kernel import HINTS, SHAPES
 from shardc.dialects.kern.size import AnySize, Size, Symbol, read_shape
@@ -181,7 +180,7 @@ class Graph:
     generics: list[Generic]
     views: list[View]
     computed: list[Computed]
-    config: Config
+    config: dict[str, int]
     in_place: dict[int, int]
     flat: bool
     symbols: list[Symbol]
@@ -392,10 +391,10 @@ def symbols_and_shapes(function: ir.Operation) -> tuple[list[Symbol], list[tuple
     return symbols, [read_shape(map_, symbols) for map_ in function.attributes[SHAPES]]
 
 
-def config_of(function: ir.Operation) -> Config:
-    """How a function of :func:`shardc.backends.cpu.extract.extract` is to be tiled."""
+def config_of(function: ir.Operation) -> dict[str, int]:
+    """The ``#kern.config`` of a function of :func:`shardc.backends.body.extract.extract`: each backend knows its own names."""
     if "kern.config" not in function.attributes:
-        return Config()
+        return {}
     config = function.attributes["kern.config"]
     (values,) = getattr(config, "params", [config])  # #kern.config<{...}>, or the dictionary itself
-    return Config.of({entry.name: ir.IntegerAttr(entry.attr).value for entry in ir.DictAttr(values)})
+    return {entry.name: ir.IntegerAttr(entry.attr).value for entry in ir.DictAttr(values)}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from shardc.backends.cpu.graph import Argument, Generic, Value
-from shardc.backends.cpu.linear import Axis, Index
-from shardc.backends.cpu.roots import Roots
+from shardc.backends.body.graph import Argument, Generic, Value
+from shardc.backends.body.linear import Axis, Index
+from shardc.backends.body.roots import Roots
 from shardc.dialects.kern.size import AnySize
 
 

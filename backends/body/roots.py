@@ -6,9 +6,19 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from shardc.backends.cpu.combiner import Combiner, combiners
-from shardc.backends.cpu.graph import Argument, Computed, Generic, Graph, Slice, Splat, Undefined, Value, View
-from shardc.backends.cpu.linear import Axis, Index, Linear, Shape
+from shardc.backends.body.combiner import Combiner, combiners
+from shardc.backends.body.graph import (
+    Argument,
+    Computed,
+    Generic,
+    Graph,
+    Slice,
+    Splat,
+    Undefined,
+    Value,
+    View,
+)
+from shardc.backends.body.linear import Axis, Index, Linear, Shape
 from shardc.dialects.kern.size import AnySize
 
 Stop = Callable[[Computed, Index], bool]

@@ -7,7 +7,7 @@ from math import inf
 
 from torch_mlir import ir
 
-from shardc.backends.cpu.graph import Generic
+from shardc.backends.body.graph import Generic
 
 _FLOAT = {"arith.addf": 0.0, "arith.mulf": 1.0, "arith.maximumf": -inf, "arith.minimumf": inf,
           "arith.maxnumf": -inf, "arith.minnumf": inf}  # fmt: skip

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from torch_mlir import ir
 
-from shardc.backends.cpu.combiner import combiner_op
-from shardc.backends.cpu.graph import Generic
-from shardc.backends.cpu.linear import Axis, Linear, row_major
-from shardc.backends.cpu.roots import Root, Roots
+from shardc.backends.body.combiner import combiner_op
+from shardc.backends.body.graph import Generic
+from shardc.backends.body.linear import Axis, Linear, row_major
+from shardc.backends.body.roots import Root, Roots
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from torch_mlir import ir
 from torch_mlir.dialects import func
@@ -34,9 +34,14 @@ def extract(module: ir.Module) -> ir.Module:
     bodies. Named ops are generic ones afterwards, and views between ops are moved to the edges of the function where that
     is possible; bodies with symbolic sizes are left as they were written.
     """
-    with module.context, ir.Location.unknown():
+    return extract_kernels(kernels(module))
+
+
+def extract_kernels(found: Sequence[ir.Operation]) -> ir.Module:
+    """The same for these kernels, of which there is at least one."""
+    with found[0].context, ir.Location.unknown():
         made = ir.Module.create()
-        named = {kernel_name(kernel): kernel for kernel in kernels(module)}  # kernels of one name have one body
+        named = {kernel_name(kernel): kernel for kernel in found}  # kernels of one name have one body
         for kernel in named.values():
             _function(kernel, made)
         for function in made.body:

@@ -1,0 +1,138 @@
+"""Which roots may share loops: a nest has loops over rows, and everything that a row needs inside of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+
+from torch_mlir import ir
+
+from shardc.backends.body.graph import Argument
+from shardc.backends.body.linear import Axis, Linear, row_major
+from shardc.backends.body.roots import Reads, Root, Roots
+from shardc.dialects.kern.size import AnySize, hint
+
+
+@dataclass(eq=False)
+class Nest:
+    """Roots run together. ``rows``: outer axes, which are cut over threads or programs; other axes are loops inside.
+
+    A root is *carried* if its reduction runs over all rows: each thread or program has a partial result, joined after the
+    nest. ``order`` has all axes, the slowest in memory first. ``merged`` are axes that became part of another
+    (:func:`merge_axes`).
+    """
+
+    rows: list[Axis]
+    roots: list[Root]
+    merged: set[Axis] = field(default_factory=set)
+    sizes: dict[Axis, AnySize] = field(default_factory=dict)
+    order: list[Axis] = field(default_factory=list)
+
+    def carried(self, root: Root) -> bool:
+        return bool(self.rows) and set(self.rows) <= root.reduced
+
+    def inner(self, root: Root) -> list[Axis]:
+        """The axes of the root's loops inside a row, outermost first."""
+        axes = root.loops.keys() - set(self.rows) - self.merged
+        return [a for a in self.order if a in axes]
+
+
+def is_ready(root: Root, done: set[Root], roots: Roots, reads: dict[Root, Reads]) -> bool:
+    return all(isinstance(v, Argument) or roots.of[v] in done for v, _ in reads[root].ends)
+
+
+def components(items: list[Root]) -> dict[Root, int]:
+    """Numbers that are the same for roots with a loop in common; those without loops have one number."""
+    number: dict[Root, int] = {}
+    of_axis: dict[Axis, int] = {}
+    for at, root in enumerate(items):
+        met = {of_axis[a] for a in root.loops if a in of_axis}
+        number[root] = at if root.loops else -1
+        of_axis.update({a: at for a in root.loops})
+        if met:
+            of_axis = {a: at if n in met else n for a, n in of_axis.items()}
+            number = {r: at if n in met else n for r, n in number.items()}
+    return number
+
+
+def members_of(
+    rows: frozenset[Axis], remaining: list[Root], done: set[Root], roots: Roots, reads: dict[Root, Reads]
+) -> list[Root]:
+    """Which of the remaining roots can run in one nest over ``rows``: connected by their axes, each after what it reads."""
+    members: list[Root] = []
+    for root in remaining:
+        inside = rows <= root.parallel
+        carried = bool(rows) and rows <= root.reduced and root.combiners is not None
+        alone = not rows and root.parallel | root.reduced and members
+        if (inside or carried) and not alone and all(
+            roots.of[v] in done or (i is not None and in_row(roots.of[v], v, i, rows, members))
+            for v, i in reads[root].ends
+            if not isinstance(v, Argument)
+        ):
+            members.append(root)
+    return members
+
+
+def in_row(made: Root, value: object, index: object, rows: frozenset[Axis], members: list[Root]) -> bool:
+    """What ``made`` gives is there, at this very index, once its loops in the row are through."""
+    return (
+        made in members and made.is_reduction and rows <= made.parallel and made.result_index(value.number) == index
+    )
+
+
+def fast_axis(members: list[Root], reads: dict[Root, Reads]) -> Axis | None:
+    """The axis along which most of the elements that are read and written lie contiguous."""
+    sizes = {axis: size for root in members for axis, size in root.loops.items()}
+    votes = dict.fromkeys(sizes, 0)
+    for found in offsets_of(members, reads):
+        touched = hint(prod(sizes.get(axis, 1) for axis in found.axes))
+        for axis, factor in found.terms:
+            if axis in votes:
+                votes[axis] += touched * (factor == 1)
+    return max(votes, key=lambda axis: votes[axis]) if votes else None
+
+
+def offsets_of(members: list[Root], reads: dict[Root, Reads]) -> list[Linear]:
+    found = [row_major(index, shape) for r in members for shape, index in reads[r].shapes]
+    for root in members:
+        found += [row_major(root.result_index(n), root.result_shape(n)) for n in range(root.result_count())]
+    return found
+
+
+def merge_axes(nest: Nest, offsets: list[Linear], reads: dict[Root, Reads]) -> None:
+    """Joins neighbours that everything reads and writes as one contiguous axis: ``i * size(j) + j`` becomes ``j``.
+
+    The outer one stays in the index expressions and counts as nothing; its loop is part of the inner one's.
+    """
+    indices = [index for r in nest.roots for _, index in reads[r].between]
+    together = [{a for position in index for a, _ in position.terms} for index in indices]
+    together += [{a for a, _ in o.terms} for o in offsets]
+    counted = {a for r in nest.roots for a in _counted(r, reads[r])}
+    kinds = {axis: [(axis in r.parallel, axis in r.reduced) for r in nest.roots] for axis in nest.order}
+    for at in range(len(nest.order) - 2, -1, -1):
+        outer, inner = nest.order[at], nest.order[at + 1]
+        if (
+            (outer in nest.rows) == (inner in nest.rows)
+            and kinds[outer] == kinds[inner]
+            and not counted & {outer, inner}
+            and all((outer in axes) == (inner in axes) for axes in together)
+            and all(o.factor(outer) == nest.sizes[inner] * o.factor(inner) for o in offsets)
+        ):
+            # the pair is known by the inner one's name; the next outer one must be contiguous to both
+            nest.merged.add(outer)
+            nest.sizes[inner] *= nest.sizes[outer]
+            nest.order.remove(outer)
+            if outer in nest.rows:
+                nest.rows.remove(outer)
+
+
+def _counted(root: Root, reads: Reads) -> set[Axis]:
+    """Axes whose position itself is asked for, by ``linalg.index``."""
+    bodies = [(v.generic, v.generic.dims_at(v.number, index)) for v, index in reads.between]
+    bodies += [(root.generic, root.dims)] if root.generic else []
+    found: set[Axis] = set()
+    for generic, dims in bodies:
+        for op in generic.block.operations:
+            if op.operation.name == "linalg.index":
+                found |= {a for a, _ in dims[ir.IntegerAttr(op.attributes["dim"]).value].terms}
+    return found

@@ -1,0 +1,101 @@
+"""The process that compiles Triton modules ahead of time. It needs Triton alone, and no GPU.
+
+Each line of its input is a JSON object: ``path`` of the module, ``backend``, ``arch`` and ``warp_size`` of the target, and the
+``functions`` of :class:`shardc.backends.triton.emitted.Jit` as dictionaries. Each line that it answers is an object:
+``functions``, a list of figures with the ``binary`` (path), or ``error``.
+"""
+
+import contextlib
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # nothing that is printed here is taken for an answer
+    for line in sys.stdin:
+        try:
+            answer = {"functions": compile_module(json.loads(line))}
+        except Exception as error:
+            answer = {"error": f"{type(error).__name__}: {error}"[:2000]}
+        answers.write(json.dumps(answer) + "\n")
+
+
+def compile_module(asked: dict) -> list[dict]:
+    """Compiles every function of a module; figures of each."""
+    from triton.backends.compiler import GPUTarget
+
+    module = load(Path(asked["path"]))
+    target = GPUTarget(asked["backend"], asked["arch"], asked["warp_size"])
+    return [compile_function(getattr(module, f["name"]), f, target) for f in asked["functions"]]
+
+
+def load(path: Path):
+    """The module in a file."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def compile_function(function, form: dict, target) -> dict:
+    """One function: where its binary lies, and what it takes of the GPU."""
+    import triton
+    from triton.compiler import ASTSource
+
+    aligned = {(function.arg_names.index(n),): [["tt.divisibility", 16]] for n in form["aligned"]}
+    source = ASTSource(function, form["signature"], form["constants"], aligned)
+    options = {"num_warps": form["num_warps"], "num_stages": form["num_stages"]}
+    compiled = triton.compile(source, target=target, options=options)
+    extension = "cubin" if target.backend == "cuda" else "hsaco"
+    figures = {"name": form["name"], "shared_bytes": compiled.metadata.shared, "num_warps": form["num_warps"]}
+    files = {Path(p).suffix[1:]: str(p) for p in compiled.metadata_group.values()}
+    figures |= {"binary": files[extension], "metadata": files["json"]}
+    return figures | (_nvidia(files) if target.backend == "cuda" else _amd(files))
+
+
+def _nvidia(files: dict) -> dict:
+    """From the cubin: registers, and bytes of stack and local memory (spills); from the PTX: what instructions there are."""
+    from triton import knobs
+
+    said = subprocess.run(
+        [knobs.nvidia.cuobjdump.path, "-res-usage", files["cubin"]], capture_output=True, text=True, check=True
+    ).stdout
+    found = {key: int(n) for key, n in re.findall(r"\b(REG|STACK|LOCAL):(\d+)", said)}
+    text = Path(files["ptx"]).read_text()
+    return {
+        "registers": found["REG"],
+        "spill_bytes": found["STACK"] + found["LOCAL"],
+        "local_accesses": len(re.findall(r"\b(?:ld|st)\.local\b", text)),
+        "loads": len(re.findall(r"\bld\.global|\bcp\.async\.c", text)),
+        "wide_loads": len(re.findall(r"ld\.global\S*\.(?:v4\.[bfu]32|v2\.[bfu]64|v8\.b32|v4\.b64)|cp\.async\.cg", text)),
+        "stores": len(re.findall(r"\bst\.global", text)),
+        "wide_stores": len(re.findall(r"st\.global\S*\.(?:v4\.[bfu]32|v2\.[bfu]64|v8\.b32|v4\.b64)", text)),
+        "matrix_ops": len(re.findall(r"\b(?:wgmma\.mma|mma\.sync|tcgen05\.mma)", text)),
+    }
+
+
+def _amd(files: dict) -> dict:
+    """From the notes in the assembly, which become those of the code object."""
+    text = Path(files["amdgcn"]).read_text()
+    note = {key: int(n) for key, n in re.findall(r"^\s+\.(\w+):\s+(\d+)$", text, re.MULTILINE)}
+    return {
+        "registers": note["vgpr_count"],
+        "spill_bytes": 4 * (note["vgpr_spill_count"] + note["sgpr_spill_count"]) + note["private_segment_fixed_size"],
+        "local_accesses": len(re.findall(r"\bscratch_(?:load|store)", text)),
+        "loads": len(re.findall(r"\b(?:global|buffer)_load_", text)),
+        "wide_loads": len(re.findall(r"\b(?:global|buffer)_load_dwordx4", text)),
+        "stores": len(re.findall(r"\b(?:global|buffer)_store_", text)),
+        "wide_stores": len(re.findall(r"\b(?:global|buffer)_store_dwordx4", text)),
+        "matrix_ops": len(re.findall(r"\bv_mfma", text)),
+    }
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
+        main()

@@ -1,0 +1,52 @@
+"""Errors of kernels for GPUs: the target, Triton itself, and what a kernel asks of the target."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from shardc.diagnostics.base import ShardcError
+
+
+class UnknownGpuTarget(ShardcError):
+    """Kernels were asked for a GPU that is not in the table of targets.
+
+    Fails: ``shardc compile step.py --target sm_89``. Works: ``--target sm_90``.
+    """
+
+    template: ClassVar[str] = "there is no target {target!r}; known ones are {known}"
+    hint: ClassVar[str] = "name one of these; a kernel for an older GPU of the same vendor may run on a newer one, not the other way round"
+
+
+class TritonMissing(ShardcError):
+    """Kernels for a GPU were to be compiled or interpreted where Triton is not installed."""
+
+    template: ClassVar[str] = "kernels for {target} need Triton, which does not import: {problem}"
+    hint: ClassVar[str] = "pip install 'triton>={oldest}', or leave kernels out (fuse=False, --no-fuse)"
+
+
+class TritonTooOld(ShardcError):
+    """The Triton that is installed does not know what the generated kernels use."""
+
+    template: ClassVar[str] = "Triton {found} is too old: generated kernels need {oldest} or newer"
+    hint: ClassVar[str] = "pip install 'triton>={oldest}'"
+
+
+class TritonKernelNotSupported(ShardcError):
+    """A kernel's body holds something that the Triton backend has no code for."""
+
+    template: ClassVar[str] = "the Triton backend has no code for {what}"
+    hint: ClassVar[str] = "these ops stay calls of ATen"
+
+
+class TritonCompileFailed(ShardcError):
+    """Triton, or the assembler behind it, refused a generated kernel or took too long."""
+
+    template: ClassVar[str] = "kernel {name} did not compile for {target}: {reason}"
+    hint: ClassVar[str] = "its ops run through ATen; please report this message with the model"
+
+
+class TooMuchSharedMemory(ShardcError):
+    """Every configuration of a kernel takes more shared memory than one program of the target can have."""
+
+    template: ClassVar[str] = "kernel {name} needs {needed_bytes} bytes of shared memory; a program on {target} has {shared_bytes}"
+    hint: ClassVar[str] = "its ops run through ATen; smaller tiles can be asked for with #kern.config"
