@@ -483,7 +483,7 @@ class _Draw:
 
     def program(self) -> Program:
         r = self.random
-        full = [r.choice(SIZES) for _ in range(r.randint(1, 3))]
+        full = [r.choice(SIZES) for _ in range(r.choice((1, 2, 2, 3, 3, 4)))]
         if r.random() < 0.05:
             full[r.randrange(len(full))] = 0
         while torch.Size(full).numel() > MOST_ELEMENTS:
@@ -498,7 +498,7 @@ class _Draw:
         self.given = tuple(given)
         self.values = self._made()
         self.exact = set(self.values)
-        wanted = r.randint(1, 12)
+        wanted = r.choice((r.randint(1, 10), r.randint(8, 24)))
         with torch.enable_grad():
             for _ in range(8 * wanted):
                 if len(self.lines) < wanted:
