@@ -7,3 +7,27 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["MKL_NUM_THREADS"] = "1"
 # Models have random weights and small configurations: nothing is ever downloaded.
 os.environ["HF_HUB_OFFLINE"] = "1"
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import pytest
+
+
+@pytest.fixture
+def in_four_threads() -> Callable[[Callable[[int], None]], None]:
+    """``in_four_threads(work)`` calls ``work`` with 0 to 3 at once and raises what any of the calls raises."""
+
+    def run(work: Callable[[int], None]) -> None:
+        start = Barrier(4)
+
+        def begin(number: int) -> None:
+            start.wait()
+            work(number)
+
+        with ThreadPoolExecutor(4) as pool:
+            for call in [pool.submit(begin, number) for number in range(4)]:
+                call.result()
+
+    return run

@@ -16,10 +16,10 @@ from shardc.backends.torch.body import Body, Program
 from shardc.backends.torch.collectives import DistText
 from shardc.backends.torch.emit import step_function
 from shardc.backends.torch.functions import Functions
-from shardc.backends.torch.kernels import Kernels
+from shardc.backends.torch.kernels import KERNEL, Kernels
 from shardc.backends.torch.names import Names
 from shardc.backends.torch.schedule import schedule_block
-from shardc.dialects.aten.types import Order
+from shardc.dialects.aten.types import Order, read_type
 from shardc.dialects.dist.mesh import Mesh, MeshAxis
 from shardc.dialects.dist.sharding import ShardingCodec
 
@@ -43,9 +43,9 @@ def emit_graph(
 
     An entry is the number of a result of the module's ``@step``, or None for None. ``inputs`` is a list of the
     arguments of ``@step``; the function empties it. ``writes`` are pairs (argument, result): the result is copied into the
-    argument's memory at the end. ``strides`` says how results must be laid out (None: anyhow): kernels
-    make contiguous tensors, and what ATen makes of those follows them. ``pooled``: large results of matrix products are in
-    the runtime's pool. Raises ValueError if the module has no ``@step``.
+    argument's memory at the end. ``strides`` says how results must be laid out (None: contiguous), empty where all
+    are anyway: kernels make contiguous tensors, and what ATen makes of those follows them. ``pooled``: large results of
+    matrix products are in the runtime's pool. Raises ValueError if the module has no ``@step``.
     """
     function = step_function(module)
     block = function.regions[0].blocks[0]
@@ -56,9 +56,12 @@ def emit_graph(
     program.values.update((value, program.names.exact(name)) for value, name in zip(arguments, names, strict=True))
     pairs = [(arguments[argument], results[result]) for argument, result in writes]
     body = _write(program, block, results, pairs, [results[number] for number in outputs if number is not None])
-    for result, wanted in zip(results, strides, strict=False):
+    for number in dict.fromkeys(n for n in outputs if n is not None and strides):
+        result, wanted = results[number], strides[number]
         if wanted is not None:
             program.lines += _laid_out(program.values[result], wanted)
+        elif not _is_contiguous(result):
+            program.lines.append(f"    {program.values[result]} = {program.values[result]}.contiguous()")
     program.lines += _writes(program, pairs, body)
     returned = ["None" if number is None else program.values[results[number]] for number in outputs]
     return _assemble(program, [program.values[a] for a in arguments], returned)
@@ -108,6 +111,16 @@ def _writes(program: Program, pairs: list[tuple[ir.Value, ir.Value]], body: Body
             value = lines[-1].split()[0]
         copies.append(f"    {into}.copy_({value})")
     return lines + copies
+
+
+def _is_contiguous(value: ir.Value) -> bool:
+    """Whether that is known of a result: a kernel's is, an argument lies as its caller says, and integers do not lie."""
+    if isinstance(value, ir.BlockArgument) or read_type(value.type) is None:
+        return True
+    made = value.owner
+    if made.name == "torch.prim.TupleUnpack" and not isinstance(made.operands[0], ir.BlockArgument):
+        made = made.operands[0].owner
+    return made.name == KERNEL
 
 
 def _laid_out(name: str, strides: Sequence[int] | Order) -> list[str]:

@@ -91,14 +91,19 @@ class Layout:
         return joints
 
     def _order(self, nodes: Sequence[Node]) -> Atoms:
-        """All atoms, as they lie in the largest tensor: the result of a pointwise node, or what a reduction reads."""
+        """All atoms, as they lie in the largest tensor: the result of a pointwise node, or what a reduction reads.
+
+        A reduction may add up what is expanded, and lies nowhere: such atoms come first.
+        """
         orders = []
         for node in nodes:
             dims = node.out_dims
             if node.contracts:
                 dims = (*dims, node.reduced)
             elif node.reduce:
-                dims = tuple(dim.atoms for dim in node.accesses[0].dims)
+                read = flat(self._space, node.accesses[0].dims)
+                made = self._space.resolve(a for dim in (*dims, node.reduced) for a in dim)
+                dims = (tuple(a for a in made if a not in read), read)
             orders.append(self._space.resolve(a for dim in dims for a in dim))
         return max(orders, key=len)
 

@@ -160,7 +160,13 @@ def _part(step: Step, call: Call, spec: OpCall, view: View) -> Value | None:
         return None
     builder = Builder(step.number)
     part = builder.sliced(view.source, view.cut, spec.results[0])
-    step.nodes, step.always = builder.nodes, part is not None
+    if part is None:
+        return None
+    try:
+        check_parts(builder.nodes)
+    except Refused:
+        return None
+    step.nodes, step.always = builder.nodes, True
     return part
 
 

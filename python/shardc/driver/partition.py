@@ -45,7 +45,11 @@ def _is_call(target: Any) -> bool:
 
 
 def log_softmax(x: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:
-    """``_log_softmax`` in two steps, so that a row's maximum and sum can be saved, and not a second copy of the logits."""
+    """``_log_softmax`` in two steps, so that a row's maximum and sum can be saved, and not a second copy of the logits.
+
+    As ATen's it makes contiguous tensors.
+    """
+    x = x.contiguous()
     wide = x.to(torch.float32) if half_to_float or x.dtype in (torch.bfloat16, torch.float16) else x
     shifted = wide if x.numel() == 0 else wide - wide.amax(dim, keepdim=True)
     result = shifted - shifted.exp().sum(dim, keepdim=True).log()

@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -142,7 +141,7 @@ def test_processes_compile_the_same_at_once(folder):
 
 
 @pytest.mark.parametrize("inner", [1, 2])
-def test_threads_call_one_kernel_at_once(inner):
+def test_threads_call_one_kernel_at_once(inner, in_four_threads):
     """Four threads, each with its own data, on a kernel with a workspace; each may have a team of its own."""
     shape = (200, 300)
     body = layer_norm_backward(*shape)
@@ -155,22 +154,15 @@ def test_threads_call_one_kernel_at_once(inner):
     torch_threads = torch.get_num_threads()
     torch.set_num_threads(inner)
     alone = [kernel(*tensors) for tensors in data]
-    wrong = []
 
     def work(number: int) -> None:
         torch.set_num_threads(inner)
         for _ in range(50):
             got = kernel(*data[number])
-            if not all(torch.equal(a, b) for a, b in zip(got, alone[number], strict=True)):
-                wrong.append(number)
+            assert all(torch.equal(a, b) for a, b in zip(got, alone[number], strict=True))
 
-    workers = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    in_four_threads(work)
     torch.set_num_threads(torch_threads)
-    assert not wrong
 
 
 def test_the_threads_are_those_of_torch(threads):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -154,7 +153,7 @@ def test_a_product_that_one_kernel_reads(compiled: Wrap, programs: list[str]) ->
         torch.testing.assert_close(found, expected)
 
 
-def test_four_threads_write_to_their_own(compiled: Wrap) -> None:
+def test_four_threads_write_to_their_own(compiled: Wrap, in_four_threads: Callable[..., None]) -> None:
     def f(x: Tensor, y: Tensor) -> Tensor:
         x.mul_(0.5).add_(y)
         return (x @ y) * 2 + x
@@ -162,19 +161,13 @@ def test_four_threads_write_to_their_own(compiled: Wrap) -> None:
     f = compiled(f, fuse=True)
     given = [(torch.randn(33, 33), torch.randn(33, 33)) for _ in range(4)]
     f(*map(torch.clone, given[0]))
-    wrong: list[int] = []
 
     def work(number: int) -> None:
         x, y = given[number]
         for _ in range(20):
             expected = x * 0.5 + y
             found = f(x, y)
-            if not torch.allclose(x, expected) or not torch.allclose(found, (x @ y) * 2 + x, atol=1e-3, rtol=1e-4):
-                wrong.append(number)
+            torch.testing.assert_close(x, expected)
+            torch.testing.assert_close(found, (x @ y) * 2 + x, atol=1e-3, rtol=1e-4)
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    in_four_threads(work)

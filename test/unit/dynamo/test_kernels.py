@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -167,23 +166,16 @@ def test_training_goes_as_in_eager(compiled: Wrap) -> None:
         assert abs(a - b) < 1e-5 * abs(b)
 
 
-def test_four_threads_at_once(compiled: Wrap) -> None:
+def test_four_threads_at_once(compiled: Wrap, in_four_threads: Callable[..., None]) -> None:
     f = compiled(lambda x: functional.layer_norm(x.exp() + x, (64,)).softmax(-1), fuse=True)
     inputs = [torch.randn(32, 64) for _ in range(4)]
     expected = [f(x) for x in inputs]
-    wrong: list[int] = []
 
     def work(number: int) -> None:
         for _ in range(20):
-            if not torch.equal(f(inputs[number]), expected[number]):
-                wrong.append(number)
+            assert torch.equal(f(inputs[number]), expected[number])
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    in_four_threads(work)
 
 
 def test_a_kernel_that_does_not_compile_goes_back_to_aten(monkeypatch: pytest.MonkeyPatch, programs: list[str]) -> None:

@@ -18,7 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from shardc.backends.eager.tolerance import difference, magnitude, own_precision
 from shardc.backends.torch.emit_graph import emit_graph
-from shardc.driver import dynamo
+from shardc.driver.graph_program import load
 from shardc.driver.kernels import fuse_graph
 from shardc.frontend.aot_graph import import_graph
 from shardc.frontend.decompositions import decomposition_table
@@ -53,7 +53,7 @@ def fused(program: Program, inputs: list[torch.Tensor], numerics: str) -> Callab
         )
     assert whole
     text = emit_graph(imported.module, imported.outputs, imported.writes, imported.strides, pooled=True)
-    function = dynamo._load(text, library)
+    function = load(text, library)
     return lambda given: function(SimpleNamespace(device=torch.device("cpu")), list(given))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-import threading
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -91,20 +91,12 @@ def test_release_gives_back_what_no_tensor_is_in():
     assert pool.release() == 4 * SEGMENT_BYTES and pool.statistics()["mapped_bytes"] == before
 
 
-def test_many_threads():
-    failures: list[int] = []
-
+def test_many_threads(in_four_threads: Callable[..., None]) -> None:
     def work(number: int) -> None:
         for turn in range(200):
             made = [make((1 << 15) * (1 + (number + turn + i) % 3)) for i in range(3)]
             for tensor in made:
                 tensor.fill_(number)
-            if not all(bool((tensor == number).all()) for tensor in made):
-                failures.append(turn)
+            assert all(bool((tensor == number).all()) for tensor in made), turn
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    in_four_threads(work)

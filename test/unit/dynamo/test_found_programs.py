@@ -1,0 +1,50 @@
+"""Programs that a random search found to go wrong, each reduced to what matters."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from .program_check import How, problem
+from .random_programs import NAMES, Given, Program
+
+
+def _given(shape: tuple[int, ...], dtype: str = "f32", layout: str = "contiguous", grad: bool = False) -> Given:
+    return Given(shape, dtype, layout, grad)
+
+
+def _program(given: tuple[Given, ...], *lines: str) -> Program:
+    """Its result is the last line's."""
+    return Program(0, given, lines, (lines[-1].partition(" = ")[0],), tuple({NAMES[g.dtype] for g in given}))
+
+
+FOUND = {
+    "a part whose size is no size of an input": (
+        How(dynamic=True), _program((_given((3,)),), "v1 = v0 * 1.25 - 0.5", "v2 = v1[1:]"),
+    ),
+    "a sum of what is expanded alone": (
+        How(),
+        _program(
+            (_given((1, 2, 1)), _given((1, 1, 1), grad=True)),
+            "v2 = (v0 * v0 + 0.1).sqrt()", "v3 = ((v1 + v0).clone()).sum((0, 1))",
+        ),
+    ),
+    "a log softmax of a transposed tensor lies as ATen's": (How(), _program((_given((129, 16)),), "v1 = v0.mT.log_softmax(1)")),
+    "a part of a kernel's result lies as eager's": (
+        How(), _program((_given((16, 3), layout="transposed"),), "v1 = F.normalize(v0, p=1.0, dim=1, eps=0.1)", "v2 = v1.unbind(1)[0]"),
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def cache_folder(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", FOUND)
+def test_found(name: str) -> None:
+    how, program = FOUND[name]
+    refusals: list[str] = []
+    assert problem(program, how, refusals) == "" and not refusals
+    assert torch.get_num_threads() == 1
