@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
 from shardc.cost.pipeline import StageCost
-from shardc.diagnostics.pipeline import BadStages
 from shardc.dialects.pipe.schedule import Schedule
-from shardc.passes.pipeline.schedules.registry import AUTO, named_schedule
+from shardc.passes.pipeline.schedules.registry import AUTO, check_options, named_schedule
 from shardc.passes.pipeline.schedules.synthesis import auto
 from shardc.passes.pipeline.schedules.zero_bubble import EQUAL
 
@@ -30,11 +30,9 @@ def schedule(
     Raises UnknownSchedule, UnknownScheduleOption, BadScheduleOption, BadStages, BadMicroBatches, NoScheduleFits.
     """
     if name == AUTO:
+        check_options(AUTO, options, [*inspect.signature(auto).parameters][3:])
         ranks = stages if ranks is None else ranks
-        if ranks < 1 or stages < 1 or stages % ranks:
-            nearest = f"cut the model into {max(1, round(stages / max(1, ranks))) * max(1, ranks)} stages"
-            raise BadStages(schedule=AUTO, stages=stages, ranks=ranks, takes="as many on each rank", nearest=nearest)
-        return auto(ranks, micro_batches, costs or [EQUAL] * stages, stages=stages, **options)
+        return auto(ranks, micro_batches, costs or [EQUAL] * max(0, stages), **{"stages": stages, **options})
     named = named_schedule(name)
     ranks = max(1, stages // named.fewest) if ranks is None else ranks
     named.check(stages, ranks, micro_batches)

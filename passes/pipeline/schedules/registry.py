@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -84,10 +84,7 @@ class Named:
         **options: object,
     ) -> Schedule:
         """The schedule; numbers must have been checked. Raises UnknownScheduleOption."""
-        for option in options:
-            if option not in self.options:
-                known = ", ".join(self.options) or "none"
-                raise UnknownScheduleOption(schedule=self.name, option=option, known=known)
+        check_options(self.name, options, self.options)
         given = {"stages_per_rank": stages_per_rank, "costs": costs}
         taken = inspect.signature(self.make).parameters
         return self.make(ranks, micro_batches, **{k: v for k, v in given.items() if k in taken}, **options)
@@ -96,6 +93,15 @@ class Named:
         """Of micro-batches, in words."""
         least, multiple = self.least(ranks), self.multiple(ranks)
         return f"a multiple of {multiple} micro-batches" if multiple > 1 else f"at least {least} micro-batch{'es' if least > 1 else ''}"
+
+    @property
+    def needs_of_any(self) -> str:
+        """The same for any number of ranks."""
+        if self.multiple(7) == 7:
+            return "a multiple of the ranks' number of micro-batches"
+        if self.least(7) > 1:
+            return f"at least {self.least(7) // 7} micro-batches for each rank"
+        return self.needs(7)
 
     def nearest(self, ranks: int, micro_batches: int) -> int:
         """The valid number of micro-batches that is nearest to this one."""
@@ -135,6 +141,13 @@ SCHEDULES = {
 AUTO = "auto"
 """The name of none of them, but of the best that is found: ``synthesis.py``."""
 ALIASES = {"gpipe": "fill-drain", "dapple": "1f1b", "pipedream-flush": "1f1b"}
+
+
+def check_options(schedule: str, options: Iterable[str], known: Iterable[str]) -> None:
+    """Raises UnknownScheduleOption."""
+    for option in options:
+        if option not in known:
+            raise UnknownScheduleOption(schedule=schedule, option=option, known=", ".join(known) or "none")
 
 
 def named_schedule(name: str) -> Named:

@@ -9,17 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
+from typing import Literal
 
 from shardc.cost.pipeline import StageCost, Timeline, merge_stages, simulate
-from shardc.diagnostics.pipeline import NoScheduleFits, ScheduleStuck
+from shardc.diagnostics.pipeline import BadMicroBatches, BadStages, NoScheduleFits, ScheduleStuck
 from shardc.dialects.pipe.action import Action
 from shardc.dialects.pipe.dependence import Dependences
 from shardc.dialects.pipe.schedule import Schedule, one_route
 from shardc.passes.pipeline.schedules.list_scheduling import Queues, list_schedule
 from shardc.passes.pipeline.schedules.one_f_one_b import alternate
 from shardc.passes.pipeline.schedules.placement import round_robin, zigzag
-from shardc.passes.pipeline.schedules.registry import SCHEDULES
+from shardc.passes.pipeline.schedules.registry import AUTO, SCHEDULES
 from shardc.passes.pipeline.schedules.v_shape import building_block, repeat_block
+
+Measure = Literal["step", "span"]
+"""What is to be short: ``step``, from the first rank's start to the last one's end, which counts where ranks wait for each other between
+steps (clipping by the norm of all gradients); ``span``, the longest time that one rank takes (Qi et al., Zero Bubble, section 4)."""
 
 PLAYED_ACTIONS = 500_000
 """How many actions the search may play through in all: some 4 s of CPU; the named schedules are played whatever their size."""
@@ -27,16 +32,21 @@ PLAYED_ACTIONS = 500_000
 
 @dataclass(frozen=True)
 class Choice:
-    """A schedule, the costs of its stages and how it plays. ``order``: the shorter step, then span, then the lower peak of memory."""
+    """A schedule, the costs of its stages and how it plays."""
 
     schedule: Schedule
     costs: Sequence[StageCost]
     timeline: Timeline
     peak_bytes: float
 
-    @property
-    def order(self) -> tuple[float, float, float]:
-        return self.timeline.step_s, self.timeline.longest_span_s, self.peak_bytes
+    def fits(self, cap_bytes: float) -> bool:
+        """Whether no rank holds more; sums of bytes may be fractions, so a rounding more is none."""
+        return self.peak_bytes <= cap_bytes * (1 + 1e-9)
+
+    def order(self, measure: Measure) -> tuple[float, float, float]:
+        """What makes it better than another one: the shorter time, then the other time, then the lower peak of memory."""
+        times = self.timeline.step_s, self.timeline.longest_span_s
+        return (*(times if measure == "step" else reversed(times)), self.peak_bytes)  # type: ignore[return-value]
 
 
 def auto(
@@ -46,15 +56,16 @@ def auto(
     cap_bytes: float = inf,
     *,
     stages: int | None = None,
+    measure: Measure = "step",
     parameters_twice: bool = False,
 ) -> Schedule:
     """The schedule of the shortest step in which no rank holds more than ``cap_bytes`` of activations.
 
     ``costs``: of the finest stages that the model may be cut into, in order, a multiple of ``ranks``. The schedule's own
     ``stages``, which the caller may fix, are these or neighbours of them together. ``parameters_twice``: whether Chimera, which holds them
-    twice, takes part. Raises NoScheduleFits.
+    twice, takes part. ``measure``: see :data:`Measure`. Raises NoScheduleFits.
     """
-    return best_schedule(ranks, micro_batches, costs, cap_bytes, stages, parameters_twice).schedule
+    return best_schedule(ranks, micro_batches, costs, cap_bytes, stages, measure, parameters_twice).schedule
 
 
 def best_schedule(
@@ -63,27 +74,41 @@ def best_schedule(
     costs: Sequence[StageCost],
     cap_bytes: float = inf,
     stages: int | None = None,
+    measure: Measure = "step",
     parameters_twice: bool = False,
 ) -> Choice:
     """:func:`auto`, with how its schedule plays."""
+    _check(ranks, micro_batches, len(costs) if stages is None else stages)
     counts = [n for n in range(ranks, len(costs) + 1, ranks) if len(costs) % n == 0 and stages in (None, n)]
     cuts = [merge_stages(costs, count) for count in counts]
     named = [c for cut in cuts for c in named_choices(ranks, micro_batches, cut, parameters_twice)]
-    fitting = [choice for choice in named if choice.peak_bytes <= cap_bytes]
+    fitting = [choice for choice in named if choice.fits(cap_bytes)]
     budget = PLAYED_ACTIONS
     for cut in cuts:
         for candidate in _searched(ranks, micro_batches, cut, cap_bytes):
             budget -= 3 * micro_batches * len(cut)
             if budget < 0:
                 break
-            fitting += [c for c in (_play(candidate, cut),) if c.peak_bytes <= cap_bytes]
+            choice = _play(candidate, cut)
+            if choice.fits(cap_bytes):
+                fitting.append(choice)
     if not fitting:
         least = min(named, key=lambda choice: choice.peak_bytes)
         raise NoScheduleFits(
             ranks=ranks, micro_batches=micro_batches, cap=cap_bytes, least=least.peak_bytes, schedule=least.schedule.name
         )
-    best = min(fitting, key=lambda choice: choice.order)
-    return _improved(best, cap_bytes, budget)
+    best = min(fitting, key=lambda choice: choice.order(measure))
+    return _improved(best, cap_bytes, measure, budget)
+
+
+def _check(ranks: int, micro_batches: int, stages: int) -> None:
+    if ranks < 1 or stages < 1 or stages % ranks:
+        nearest = f"cut the model into {max(1, round(stages / max(1, ranks))) * max(1, ranks)} stages"
+        raise BadStages(schedule=AUTO, stages=stages, ranks=ranks, takes="as many on each rank", nearest=nearest)
+    if micro_batches < 1:
+        raise BadMicroBatches(
+            schedule=AUTO, ranks=ranks, needs="at least 1 micro-batch", micro_batches=micro_batches, nearest=1
+        )
 
 
 def named_choices(
@@ -118,7 +143,7 @@ def _searched(ranks: int, micro_batches: int, costs: Sequence[StageCost], cap_by
 
 def _families(ranks: int, micro_batches: int, stages_per_rank: int) -> Iterator[Queues]:
     if stages_per_rank == 1:
-        for times in (1, 1.5, 2, 3):
+        for times in (1, 1.5, 2, 2.2, 3):
             yield [[_ahead(rank, ranks, micro_batches, round(times * (ranks - rank - 1)))] for rank in range(ranks)]
     if stages_per_rank == 2:
         for down, up in ((1, 1), (2, 1), (3, 1), (3, 2), (4, 2), (5, 3)):
@@ -151,7 +176,7 @@ def _free(
     return backward + forward if backward_first else forward + backward
 
 
-def _improved(best: Choice, cap_bytes: float, budget: int) -> Choice:
+def _improved(best: Choice, cap_bytes: float, measure: Measure, budget: int) -> Choice:
     """``best`` after single moves into its holes, each of which makes it better."""
     size = sum(1 for _ in best.schedule.actions())
     moved = True
@@ -165,7 +190,7 @@ def _improved(best: Choice, cap_bytes: float, budget: int) -> Choice:
                 choice = _play(schedule, best.costs)
             except ScheduleStuck:
                 continue
-            if choice.peak_bytes <= cap_bytes and choice.order < best.order:
+            if choice.fits(cap_bytes) and choice.order(measure) < best.order(measure):
                 best, moved = choice, True
                 break
     return best

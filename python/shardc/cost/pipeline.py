@@ -6,8 +6,8 @@ Time in seconds, sizes in bytes.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from shardc.diagnostics.pipeline import ScheduleStuck
@@ -118,6 +118,18 @@ class Timeline:
     def peak_bytes(self, costs: Sequence[StageCost]) -> list[float]:
         """The most that each rank holds of activations."""
         return [max((held for _, held in curve), default=0.0) for curve in self.memory(costs)]
+
+
+def timeline_of(records: Iterable[tuple[int, str, float, float]], ranks: int) -> Timeline:
+    """A measured run: rank, action (``2F0``), start and end in seconds, in any order. Time begins with the first one.
+
+    Raises BadAction.
+    """
+    spans = [Span(Action.parse(text), rank, start_s, end_s) for rank, text, start_s, end_s in records]
+    first_s = min((span.start_s for span in spans), default=0.0)
+    moved = [replace(span, start_s=span.start_s - first_s, end_s=span.end_s - first_s) for span in spans]
+    moved.sort(key=lambda span: (span.start_s, span.end_s))
+    return Timeline(tuple(tuple(span for span in moved if span.rank == rank) for rank in range(ranks)))
 
 
 def _memory(spans: Sequence[Span], costs: Sequence[StageCost]) -> list[tuple[float, float]]:

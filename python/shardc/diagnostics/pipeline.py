@@ -124,3 +124,24 @@ class TooManyBuffers(PipelineError):
 
     template: ClassVar[str] = "schedule {schedule} makes rank {rank} keep {peak} received values; it has room for {room}"
     hint: ClassVar[str] = "give it more buffers, or take a schedule whose ranks run less far ahead of each other"
+
+
+class BadTrace(PipelineError):
+    """A trace of a measured run cannot be read as a pipeline's timeline."""
+
+    template: ClassVar[str] = "the trace cannot be read: {problem}"
+    hint: ClassVar[str] = "name a Chrome trace whose events are named by action, such as 2F0 or PP:2F0"
+
+
+class BadTimes(PipelineError):
+    """The text of ``--times`` is not a list of seconds. Bad: ``1;2``. Good: ``1,1,0.5,0.1``."""
+
+    template: ClassVar[str] = "the times {text!r} can't be read: {problem}"
+    hint: ClassVar[str] = "give seconds of F, I and W of a stage, and of sending, such as --times 1,1,1,0.1"
+
+
+class BadOptionText(PipelineError):
+    """The text of ``--option`` is not a name and a whole number. Bad: ``slices``. Good: ``slices=2``."""
+
+    template: ClassVar[str] = "the option {text!r} can't be read"
+    hint: ClassVar[str] = "write it as a name and a whole number, such as --option slices=2"
