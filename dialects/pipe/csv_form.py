@@ -1,26 +1,72 @@
-"""Schedules as CSV, a row a rank, a cell an action: the ``compute_only`` form of ``torch.distributed.pipelining``."""
+"""Schedules as CSV, a row a rank, a cell an action, in the two forms of ``torch.distributed.pipelining``.
+
+``compute_only`` has actions alone; ``compute_comms`` also sends and receives.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
+import re
+from collections.abc import Iterable, Iterator
 
+from shardc.diagnostics.pipeline import BadSchedule, WrongStages
 from shardc.dialects.pipe.action import Action
 from shardc.dialects.pipe.schedule import Schedule, one_route, orders
+from shardc.dialects.pipe.transfer import Step, Steps, parse_step
+
+_OVERLAP = re.compile(r"\(([^)]*)\)OVERLAP_F_B")
+_OF_PARAMETERS = re.compile(r"\d+(UNSHARD|RESHARD|REDUCE_GRAD)")
 
 
-def write_csv(schedule: Schedule) -> str:
-    """What ``PipelineScheduleMulti._load_csv`` reads. Routes and slices are not in it."""
+def write_csv(rows: Schedule | Iterable[Iterable[Step]]) -> str:
+    """What ``PipelineScheduleMulti._load_csv`` reads: actions of a schedule, or lists with transfers (``compute_comms``).
+
+    Routes, slices and updates are not in it.
+    """
     text = io.StringIO()
-    csv.writer(text).writerows(schedule.orders)
+    csv.writer(text).writerows(rows.orders if isinstance(rows, Schedule) else rows)
     return text.getvalue()
 
 
-def read_csv(text: str, name: str = "csv") -> Schedule:
-    """A schedule in which every micro-batch goes through all stages. Empty cells, which say that a rank waits, are left out.
+def read_csv(
+    text: str,
+    name: str = "csv",
+    *,
+    stages: int | None = None,
+    ranks: int | None = None,
+    routes: tuple[tuple[int, ...], ...] | None = None,
+    slices: int = 1,
+) -> Schedule:
+    """The actions of a file in either form.
+
+    Empty cells, which say that a rank waits, are left out, and so is communication, which follows from the actions.
+    ``routes``: every micro-batch through all stages if not given. ``stages``, ``ranks``: how many there must be.
+    Raises BadAction, BadSchedule if a stage has no action, WrongStages.
+    """
+    rows = [[step for step in row if isinstance(step, Action)] for row in read_steps(text)]
+    there = {action.stage for row in rows for action in row}
+    missing = next(stage for stage in range(len(there) + 1) if stage not in there)
+    if missing < max(1, len(there)):
+        raise BadSchedule(schedule=name, action=f"stage {missing}", problem="has no action")
+    for what, wanted, found in (("stages", stages, len(there)), ("ranks", ranks, len(rows))):
+        if wanted is not None and wanted != found:
+            raise WrongStages(schedule=name, what=what, found=found, wanted=wanted)
+    return Schedule(name, orders(rows), routes or one_route(len(there)), slices)
+
+
+def read_steps(text: str) -> Steps:
+    """Each rank's actions and transfers. What FSDP does to parameters is left out; actions that overlap follow each other.
 
     Raises BadAction.
     """
-    rows = [[Action.parse(cell) for cell in row if cell.strip()] for row in csv.reader(io.StringIO(text))]
-    stages = 1 + max((action.stage for row in rows for action in row), default=0)
-    return Schedule(name, orders(rows), one_route(stages))
+    return tuple(tuple(_steps(row)) for row in csv.reader(io.StringIO(text)))
+
+
+def _steps(row: list[str]) -> Iterator[Step]:
+    for cell in map(str.strip, row):
+        overlap = _OVERLAP.fullmatch(cell)
+        if overlap:
+            yield from map(parse_step, overlap[1].split(";"))
+        elif cell and not _OF_PARAMETERS.fullmatch(cell):
+            yield parse_step(cell)

@@ -9,11 +9,15 @@ from shardc.diagnostics.pipeline import BadSchedule, TooMuchMemory
 from shardc.dialects.pipe.action import KINDS, Action
 from shardc.dialects.pipe.dependence import Dependences
 from shardc.dialects.pipe.schedule import Schedule
+from shardc.dialects.pipe.weight_versions import forward_weights
 
 
-def check_schedule(schedule: Schedule) -> None:
-    """Raises BadSchedule, which says of the first action that is wrong what is wrong with it."""
-    for action, problem in _problems(schedule):
+def check_schedule(schedule: Schedule, micro_batches: int | None = None) -> None:
+    """Raises BadSchedule, which says of the first action that is wrong what is wrong with it.
+
+    ``micro_batches``: how many there must be, slices counted; else as many as the schedule has.
+    """
+    for action, problem in _problems(schedule, micro_batches):
         raise BadSchedule(schedule=schedule.name, action=action, problem=problem)
 
 
@@ -24,7 +28,10 @@ def check_memory(schedule: Schedule, costs: Sequence[StageCost], cap_bytes: floa
             raise TooMuchMemory(schedule=schedule.name, rank=rank, peak=peak, cap=cap_bytes)
 
 
-def _problems(schedule: Schedule) -> Iterator[tuple[Action, str]]:
+def _problems(schedule: Schedule, micro_batches: int | None) -> Iterator[tuple[Action | str, str]]:
+    wanted = schedule.micro_batches if micro_batches is None else micro_batches
+    if not wanted or wanted % schedule.slices:
+        yield "it", f"has {wanted} micro-batches, of {schedule.slices} slices each"
     place = {}
     for rank, order in enumerate(schedule.orders):
         for index, action in enumerate(order):
@@ -35,15 +42,22 @@ def _problems(schedule: Schedule) -> Iterator[tuple[Action, str]]:
                     action,
                     f"is on rank {rank}, but stage {action.stage} is on rank {schedule.rank_of[action.stage]}",
                 )
+            if action.micro_batch >= wanted:
+                yield action, f"is there, but there are {wanted} micro-batches"
             if action.stage not in schedule.route(action.micro_batch):
                 yield action, f"is for a stage that micro-batch {action.micro_batch} does not go through"
             place[action] = rank, index
-    yield from _missing(schedule, place)
+    yield from _missing(schedule, place, wanted)
     yield from _stuck(schedule, place)
+    for use in forward_weights(schedule):
+        if use.version > use.made:
+            yield use.action, f"needs version {use.version} of its weights, of which {use.made} are made by then"
 
 
-def _missing(schedule: Schedule, place: dict[Action, tuple[int, int]]) -> Iterator[tuple[Action, str]]:
-    for micro_batch in range(schedule.micro_batches):
+def _missing(
+    schedule: Schedule, place: dict[Action, tuple[int, int]], micro_batches: int
+) -> Iterator[tuple[Action, str]]:
+    for micro_batch in range(micro_batches):
         for stage in schedule.route(micro_batch):
             kinds = {kind for kind in KINDS if Action(stage, kind, micro_batch) in place}  # type: ignore[arg-type]
             if "F" not in kinds:

@@ -1,4 +1,4 @@
-"""Imports point one way (design: diagnostics <- dialects <- cost <- passes <- backends <- driver <- cli, report)."""
+"""Imports point one way (design: diagnostics <- dialects <- cost <- passes <- backends <- driver <- report <- cli)."""
 
 import ast
 from pathlib import Path
@@ -15,9 +15,9 @@ ALLOWED = {
     "cost": {"diagnostics", "dialects"},
     "passes": {"diagnostics", "dialects", "cost", "runtime"},
     "backends": {"diagnostics", "dialects", "passes", "runtime"},
-    "driver": {"diagnostics", "dialects", "passes", "backends", "frontend", "runtime"},
-    "cli": {"diagnostics", "driver"},
-    "report": {"diagnostics", "dialects", "passes", "driver"},
+    "driver": {"diagnostics", "dialects", "cost", "passes", "backends", "frontend", "runtime"},
+    "cli": {"diagnostics", "driver", "report"},
+    "report": {"diagnostics", "dialects", "cost", "passes", "driver"},
 }
 HOMES = {
     package: ROOT / package if package in ("dialects", "passes", "backends") else ROOT / "python" / "shardc" / package

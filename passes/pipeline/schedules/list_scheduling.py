@@ -65,7 +65,8 @@ class _Player:
         self._room = {stage: cap_bytes for stage in self._rank_of}
         for route in schedule.routes:
             for earlier, later in itertools.combinations(route, 2):
-                if self._rank_of[earlier] == self._rank_of[later]:
+                rank = self._rank_of[earlier]
+                if rank == self._rank_of[later] and len(given[rank]) > 1:
                     self._room[earlier] -= costs[later].activation_bytes
         self._ended_s: dict[Action, float] = {}
         self._owed: list[deque[Action]] = [deque() for _ in given]

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from shardc.dialects.pipe.action import Action
 from shardc.dialects.pipe.schedule import Schedule, one_route, orders
+from shardc.passes.pipeline.schedules.placement import round_robin
 
 
-def fill_drain(ranks: int, micro_batches: int, stages_per_rank: int = 1) -> Schedule:
-    """All forwards, then all backwards: GPipe (Huang et al. 2019); with several stages a rank, breadth-first
-    (Lamy-Poirier 2022): all micro-batches go through a stage before any goes into the rank's next one."""
+def fill_drain(ranks: int, micro_batches: int) -> Schedule:
+    """All forwards, then all backwards: GPipe (Huang et al. 2019)."""
+    return replace(breadth_first(ranks, micro_batches, 1), name="fill-drain")
+
+
+def breadth_first(ranks: int, micro_batches: int, stages_per_rank: int) -> Schedule:
+    """Fill-drain with several stages a rank: all micro-batches go through a stage before any goes into the rank's next one
+    (Lamy-Poirier 2022), so that parameters which are cut over data ranks are gathered once for all."""
     lists = []
     for rank in range(ranks):
-        mine = range(rank, ranks * stages_per_rank, ranks)
+        mine = round_robin(rank, ranks, stages_per_rank)
         forward = [Action(stage, "F", m) for stage in mine for m in range(micro_batches)]
         backward = [Action(stage, "B", m) for stage in reversed(mine) for m in range(micro_batches)]
         lists.append(forward + backward)
-    name = "fill-drain" if stages_per_rank == 1 else "breadth-first"
-    return Schedule(name, orders(lists), one_route(ranks * stages_per_rank))
+    return Schedule("breadth-first", orders(lists), one_route(ranks * stages_per_rank))
 
 
 def one_f_one_b(ranks: int, micro_batches: int) -> Schedule:
@@ -36,7 +43,7 @@ def interleaved(ranks: int, micro_batches: int, stages_per_rank: int) -> Schedul
     """
     lists = []
     for rank in range(ranks):
-        mine = list(range(rank, ranks * stages_per_rank, ranks))
+        mine = round_robin(rank, ranks, stages_per_rank)
         turns = [
             (chunk, group + m)
             for group in range(0, micro_batches, ranks)

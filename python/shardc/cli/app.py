@@ -11,6 +11,7 @@ from shardc.cli.compile import compile_
 from shardc.cli.explain import explain
 from shardc.cli.opt import opt
 from shardc.cli.run import run
+from shardc.cli.schedule import schedule
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -50,6 +51,7 @@ app.command("compile", short_help="Compile a training step for a mesh into a fol
 app.command("run", short_help="Train with a compiled folder on processes of this machine.")(run)
 app.command("check", short_help="Prove a compiled folder equal to the single-device program.")(check)
 app.command("explain", short_help="Say where shardings came from, and what the collectives cost.")(explain)
+app.command("schedule", short_help="Play a pipeline schedule through, and draw it.")(schedule)
 app.command(
     "opt",
     short_help="Run passes on MLIR and print what they leave.",

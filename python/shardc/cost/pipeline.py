@@ -6,8 +6,8 @@ Time in seconds, sizes in bytes.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from shardc.diagnostics.pipeline import ScheduleStuck
@@ -49,6 +49,25 @@ class StageCost:
         }[kind]
 
 
+def merge_stages(costs: Sequence[StageCost], stages: int) -> list[StageCost]:
+    """Costs of ``stages`` stages, each of as many of those of ``costs``, which ``stages`` must divide."""
+    each, rest = divmod(len(costs), stages)
+    if rest:
+        raise ValueError(f"{len(costs)} stages cannot be merged into {stages}")
+    return [_merged(costs[first : first + each]) for first in range(0, len(costs), each)]
+
+
+def _merged(costs: Sequence[StageCost]) -> StageCost:
+    return StageCost(
+        forward_s=sum(cost.forward_s for cost in costs),
+        input_gradient_s=sum(cost.input_gradient_s for cost in costs),
+        weight_gradient_s=sum(cost.weight_gradient_s for cost in costs),
+        transfer_s=costs[-1].transfer_s,
+        activation_bytes=sum(cost.activation_bytes for cost in costs),
+        weight_bytes=sum(cost.weight_bytes for cost in costs),
+    )
+
+
 @dataclass(frozen=True)
 class Span:
     """An action on a rank, or (``to`` a rank) the sending of what it made."""
@@ -70,7 +89,7 @@ class Timeline:
     @cached_property
     def step_s(self) -> float:
         """From the first action's start to the last one's end."""
-        return max(r[-1].end_s for r in self.spans if r) - min(r[0].start_s for r in self.spans if r)
+        return max((r[-1].end_s for r in self.spans if r), default=0.0) - min((r[0].start_s for r in self.spans if r), default=0.0)
 
     @cached_property
     def longest_span_s(self) -> float:
@@ -87,6 +106,11 @@ class Timeline:
         """The share of the longest span in which the busiest rank would wait (Qi et al., Zero Bubble, section 5.3)."""
         return 1 - self.busy_s / self.longest_span_s
 
+    @property
+    def idle_rates(self) -> list[float]:
+        """For each rank, the share of the step in which it does not compute."""
+        return [1 - sum(s.end_s - s.start_s for s in rank) / self.step_s for rank in self.spans]
+
     def memory(self, costs: Sequence[StageCost]) -> list[list[tuple[float, float]]]:
         """For each rank, the bytes of activations that it holds from each moment on at which they change."""
         return [_memory(rank, costs) for rank in self.spans]
@@ -94,6 +118,18 @@ class Timeline:
     def peak_bytes(self, costs: Sequence[StageCost]) -> list[float]:
         """The most that each rank holds of activations."""
         return [max((held for _, held in curve), default=0.0) for curve in self.memory(costs)]
+
+
+def timeline_of(records: Iterable[tuple[int, str, float, float]], ranks: int) -> Timeline:
+    """A measured run: rank, action (``2F0``), start and end in seconds, in any order. Time begins with the first one.
+
+    Raises BadAction.
+    """
+    spans = [Span(Action.parse(text), rank, start_s, end_s) for rank, text, start_s, end_s in records]
+    first_s = min((span.start_s for span in spans), default=0.0)
+    moved = [replace(span, start_s=span.start_s - first_s, end_s=span.end_s - first_s) for span in spans]
+    moved.sort(key=lambda span: (span.start_s, span.end_s))
+    return Timeline(tuple(tuple(span for span in moved if span.rank == rank) for rank in range(ranks)))
 
 
 def _memory(spans: Sequence[Span], costs: Sequence[StageCost]) -> list[tuple[float, float]]:
@@ -107,22 +143,41 @@ def _memory(spans: Sequence[Span], costs: Sequence[StageCost]) -> list[tuple[flo
     return curve
 
 
+Link = Callable[[int, int], Hashable]
+"""Sending and receiving rank -> the link between them. What goes over one link goes one after the other."""
+
+
+def link_of_sender(sender: int, receiver: int) -> Hashable:
+    """Each rank sends one value at a time."""
+    return sender
+
+
+def links_of_nodes(ranks_per_node: int) -> Link:
+    """Ranks of a node each have a link to each other one; all ranks of a node share the one that leaves it."""
+
+    def link(sender: int, receiver: int) -> Hashable:
+        node, other = sender // ranks_per_node, receiver // ranks_per_node
+        return (sender, receiver) if node == other else f"node {node}"
+
+    return link
+
+
 def simulate(
-    schedule: Schedule, costs: Sequence[StageCost], *, overlap: bool = True, shared: bool = False
+    schedule: Schedule, costs: Sequence[StageCost], *, overlap: bool = True, link: Link | None = None
 ) -> Timeline:
     """Plays ``schedule`` through, with ``costs`` for each stage.
 
-    ``overlap``: a rank goes on while what it made is sent; else it waits. ``shared``: what a rank sends goes out one after
-    the other; else each transfer has a link to itself. Raises ScheduleStuck where ranks wait for each other for good.
+    ``overlap``: a rank goes on while what it made is sent; else it waits. ``link``: which transfers share a link; without it each
+    has one to itself. Raises ScheduleStuck where ranks wait for each other for good.
     """
-    return _Simulation(schedule, costs, overlap, shared).run()
+    return _Simulation(schedule, costs, overlap, link).run()
 
 
 class _Simulation:
     """Events in the order of time: an action ends, or what one made arrives."""
 
-    def __init__(self, schedule: Schedule, costs: Sequence[StageCost], overlap: bool, shared: bool) -> None:
-        self._schedule, self._costs, self._overlap, self._shared = schedule, costs, overlap, shared
+    def __init__(self, schedule: Schedule, costs: Sequence[StageCost], overlap: bool, link: Link | None) -> None:
+        self._schedule, self._costs, self._overlap, self._link = schedule, costs, overlap, link
         actions = list(schedule.actions())
         number = {action: n for n, action in enumerate(actions)}
         self._actions, self._rank = actions, [r for r, order in enumerate(schedule.orders) for _ in order]
@@ -141,7 +196,7 @@ class _Simulation:
         self._next = [end - len(order) for end, order in zip(ends, schedule.orders, strict=True)]
         self._ends = ends
         self._free_s = [0.0] * schedule.ranks
-        self._link_free_s = [0.0] * schedule.ranks
+        self._link_free_s: dict[Hashable, float] = {}
         self._running = [False] * schedule.ranks
         self._events: list[tuple[float, int, int, bool]] = []
         self._spans: list[list[Span]] = [[] for _ in schedule.orders]
@@ -187,10 +242,13 @@ class _Simulation:
 
     def _send(self, n: int, reader: int, now_s: float) -> None:
         rank, action = self._rank[n], self._actions[n]
-        start_s = max(now_s, self._link_free_s[rank]) if self._shared else now_s
+        start_s = now_s
         sender = action.stage if action.kind == "F" else self._actions[reader].stage
+        if self._link is not None:
+            link = self._link(rank, self._rank[reader])
+            start_s = max(now_s, self._link_free_s.get(link, 0.0))
+            self._link_free_s[link] = start_s + self._costs[sender].transfer_s
         end_s = start_s + self._costs[sender].transfer_s
-        self._link_free_s[rank] = end_s
         if not self._overlap:
             self._free_s[rank] = max(self._free_s[rank], end_s)
         self._transfers.append(Span(action, rank, start_s, end_s, self._rank[reader]))

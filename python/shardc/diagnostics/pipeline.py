@@ -49,3 +49,99 @@ class TooMuchMemory(PipelineError):
         "schedule {schedule} makes rank {rank} hold {peak:,.0f} bytes of activations; it may hold {cap:,.0f}"
     )
     hint: ClassVar[str] = "take a schedule with fewer micro-batches in flight, or recompute activations"
+
+
+class UnknownSchedule(PipelineError):
+    """No schedule has this name.
+
+    Fails: ``schedule("zbv", ...)``. Works: ``schedule("zb-v", ...)``.
+    """
+
+    template: ClassVar[str] = "there is no schedule {name!r}{nearest}"
+    hint: ClassVar[str] = "take one of {known}"
+
+
+class UnknownScheduleOption(PipelineError):
+    """A schedule was given an option that it does not have."""
+
+    template: ClassVar[str] = "the schedule {schedule} has no option {option!r}; it has: {known}"
+    hint: ClassVar[str] = "leave the option out, or take a schedule that has it"
+
+
+class BadScheduleOption(PipelineError):
+    """An option of a schedule has a value that it cannot take."""
+
+    template: ClassVar[str] = "the schedule {schedule} cannot take {option}={value}: it must be {must}"
+    hint: ClassVar[str] = "take {option}={nearest}"
+
+
+class BadStages(PipelineError):
+    """A schedule cannot put so many stages on so many ranks.
+
+    Fails: ``schedule("zb-v", 6, 8, ranks=2)``. Works: ``schedule("zb-v", 4, 8, ranks=2)``, two stages a rank.
+    """
+
+    template: ClassVar[str] = "the schedule {schedule} cannot put {stages} stages on {ranks} ranks: it takes {takes}"
+    hint: ClassVar[str] = "{nearest}"
+
+
+class BadMicroBatches(PipelineError):
+    """A schedule cannot be made of so many micro-batches: too few, or not a multiple of what it needs."""
+
+    template: ClassVar[str] = "the schedule {schedule} on {ranks} ranks needs {needs}, and got {micro_batches}"
+    hint: ClassVar[str] = "take {nearest}, the nearest number that it can be made of"
+
+
+class NoScheduleFits(PipelineError):
+    """No schedule keeps every rank within a cap on memory."""
+
+    template: ClassVar[str] = (
+        "no schedule for {ranks} ranks and {micro_batches} micro-batches keeps activations within {cap:,.0f} bytes a rank; "
+        "the least is {least:,.0f}, of {schedule}"
+    )
+    hint: ClassVar[str] = "allow more memory, recompute activations, or take smaller micro-batches"
+
+
+class WrongStages(PipelineError):
+    """A schedule that was read from a file is for another number of stages or ranks than the model was cut into."""
+
+    template: ClassVar[str] = "the schedule {schedule} is for {found} {what}, not for {wanted}"
+    hint: ClassVar[str] = "cut the model into {found} {what}, or take a schedule for {wanted}"
+
+
+class BadTransfers(PipelineError):
+    """Sends and receives of a schedule do not go with each other, or wait for each other for good."""
+
+    template: ClassVar[str] = "schedule {schedule} cannot run with {mode} sends: {step} on rank {rank} {problem}"
+    hint: ClassVar[str] = (
+        "every value that another rank needs is sent and received once, in one order on both sides of each pair of ranks; "
+        "passes/pipeline/transfers.py places them so that any schedule runs"
+    )
+
+
+class TooManyBuffers(PipelineError):
+    """A rank would keep more values that it received, and did not use yet, than it has room for."""
+
+    template: ClassVar[str] = "schedule {schedule} makes rank {rank} keep {peak} received values; it has room for {room}"
+    hint: ClassVar[str] = "give it more buffers, or take a schedule whose ranks run less far ahead of each other"
+
+
+class BadTrace(PipelineError):
+    """A trace of a measured run cannot be read as a pipeline's timeline."""
+
+    template: ClassVar[str] = "the trace cannot be read: {problem}"
+    hint: ClassVar[str] = "name a Chrome trace whose events are named by action, such as 2F0 or PP:2F0"
+
+
+class BadTimes(PipelineError):
+    """The text of ``--times`` is not a list of seconds. Bad: ``1;2``. Good: ``1,1,0.5,0.1``."""
+
+    template: ClassVar[str] = "the times {text!r} can't be read: {problem}"
+    hint: ClassVar[str] = "give seconds of F, I and W of a stage, and of sending, such as --times 1,1,1,0.1"
+
+
+class BadOptionText(PipelineError):
+    """The text of ``--option`` is not a name and a whole number. Bad: ``slices``. Good: ``slices=2``."""
+
+    template: ClassVar[str] = "the option {text!r} can't be read"
+    hint: ClassVar[str] = "write it as a name and a whole number, such as --option slices=2"

@@ -7,7 +7,7 @@ import pytest
 from shardc.cost.pipeline import StageCost, simulate
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.passes.pipeline.check_schedule import check_schedule
-from shardc.passes.pipeline.schedules.one_f_one_b import fill_drain, interleaved, one_f_one_b
+from shardc.passes.pipeline.schedules.one_f_one_b import breadth_first, fill_drain, interleaved, one_f_one_b
 from shardc.passes.pipeline.schedules.zero_bubble import EQUAL, zb_h1, zb_h2
 
 RANKS = 8
@@ -65,7 +65,7 @@ def test_every_schedule_runs(ranks: int, times: int) -> None:
 def _all(ranks: int, micro_batches: int) -> list[Schedule]:
     return [
         fill_drain(ranks, micro_batches),
-        fill_drain(ranks, micro_batches, 2),
+        breadth_first(ranks, micro_batches, 2),
         one_f_one_b(ranks, micro_batches),
         interleaved(ranks, micro_batches, 2),
         zb_h1(ranks, micro_batches),

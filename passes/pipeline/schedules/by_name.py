@@ -1,0 +1,39 @@
+"""A schedule by its name: what ``schedule=`` and ``shardc schedule`` take."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+from shardc.cost.pipeline import StageCost
+from shardc.dialects.pipe.schedule import Schedule
+from shardc.passes.pipeline.schedules.registry import AUTO, check_options, named_schedule
+from shardc.passes.pipeline.schedules.synthesis import auto
+from shardc.passes.pipeline.schedules.zero_bubble import EQUAL
+
+
+def schedule(
+    name: str,
+    stages: int,
+    micro_batches: int,
+    *,
+    ranks: int | None = None,
+    costs: Sequence[StageCost] | None = None,
+    **options: Any,
+) -> Schedule:
+    """The schedule ``name``, or the one that ``auto`` finds, for a model cut into ``stages``.
+
+    ``ranks``: how many there are; if not given, the most that the schedule can use. ``costs``: of each stage, equal ones if not given; the order
+    of some schedules depends on them. ``micro_batches`` are whole sequences, whatever the slices. ``options``: the
+    schedule's own, such as ``slices`` of the token-level ones, or ``cap_bytes`` of ``auto``.
+    Raises UnknownSchedule, UnknownScheduleOption, BadScheduleOption, BadStages, BadMicroBatches, NoScheduleFits.
+    """
+    if name == AUTO:
+        check_options(AUTO, options, [*inspect.signature(auto).parameters][3:])
+        ranks = stages if ranks is None else ranks
+        return auto(ranks, micro_batches, costs or [EQUAL] * max(0, stages), **{"stages": stages, **options})
+    named = named_schedule(name)
+    ranks = max(1, stages // named.fewest) if ranks is None else ranks
+    named.check(stages, ranks, micro_batches)
+    return named.make_for(ranks, micro_batches, stages // ranks, costs, **options)

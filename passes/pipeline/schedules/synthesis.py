@@ -1,0 +1,218 @@
+"""``auto``: a schedule made for given costs under a cap on memory, never worse than the best one that has a name.
+
+All named schedules are played through; then orders of the same families with other numbers in flight, weight gradients
+where these costs leave holes; then single actions of the best are moved into holes, as long as that helps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Literal
+
+from shardc.cost.pipeline import StageCost, Timeline, merge_stages, simulate
+from shardc.diagnostics.pipeline import BadMicroBatches, BadStages, NoScheduleFits, ScheduleStuck
+from shardc.dialects.pipe.action import Action
+from shardc.dialects.pipe.dependence import Dependences
+from shardc.dialects.pipe.schedule import Schedule, one_route
+from shardc.passes.pipeline.schedules.list_scheduling import Queues, list_schedule
+from shardc.passes.pipeline.schedules.one_f_one_b import alternate
+from shardc.passes.pipeline.schedules.placement import round_robin, zigzag
+from shardc.passes.pipeline.schedules.registry import AUTO, SCHEDULES
+from shardc.passes.pipeline.schedules.v_shape import building_block, repeat_block
+
+Measure = Literal["step", "span"]
+"""What is to be short: ``step``, from the first rank's start to the last one's end, which counts where ranks wait for each other between
+steps (clipping by the norm of all gradients); ``span``, the longest time that one rank takes (Qi et al., Zero Bubble, section 4)."""
+
+PLAYED_ACTIONS = 500_000
+"""How many actions the search may play through in all: some 4 s of CPU; the named schedules are played whatever their size."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A schedule, the costs of its stages and how it plays."""
+
+    schedule: Schedule
+    costs: Sequence[StageCost]
+    timeline: Timeline
+    peak_bytes: float
+
+    def fits(self, cap_bytes: float) -> bool:
+        """Whether no rank holds more; sums of bytes may be fractions, so a rounding more is none."""
+        return self.peak_bytes <= cap_bytes * (1 + 1e-9)
+
+    def order(self, measure: Measure) -> tuple[float, float, float]:
+        """What makes it better than another one: the shorter time, then the other time, then the lower peak of memory."""
+        times = self.timeline.step_s, self.timeline.longest_span_s
+        return (*(times if measure == "step" else reversed(times)), self.peak_bytes)  # type: ignore[return-value]
+
+
+def auto(
+    ranks: int,
+    micro_batches: int,
+    costs: Sequence[StageCost],
+    cap_bytes: float = inf,
+    *,
+    stages: int | None = None,
+    measure: Measure = "step",
+    parameters_twice: bool = False,
+) -> Schedule:
+    """The schedule of the shortest step in which no rank holds more than ``cap_bytes`` of activations.
+
+    ``costs``: of the finest stages that the model may be cut into, in order, a multiple of ``ranks``. The schedule's own
+    ``stages``, which the caller may fix, are these or neighbours of them together. ``parameters_twice``: whether Chimera, which holds them
+    twice, takes part. ``measure``: see :data:`Measure`. Raises NoScheduleFits.
+    """
+    return best_schedule(ranks, micro_batches, costs, cap_bytes, stages, measure, parameters_twice).schedule
+
+
+def best_schedule(
+    ranks: int,
+    micro_batches: int,
+    costs: Sequence[StageCost],
+    cap_bytes: float = inf,
+    stages: int | None = None,
+    measure: Measure = "step",
+    parameters_twice: bool = False,
+) -> Choice:
+    """:func:`auto`, with how its schedule plays."""
+    _check(ranks, micro_batches, len(costs) if stages is None else stages)
+    counts = [n for n in range(ranks, len(costs) + 1, ranks) if len(costs) % n == 0 and stages in (None, n)]
+    cuts = [merge_stages(costs, count) for count in counts]
+    named = [c for cut in cuts for c in named_choices(ranks, micro_batches, cut, parameters_twice)]
+    fitting = [choice for choice in named if choice.fits(cap_bytes)]
+    budget = PLAYED_ACTIONS
+    for cut in cuts:
+        for candidate in _searched(ranks, micro_batches, cut, cap_bytes):
+            budget -= 3 * micro_batches * len(cut)
+            if budget < 0:
+                break
+            choice = _play(candidate, cut)
+            if choice.fits(cap_bytes):
+                fitting.append(choice)
+    if not fitting:
+        least = min(named, key=lambda choice: choice.peak_bytes)
+        raise NoScheduleFits(
+            ranks=ranks, micro_batches=micro_batches, cap=cap_bytes, least=least.peak_bytes, schedule=least.schedule.name
+        )
+    best = min(fitting, key=lambda choice: choice.order(measure))
+    return _improved(best, cap_bytes, measure, budget)
+
+
+def _check(ranks: int, micro_batches: int, stages: int) -> None:
+    if ranks < 1 or stages < 1 or stages % ranks:
+        nearest = f"cut the model into {max(1, round(stages / max(1, ranks))) * max(1, ranks)} stages"
+        raise BadStages(schedule=AUTO, stages=stages, ranks=ranks, takes="as many on each rank", nearest=nearest)
+    if micro_batches < 1:
+        raise BadMicroBatches(
+            schedule=AUTO, ranks=ranks, needs="at least 1 micro-batch", micro_batches=micro_batches, nearest=1
+        )
+
+
+def named_choices(
+    ranks: int, micro_batches: int, costs: Sequence[StageCost], parameters_twice: bool = False
+) -> list[Choice]:
+    """Every named schedule for stages of these costs that computes what one device does, from whole sequences."""
+    found = []
+    for named in SCHEDULES.values():
+        if not named.accepts(len(costs), ranks) or named.nearest(ranks, micro_batches) != micro_batches:
+            continue
+        schedule = named.make_for(ranks, micro_batches, len(costs) // ranks, costs)
+        twice = len(schedule.routes) > 1
+        if schedule.slices == 1 and not schedule.changes_mathematics and (parameters_twice or not twice):
+            found.append(_play(schedule, [*costs, *costs] if twice else costs))
+    return found
+
+
+def _play(schedule: Schedule, costs: Sequence[StageCost]) -> Choice:
+    timeline = simulate(schedule, costs)
+    return Choice(schedule, costs, timeline, max(timeline.peak_bytes(costs)))
+
+
+def _searched(ranks: int, micro_batches: int, costs: Sequence[StageCost], cap_bytes: float) -> Iterator[Schedule]:
+    """Orders of every family under the cap, of which those that get stuck under it are left out."""
+    for queues in _families(ranks, micro_batches, len(costs) // ranks):
+        for patience in (1.0, 0.5, 0.0):
+            try:
+                yield list_schedule("auto", queues, one_route(len(costs)), costs, cap_bytes, patience)
+            except ScheduleStuck:
+                continue
+
+
+def _families(ranks: int, micro_batches: int, stages_per_rank: int) -> Iterator[Queues]:
+    if stages_per_rank == 1:
+        for times in (1, 1.5, 2, 2.2, 3):
+            yield [[_ahead(rank, ranks, micro_batches, round(times * (ranks - rank - 1)))] for rank in range(ranks)]
+    if stages_per_rank == 2:
+        for down, up in ((1, 1), (2, 1), (3, 1), (3, 2), (4, 2), (5, 3)):
+            block = building_block(ranks, down, up)
+            if block is not None:
+                yield [[order] for order in repeat_block(block, micro_batches)]
+    for placement in (round_robin, zigzag)[: 2 if stages_per_rank > 1 else 1]:
+        for backward_first in (True, False):
+            yield [_free(placement, rank, ranks, micro_batches, stages_per_rank, backward_first) for rank in range(ranks)]
+
+
+def _ahead(rank: int, ranks: int, micro_batches: int, ahead: int) -> list[Action]:
+    forward = [Action(rank, "F", m) for m in range(micro_batches)]
+    backward = [Action(rank, "I", m) for m in range(micro_batches)]
+    return alternate(forward, backward, min(ahead, micro_batches))
+
+
+def _free(
+    placement: Callable[[int, int, int], list[int]],
+    rank: int,
+    ranks: int,
+    micro_batches: int,
+    stages_per_rank: int,
+    backward_first: bool,
+) -> list[list[Action]]:
+    """Whatever can run, of forwards and of backwards the one that is furthest on."""
+    mine = placement(rank, ranks, stages_per_rank)
+    backward = [[Action(stage, "I", m) for m in range(micro_batches)] for stage in mine]
+    forward = [[Action(stage, "F", m) for m in range(micro_batches)] for stage in reversed(mine)]
+    return backward + forward if backward_first else forward + backward
+
+
+def _improved(best: Choice, cap_bytes: float, measure: Measure, budget: int) -> Choice:
+    """``best`` after single moves into its holes, each of which makes it better."""
+    size = sum(1 for _ in best.schedule.actions())
+    moved = True
+    while moved:
+        moved = False
+        for schedule in _moves(best):
+            budget -= size
+            if budget < 0:
+                return best
+            try:
+                choice = _play(schedule, best.costs)
+            except ScheduleStuck:
+                continue
+            if choice.fits(cap_bytes) and choice.order(measure) < best.order(measure):
+                best, moved = choice, True
+                break
+    return best
+
+
+def _moves(choice: Choice) -> Iterator[Schedule]:
+    """Each a later action of a rank that could run in a hole, moved there; the longest holes first."""
+    ends = {span.action: span.end_s for spans in choice.timeline.spans for span in spans}
+    needs = Dependences(choice.schedule).needs
+    holes = []
+    for rank, spans in enumerate(choice.timeline.spans):
+        free_s = spans[0].start_s if spans else 0.0
+        for index, span in enumerate(spans):
+            if span.start_s > free_s:
+                holes.append((free_s - span.start_s, rank, index, free_s))
+            free_s = span.end_s
+    for _, rank, index, free_s in sorted(holes):
+        order = choice.schedule.orders[rank]
+        for later in range(index + 1, min(index + 40, len(order))):
+            action = order[later]
+            if all(ends[needed] <= free_s for needed in needs(action)):
+                changed = [*order[:index], action, *order[index:later], *order[later + 1 :]]
+                orders = list(choice.schedule.orders)
+                orders[rank] = tuple(changed)
+                yield replace(choice.schedule, name="auto", orders=tuple(orders))

@@ -1,0 +1,201 @@
+"""Schedules on two stages a rank, of which the second ones go back: the first rank holds the first stage and the last one.
+
+Activations of a micro-batch that are kept for long in a rank's first stage are so for a short time in its second.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from shardc.cost.pipeline import StageCost
+from shardc.dialects.pipe.action import Action, Kind
+from shardc.dialects.pipe.schedule import Schedule, one_route, orders
+from shardc.passes.pipeline.schedules.list_scheduling import list_schedule
+from shardc.passes.pipeline.schedules.placement import zigzag
+from shardc.passes.pipeline.schedules.zero_bubble import EQUAL
+
+PERIOD = 6
+"""Units of time in which a rank runs F, I and W of one micro-batch in both stages, where each takes one."""
+
+Moments = tuple[int, int, int, int]
+"""When a rank runs micro-batch 0: F in its first stage, F in its second, I in its second, I in its first."""
+
+
+def zb_v(ranks: int, micro_batches: int, costs: Sequence[StageCost] | None = None) -> Schedule:
+    """No bubble where F, I and W take as long and there are ``2 * ranks`` micro-batches, at 1F1B's memory (Qi et al., Zero Bubble, section 6)."""
+    queues = [[_zb_v_order(rank, ranks, micro_batches)] for rank in range(ranks)]
+    return _weights_fill_holes("zb-v", queues, costs, 2 * ranks)
+
+
+def v_half(ranks: int, micro_batches: int, costs: Sequence[StageCost] | None = None) -> Schedule:
+    """Half of 1F1B's bubble at half of its memory and one micro-batch's (Qi et al. 2024, Pipeline Parallelism with
+    Controllable Memory, section 3)."""
+    late = 0 if ranks % 2 else 3
+
+    def moments(rank: int) -> Moments:
+        second = 3 * ranks - rank - 2
+        return 2 * rank, second, 3 * ranks + late + 2 * rank - 1, 6 * ranks + late - rank - 2
+
+    return _repeated("v-half", micro_batches, costs, [moments(rank) for rank in range(ranks)])
+
+
+def v_min(ranks: int, micro_batches: int, costs: Sequence[StageCost] | None = None) -> Schedule:
+    """The least memory, about a third of 1F1B's, at two thirds of its bubble (the same paper)."""
+    late = 0 if ranks % 3 else 2
+
+    def moments(rank: int) -> Moments:
+        second = 2 * ranks - rank - 1
+        return rank, second, 2 * ranks + late + rank, 4 * ranks + late - rank - 1
+
+    return _repeated("v-min", micro_batches, costs, [moments(rank) for rank in range(ranks)])
+
+
+def dual_pipe_v(ranks: int, micro_batches: int) -> Schedule:
+    """A forward of one stage beside a backward of the other all the time, so that one computes while the other sends.
+
+    DeepSeek-AI's DualPipe (V3's technical report, section 3.2.1) cut in half, so that no parameters are held twice.
+    Needs ``2 * ranks`` micro-batches.
+    """
+    lists = [list(_dual_pipe_v_order(rank, ranks, micro_batches)) for rank in range(ranks)]
+    return Schedule("dualpipe-v", orders(lists), one_route(2 * ranks))
+
+
+def building_block(ranks: int, down: int, up: int) -> list[Moments] | None:
+    """Moments of each rank where both passes go down the ranks in ``down`` units a rank and up in ``up``, with as little waiting
+    at the ends as lets the block be repeated; None if it cannot be. V-Min is 1 and 1, V-Half 2 and 1, and 4 and 2 has no bubble."""
+    waits = sorted(itertools.product(range(PERIOD), repeat=3), key=lambda wait: (sum(wait), wait))
+    for last, first, again in waits:
+        turn = down * (ranks - 1) + 1 + last
+        back = turn + up * (ranks - 1) + 1 + first
+        end = back + down * (ranks - 1) + 1 + again
+        block = [
+            (down * rank, turn + up * (ranks - 1 - rank), back + down * rank, end + up * (ranks - 1 - rank))
+            for rank in range(ranks)
+        ]
+        if all(len({moment % PERIOD for moment in moments}) == len(moments) for moments in block):
+            return block
+    return None
+
+
+def repeat_block(block: list[Moments], micro_batches: int) -> list[list[Action]]:
+    """Each rank's order of F and I: micro-batch 0 at these moments, and each next one ``PERIOD`` later."""
+    lists = []
+    for rank, moments in enumerate(block):
+        first, second = zigzag(rank, len(block), 2)
+        what: list[tuple[int, Kind]] = [(first, "F"), (second, "F"), (second, "I"), (first, "I")]
+        timed = [
+            (moment + PERIOD * m, Action(stage, kind, m))
+            for m in range(micro_batches)
+            for moment, (stage, kind) in zip(moments, what, strict=True)
+        ]
+        lists.append([action for _, action in sorted(timed)])
+    return lists
+
+
+def _repeated(
+    name: str, micro_batches: int, costs: Sequence[StageCost] | None, block: list[Moments]
+) -> Schedule:
+    queues = [[order] for order in repeat_block(block, micro_batches)]
+    return _weights_fill_holes(name, queues, costs, max(map(_held, block)))
+
+
+def _weights_fill_holes(
+    name: str, queues: list[list[list[Action]]], costs: Sequence[StageCost] | None, held: int
+) -> Schedule:
+    """``held``: how many stages' activations of a micro-batch a rank may hold."""
+    costs = costs or [EQUAL] * (2 * len(queues))
+    cap_bytes = held * max(cost.activation_bytes for cost in costs)
+    return list_schedule(name, queues, one_route(2 * len(queues)), costs, cap_bytes)
+
+
+def _held(moments: Moments) -> int:
+    """How many stages' activations a rank holds at most while the block repeats, with each W in the better of the two units left."""
+    taken = {moment % PERIOD for moment in moments}
+    free = [unit for unit in range(PERIOD) if unit not in taken]
+    first_f, second_f, second_i, first_i = moments
+    peaks = []
+    for second_unit, first_unit in itertools.permutations(free):
+        ends = _next(second_i, second_unit), _next(first_i, first_unit)
+        spans = ((second_f, ends[0]), (first_f, ends[1]))
+        peaks.append(max(sum(_overlaps(unit, *span) for span in spans) for unit in range(PERIOD)))
+    return min(peaks)
+
+
+def _next(moment: int, unit: int) -> int:
+    """The first time behind ``moment`` that is ``unit`` of a period."""
+    return moment + 1 + (unit - moment - 1) % PERIOD
+
+
+def _overlaps(unit: int, start: int, end: int) -> int:
+    """How many of the spans ``start..end`` (both in), repeated each period, are at ``unit``."""
+    return (end - unit) // PERIOD - (start - 1 - unit) // PERIOD
+
+
+class _Rank:
+    """Actions of a rank's two stages, each micro-batch after the other."""
+
+    def __init__(self, rank: int, ranks: int, micro_batches: int) -> None:
+        self._stages, self._micro_batches = zigzag(rank, ranks, 2), micro_batches
+        self._made: Counter[tuple[int, Kind]] = Counter()
+
+    def next(self, turn: int, kind: Kind) -> Iterator[Action]:
+        """The next micro-batch's action in the rank's first (0) or second stage; nothing behind the last one."""
+        micro_batch = self._made[turn, kind]
+        self._made[turn, kind] += 1
+        if micro_batch < self._micro_batches:
+            yield Action(self._stages[turn], kind, micro_batch)
+
+
+def _zb_v_order(rank: int, ranks: int, micro_batches: int) -> list[Action]:
+    """F and I, as for ``2 * ranks - 1`` micro-batches at least, of which those that are not there are left out."""
+    made, left = _Rank(rank, ranks, micro_batches), ranks - rank
+    steady = max(micro_batches, 2 * ranks - 1) - (ranks + left - 1)
+    turns: list[tuple[int, Kind]] = [(0, "F")] * (2 * left - 1)
+    turns += [(1, "F"), (0, "F")] * rank
+    turns += [(1, "F"), (1, "I")] * left
+    turns += [(0, "F"), (0, "I"), (1, "F"), (1, "I")] * steady
+    turns += [(0, "I"), (1, "F"), (1, "I")] * (left - 1)
+    turns += [(0, "I"), (1, "I")] * rank
+    turns += [(0, "I")] * left
+    return [action for turn in turns for action in made.next(*turn)]
+
+
+def _dual_pipe_v_order(rank: int, ranks: int, micro_batches: int) -> Iterator[Action]:
+    made, left = _Rank(rank, ranks, micro_batches), ranks - rank - 1
+    owed: list[Action] = []
+
+    def backward(turn: int, split: bool = False) -> Iterator[Action]:
+        """Whole, or the input gradient, with the weight gradient owed."""
+        for action in made.next(turn, "B"):
+            if split:
+                owed.append(action._replace(kind="W"))
+            yield action._replace(kind="I") if split else action
+
+    for _ in range(2 * left):
+        yield from made.next(0, "F")
+    for _ in range(rank + 1):
+        yield from made.next(0, "F")
+        yield from made.next(1, "F")
+    for _ in range(left):
+        yield from backward(1, split=True)
+        yield owed.pop(0)
+        yield from made.next(1, "F")
+    for _ in range(micro_batches - 2 * ranks + rank + 1):
+        yield from made.next(0, "F")
+        yield from backward(1)
+        yield from made.next(1, "F")
+        yield from backward(0)
+    for _ in range(left):
+        yield from backward(1)
+        yield from made.next(1, "F")
+        yield from backward(0)
+    half = (rank + 1) // 2
+    for turn in range(rank + 1):
+        yield from backward(1, split=turn > half or (turn == half and rank % 2 == 1))
+        yield from backward(0, split=turn >= half)
+    for _ in range(left):
+        yield owed.pop(0)
+        yield from backward(0, split=True)
+    yield from owed

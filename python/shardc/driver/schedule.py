@@ -1,0 +1,109 @@
+"""A pipeline schedule by name or from a file, checked and played through: what ``shardc schedule`` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shardc.cost.pipeline import StageCost, Timeline, simulate
+from shardc.diagnostics.cli import UnreadableInput
+from shardc.dialects.pipe.csv_form import read_csv
+from shardc.dialects.pipe.schedule import Schedule
+from shardc.dialects.pipe.transfer import Steps
+from shardc.dialects.pipe.weight_versions import versions_held
+from shardc.passes.pipeline.check_schedule import check_memory, check_schedule
+from shardc.passes.pipeline.check_transfers import check_transfers, peak_buffers
+from shardc.passes.pipeline.schedules.by_name import schedule as by_name
+from shardc.passes.pipeline.schedules.registry import AUTO, SCHEDULES
+from shardc.passes.pipeline.transfers import place_transfers
+
+
+@dataclass(frozen=True)
+class PlayedSchedule:
+    """A schedule that was proved to run. ``buffers``: received values that each rank keeps at most; ``costs``: of each stage."""
+
+    schedule: Schedule
+    costs: Sequence[StageCost]
+    timeline: Timeline
+    steps: Steps
+    buffers: Sequence[int]
+
+    def summary(self) -> str:
+        """Bubble, peak memory, buffers and versions of weights."""
+        schedule, timeline = self.schedule, self.timeline
+        lines = [
+            f"{schedule.name}: {schedule.stages} stages on {schedule.ranks} ranks, {schedule.micro_batches} "
+            + ("micro-batches" if schedule.slices == 1 else f"slices of sequences, {schedule.slices} of each"),
+            f"bubble rate {timeline.bubble_rate:.4f}, step {timeline.step_s:g} s, longest rank {timeline.longest_span_s:g} s",
+        ]
+        if schedule.changes_mathematics:
+            lines.append("changes the mathematics: gradients of older weights are applied to newer ones")
+        if len(schedule.routes) > 1:
+            lines.append("holds the parameters twice: their gradients must be added")
+        return "\n".join([*lines, *_table(self)])
+
+
+def play_schedule(
+    name: str,
+    stages: int,
+    micro_batches: int,
+    *,
+    ranks: int | None = None,
+    times_s: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 0.0),
+    cap_bytes: float | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> PlayedSchedule:
+    """``name``: of a schedule, or a CSV file of one. ``times_s``: of F, I, W and of sending, of each stage.
+    ``cap_bytes``: what a rank may hold of activations, of which a stage keeps 1 for each micro-batch.
+
+    Raises the errors of :func:`by_name`, of the checkers, UnreadableInput and WrongStages.
+    """
+    cost = StageCost(*times_s, activation_bytes=1.0, weight_bytes=1.0)
+    options = dict(options or {})
+    if cap_bytes is not None and name == AUTO:
+        options["cap_bytes"] = cap_bytes
+    made = _from_file(Path(name), stages, ranks) if name.endswith(".csv") else None
+    if made is None:
+        made = by_name(name, stages, micro_batches, ranks=ranks, costs=[cost] * max(0, stages), **options)
+    check_schedule(made, micro_batches * made.slices)
+    steps = place_transfers(made)
+    check_transfers(made, steps)
+    costs = [cost] * made.stages
+    if cap_bytes is not None:
+        check_memory(made, costs, cap_bytes)
+    return PlayedSchedule(made, costs, simulate(made, costs), steps, peak_buffers(made, steps))
+
+
+def schedule_list() -> str:
+    """Every schedule by name, with what it takes."""
+    rows = [(n.name, n.says, n.takes, n.needs_of_any) for n in SCHEDULES.values()]
+    rows.append((AUTO, "the best that is found for given times and memory", "as many stages on each rank", ""))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows)
+
+
+def _from_file(path: Path, stages: int, ranks: int | None) -> Schedule:
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UnreadableInput(file=path, problem=error) from None
+    return read_csv(text, path.stem, stages=stages, ranks=ranks)
+
+
+def _table(played: PlayedSchedule) -> Iterator[str]:
+    versions = versions_held(played.schedule)
+    stages: dict[int, list[int]] = {rank: [] for rank in range(played.schedule.ranks)}
+    for stage, rank in sorted(played.schedule.rank_of.items()):
+        stages[rank].append(stage)
+    head = ["rank", "stages", "waits", "peak activations", "received values", "versions of weights"]
+    rows = [head]
+    peaks, idle = played.timeline.peak_bytes(played.costs), played.timeline.idle_rates
+    for rank, mine in stages.items():
+        kept = max((versions.get(stage, 1) for stage in mine), default=1)
+        cells = (rank, ",".join(map(str, mine)), f"{idle[rank]:.1%}", f"{peaks[rank]:g}", played.buffers[rank], kept)
+        rows.append([str(cell) for cell in cells])
+    columns = 6 if played.schedule.changes_mathematics else 5
+    widths = [max(len(row[column]) for row in rows) for column in range(columns)]
+    yield from ("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=False)) for row in rows)

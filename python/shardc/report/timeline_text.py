@@ -1,0 +1,36 @@
+"""A pipeline's timeline as text: a row a rank, a letter an action."""
+
+from __future__ import annotations
+
+from shardc.cost.pipeline import Span, Timeline
+
+LEGEND = "F forward, B backward, I input gradient, W weight gradient, each with its micro-batch; small letters: a rank's later stages"
+
+
+def timeline_text(timeline: Timeline, width: int = 100) -> str:
+    """``width``: the most columns for the step; fewer where that gives the shortest action a whole number of them.
+
+    Short actions show their letter alone, or share a column, in which the later one is seen.
+    """
+    step_s = timeline.step_s or 1.0
+    shortest_s = min((s.end_s - s.start_s for spans in timeline.spans for s in spans if s.end_s > s.start_s), default=step_s)
+    each = int(width * shortest_s / step_s)
+    width = round(each * step_s / shortest_s) if each else width
+    start_s = min((spans[0].start_s for spans in timeline.spans if spans), default=0.0)
+    label = len(str(len(timeline.spans) - 1))
+    rows = []
+    for rank, spans in enumerate(timeline.spans):
+        lowest = min((span.action.stage for span in spans), default=0)
+        row = ["."] * width
+        for span in spans:
+            first = round((span.start_s - start_s) / step_s * width)
+            last = max(first + 1, round((span.end_s - start_s) / step_s * width))
+            row[first:last] = _cell(span, span.action.stage > lowest, min(last, width) - first)
+        rows.append(f"rank {rank:>{label}} |{''.join(row)}|")
+    return "\n".join(rows)
+
+
+def _cell(span: Span, later: bool, length: int) -> str:
+    letter = span.action.kind.lower() if later else span.action.kind
+    text = f"{letter}{span.action.micro_batch}"
+    return (text if len(text) <= length else letter).ljust(length, "-")[:length]
