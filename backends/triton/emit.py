@@ -102,7 +102,7 @@ class _Kernel:
         if self.graph.flat:
             if len(self.functions) > 1 or carried or spaces:
                 raise TritonKernelNotSupported(what="a kernel of any number of elements that does more than one thing with each")
-            writer.any_size = [*self.memory.inputs, *self.memory.new_outputs]
+            writer.any_size = True
         writer.write()
         constants, grid = self._launch(function, tile, writer)
         self.module.parts.append(Part(name, writer.code.text, constants, grid, tile.warps, self._comment(function)))

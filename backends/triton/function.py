@@ -53,8 +53,8 @@ class Writer:
     targets: dict[Key, Pointer]
     partials: dict[Key, Pointer]
     computed: dict[tuple[Generic, int], Computed]
-    any_size: list[Pointer] = field(default_factory=list)
-    """The tensors of a kernel of any number of elements."""
+    any_size: bool = False
+    """Whether the function is for any number of elements."""
     sums: dict[Key, str] = field(default_factory=dict)
 
     @property
@@ -105,7 +105,7 @@ class Writer:
         """The rows of this program, and their mask."""
         if self.any_size:
             self.code.add_index(ROW)
-            for line in flat.head(self.any_size):
+            for line in flat.HEAD:
                 self.code.line(line)
             self.elements.masks[ROW] = "index_mask"
             self._place(self.function.rows[0], Expr("index", "index", frozenset({ROW})))

@@ -65,17 +65,14 @@ class Module:
     def finish_flat(self) -> Emitted:
         """Of a kernel of any number of elements."""
         (part,) = self.parts
-        part.constants["ALIGNED"] = 1
-        signature = {"table_ptr": "*i64", "owner_ptr": "*i32", "BLOCK": "constexpr", "ALIGNED": "constexpr"}
-        jit = Jit(part.name, signature, part.constants, ("table_ptr", "owner_ptr"), part.num_warps, part.num_stages)
-        part.comment = "Every element of the tensors in a row of the table, or BLOCK of them."
-        form = f"INPUTS = {len(self.memory.inputs)}\nOUTPUTS = {len(self.memory.new_outputs)}\n"
-        constants = f"BLOCK = {part.constants['BLOCK']}\n{form}"
-        text = [HEAD.format(title=self.title), constants, _definition(part, jit)]
-        text.append(flat.LAUNCH.format(name=part.name, warps=part.num_warps))
-        body = _imports("\n\n".join(t.strip("\n") + "\n" for t in text))
-        names = tuple(p.argument for p in self.memory.inputs), tuple(p.argument for p in self.memory.new_outputs)
-        return Emitted(self.name, body, (jit,), *names, flat=True)
+        memory = self.memory
+        pointers = [*memory.inputs, *memory.new_outputs]
+        block, warps = part.constants["BLOCK"], part.num_warps
+        constants = f"BLOCK = {block}\nINPUTS = {len(memory.inputs)}\nOUTPUTS = {len(memory.new_outputs)}"
+        functions = flat.functions_text(part.name, pointers, part.lines, warps)
+        body = _imports("\n\n".join(f"{t.strip()}\n" for t in (HEAD.format(title=self.title), constants, functions)))
+        names = tuple(p.argument for p in memory.inputs), tuple(p.argument for p in memory.new_outputs)
+        return Emitted(self.name, body, flat.jits(part.name, pointers, block, warps), *names, flat=True)
 
     def _constant(self, name: str, number: int) -> str:
         return name if len(self.parts) == 1 else f"{name}_{number}"

@@ -52,10 +52,7 @@ class Modules:
             BadModules: no kernel of that name, or another number of outputs.
         """
         module = self._module(name)
-        if size is not None:
-            launch = batch_caller(module, [outputs], self.device)
-            return lambda *tensors: launch(tensors)[0]
-        return caller(module, outputs, checks or {}, self.device)
+        return caller(module, outputs, checks or {}, self.device, size)
 
     def batch(
         self, name: str, members: Sequence[tuple[int, Sequence[Output]]]
@@ -96,24 +93,30 @@ def _text(version: tuple[int, ...]) -> str:
 
 
 def caller(
-    module: ModuleType, outputs: Sequence[Output], checks: Mapping[int, str], device: torch.device
+    module: ModuleType,
+    outputs: Sequence[Output],
+    checks: Mapping[int, str],
+    device: torch.device,
+    size: int | None = None,
 ) -> Callable[..., tuple[torch.Tensor, ...]]:
     """The function that calls ``module.launch``, written for the number of its tensors.
 
-    ``checks``: a result, an integer, is that of no wrong index, or the call raises IndexOutOfRange with this message; that
+    ``size`` is the number of elements where the kernel takes any. ``checks``: a result, an integer, is that of no wrong index, or the call raises IndexOutOfRange with this message; that
     waits for the device.
     """
     new = [n for n, output in enumerate(outputs) if isinstance(output, tuple)]
-    if module.OUTPUTS != len(new):
+    if len(new) != module.OUTPUTS:
         raise BadModules(f"kernel {module.__name__!r} has {module.OUTPUTS} outputs, not {len(new)}")
-    read, numbers = [f"a{n}" for n in range(module.INPUTS)], [f"n{n}" for n in range(module.SIZES)]
+    read = [f"a{n}" for n in range(module.INPUTS)]
+    numbers = [f"n{n}" for n in range(getattr(module, "SIZES", 0))]
+    sizes = numbers if size is None else [str(size)]
     on = f"{read[0]}.device" if read else "device"
     names: dict[str, Any] = {"launch": module.launch, "empty": torch.empty, "device": device, "check": check}
     lines = [f"if not {a}.is_contiguous(): {a} = {a}.contiguous()" for a in read]
     for n in new:
         shape, names[f"dtype{n}"] = outputs[n]
         lines.append(f"r{n} = empty(({''.join(f'{size}, ' for size in shape)}), dtype=dtype{n}, device={on})")
-    lines.append(f"launch({', '.join([*read, *(f'r{n}' for n in new), *numbers])})")
+    lines.append(f"launch({', '.join([*read, *(f'r{n}' for n in new), *sizes])})")
     for n, message in checks.items():
         names[f"message{n}"] = message
         lines.append(f"check(r{n}.item(), message{n})")
