@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
 
@@ -10,6 +13,7 @@ from torch_mlir import ir
 from shardc.backends.body.graph import Argument
 from shardc.backends.body.linear import Axis, Linear, row_major
 from shardc.backends.body.roots import Reads, Root, Roots
+from shardc.diagnostics.kernels import KernelNotSupported
 from shardc.dialects.kern.size import AnySize, hint
 
 
@@ -136,3 +140,24 @@ def _counted(root: Root, reads: Reads) -> set[Axis]:
             if op.operation.name == "linalg.index":
                 found |= {a for a, _ in dims[ir.IntegerAttr(op.attributes["dim"]).value].terms}
     return found
+
+
+def check_in_place(roots: Roots, reads: dict[Root, Reads], nests: Sequence[Nest]) -> None:
+    """An operand that is overwritten is read in the loops that overwrite it alone. Raises KernelNotSupported."""
+    for root in roots.items:
+        for argument, index in roots.written(root):
+            touch = {r for r in roots.items if any(value is argument for value, _ in reads[r].ends)} | {root}
+            same = all(i == index for r in touch for value, i in reads[r].ends if value is argument)
+            if not same or not any(touch <= set(nest.roots) for nest in nests):
+                raise KernelNotSupported(what="a result in the memory of an operand that other loops read")
+
+
+@contextmanager
+def recursion(depth: int) -> Iterator[None]:
+    """Lets Python call itself at least ``depth`` deep."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, depth))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)

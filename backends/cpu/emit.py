@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from math import prod
 
 from torch_mlir import ir
@@ -15,7 +13,8 @@ from shardc.backends.body.combiner import Combiner, combine
 from shardc.backends.body.contraction import Contraction
 from shardc.backends.body.graph import Argument, Computed, Graph
 from shardc.backends.body.linear import Axis, Index, Linear
-from shardc.backends.body.roots import Reads, Root, Roots, find_roots
+from shardc.backends.body.nest import check_in_place, recursion
+from shardc.backends.body.roots import Root, Roots, find_roots
 from shardc.backends.cpu.buffers import Buffers, count_of, memory, padded
 from shardc.backends.cpu.config import Config
 from shardc.backends.cpu.element import Elements, Kept, Place
@@ -35,7 +34,7 @@ Range = tuple[Axis, ir.Value, ir.Value]
 
 def emit(graph: Graph, module: ir.Module) -> Emitted:
     """Adds the function of ``graph`` to ``module``."""
-    with _recursion(1000 + 20 * len(graph.generics)):  # elements are asked for along chains of ops
+    with recursion(1000 + 20 * len(graph.generics)):  # elements are asked for along chains of ops
         return _emit(graph, module)
 
 
@@ -44,7 +43,7 @@ def _emit(graph: Graph, module: ir.Module) -> Emitted:
     join_axes(roots)
     reads = {root: roots.reads(root) for root in roots.items}
     nests = find_nests(roots, reads)
-    _check_in_place(roots, reads, nests)
+    check_in_place(roots, reads, nests)
     writer = _Writer(graph, roots, module)
     for nest in nests:
         read_later = _read_later(nest, nests, roots, reads)
@@ -53,27 +52,6 @@ def _emit(graph: Graph, module: ir.Module) -> Emitted:
         else:
             writer.nest(nest, find_stages(nest, roots, reads, writer.config), read_later)
     return writer.finish()
-
-
-def _check_in_place(roots: Roots, reads: dict[Root, Reads], nests: list[Nest]) -> None:
-    """An operand that is overwritten is read in the loops that overwrite it alone. Raises KernelNotSupported."""
-    for root in roots.items:
-        for argument, index in roots.written(root):
-            touch = {r for r in roots.items if any(value is argument for value, _ in reads[r].ends)} | {root}
-            same = all(i == index for r in touch for value, i in reads[r].ends if value is argument)
-            if not same or not any(touch <= set(nest.roots) for nest in nests):
-                raise KernelNotSupported(what="a result in the memory of an operand that other loops read")
-
-
-@contextmanager
-def _recursion(depth: int) -> Iterator[None]:
-    """Lets Python call itself at least ``depth`` deep."""
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(before, depth))
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(before)
 
 
 def _read_later(nest: Nest, nests: list[Nest], roots: Roots, reads: dict) -> set[Root]:

@@ -1,0 +1,93 @@
+"""How a kernel is cut into programs: closed forms from sizes, bytes and the target's figures; no table of ops.
+
+``#kern.config`` may set ``block`` (elements of a program without rows), ``rows`` and ``columns`` (those of a tile), ``warps`` and
+``programs`` (that sum over rows). What it does not say is chosen here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shardc.backends.triton.targets import Target
+
+VECTOR_BYTES = 16
+"""Of the widest load."""
+MAX_WARPS_THREADS = 1024
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What decides which ops share a function."""
+
+    units: int
+    warp_size: int
+    persistent: int = 1 << 14
+    """Elements of a row that a program may hold at once: 1024 threads with 16 values each of every tensor."""
+    carried_rows: int = 256
+    """A sum over at least so many rows may be cut over programs."""
+
+
+def limits_of(target: Target) -> Limits:
+    return Limits(target.units, target.warp_size)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Of one function: rows and elements of a row at a time, warps, and programs where these share the rows."""
+
+    rows: int
+    columns: int
+    warps: int
+    programs: int = 1
+
+
+def power_of_two(n: int) -> int:
+    """The least that is not below ``n``."""
+    return 1 << max(0, n - 1).bit_length()
+
+
+def flat_tile(count: int, item_bytes: int, target: Target, config: Mapping[str, int]) -> Tile:
+    """Of ``count`` elements in one order, the smallest of ``item_bytes``: each thread has a vector of each tensor.
+
+    Few elements are spread over all units first: a warp with one vector a thread is the least.
+    """
+    vector = VECTOR_BYTES // item_bytes
+    least, most = target.warp_size * vector, 8 * 32 * vector
+    block = config.get("block", min(most, max(least, power_of_two(count // (2 * target.units)))))
+    return Tile(1, block, config.get("warps", _warps(block, vector, target)))
+
+
+def row_tile(rows: int, columns: int, item_bytes: int, wide: int, limits: Limits, target: Target, config: Mapping[str, int]) -> Tile:
+    """Of rows of ``columns`` elements, all in registers where they fit. ``wide``: values of a row that live at once.
+
+    Short rows share a program, as long as there are enough programs for all units; a thread has two vectors of each
+    tensor, more where rows are long.
+    """
+    vector = VECTOR_BYTES // item_bytes
+    whole = power_of_two(columns)
+    width = config.get("columns", whole if whole <= limits.persistent else 4096)
+    height = max(1, 2048 // width)
+    while height > 1 and rows // height < 2 * target.units:
+        height //= 2
+    height = config.get("rows", height)
+    warps = _warps(height * width, max(vector, min(32, 96 // max(1, wide))), target)
+    return Tile(height, width, config.get("warps", warps))
+
+
+def carried_tile(rows: int, columns: int, item_bytes: int, sums: int, limits: Limits, target: Target, config: Mapping[str, int], whole: bool) -> Tile:
+    """Of programs that each sum up a share of the rows. ``sums`` accumulators live throughout; ``whole``: a program has all columns."""
+    vector = VECTOR_BYTES // item_bytes
+    width = config.get("columns", power_of_two(columns) if whole else min(power_of_two(columns), max(128, 32 * vector)))
+    height = config.get("rows", max(1, min(power_of_two(rows), 4096 // width)))
+    blocks = -(-rows // height)
+    across = 1 if whole else -(-columns // width)
+    programs = max(1, min(-(-blocks // 4), 4 * target.units // across, 512))
+    warps = _warps(height * width, max(vector, min(32, 96 // (1 + sums))), target)
+    return Tile(height, width, config.get("warps", warps), config.get("programs", programs))
+
+
+def _warps(elements: int, each: int, target: Target) -> int:
+    """As many as give a thread ``each`` of the elements; a power of two."""
+    wanted = power_of_two(max(1, elements // (each * target.warp_size)))
+    return min(wanted, MAX_WARPS_THREADS // target.warp_size)

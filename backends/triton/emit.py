@@ -1,0 +1,244 @@
+"""``emit_kernel``: a ``kern.kernel`` as one readable Triton module."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+
+from torch_mlir import ir
+
+from shardc.backends.body.axes import join_axes
+from shardc.backends.body.extract import extract_kernels, kernel_name
+from shardc.backends.body.graph import Graph, read_graph
+from shardc.backends.body.nest import check_in_place, recursion
+from shardc.backends.body.roots import Reads, Root, Roots, base, find_roots
+from shardc.backends.triton.code import Code
+from shardc.backends.triton.config import (
+    Limits,
+    Tile,
+    carried_tile,
+    flat_tile,
+    limits_of,
+    power_of_two,
+    row_tile,
+)
+from shardc.backends.triton.element import Elements
+from shardc.backends.triton.emitted import Emitted
+from shardc.backends.triton.function import ROW, Key, Writer, spaces_of
+from shardc.backends.triton.memory import Memory, Pointer, memory_of
+from shardc.backends.triton.module import Module, Part
+from shardc.backends.triton.names import argument_names, result_names, title
+from shardc.backends.triton.nests import Function, find_functions
+from shardc.backends.triton.reduce import Joins, result_name
+from shardc.backends.triton.targets import Target
+from shardc.backends.triton.text import Expr, Names, size_text
+from shardc.diagnostics.triton import TritonKernelNotSupported
+from shardc.dialects.kern.size import hint
+
+INT32 = 1 << 31
+
+
+def emit_kernel(kernel: ir.Operation, target: Target) -> Emitted:
+    """The module of ``kernel`` with tiles for ``target``. What ``#kern.config`` says comes before what is chosen.
+
+    Raises:
+        TritonKernelNotSupported, KernelNotSupported: its body holds what there is no code for.
+    """
+    functions = extract_kernels([kernel])
+    (function,) = functions.body
+    graph = read_graph(function.operation)
+    with function.context, ir.Location.unknown(), recursion(1000 + 40 * len(graph.generics)):  # elements are asked for along chains of ops
+        return _Kernel(graph, target, kernel).emit()
+
+
+@dataclass(eq=False)
+class _Kernel:
+    graph: Graph
+    target: Target
+    kernel: ir.Operation
+    joins: Joins = field(default_factory=Joins)
+
+    def __post_init__(self) -> None:
+        self.roots: Roots = find_roots(self.graph)
+        join_axes(self.roots)
+        self.reads: dict[Root, Reads] = {root: self.roots.reads(root) for root in self.roots.items}
+        self.limits: Limits = limits_of(self.target)
+        self.functions = find_functions(self.roots, self.reads, self.limits)
+        check_in_place(self.roots, self.reads, self.functions)
+        self.memory: Memory = memory_of(self.graph, argument_names(self.kernel), result_names(self.kernel))
+        self.computed = {(v.generic, v.number): v for v in self.graph.computed}
+        aligned = frozenset(p.name for p in self.memory.pointers)
+        self.module = Module(kernel_name(self.kernel), title(self.kernel), self.memory, self.joins, aligned)
+
+    def emit(self) -> Emitted:
+        for number, function in enumerate(self.functions):
+            self._function(function, number)
+        self.module.aligned = frozenset(p.name for p in self.memory.pointers)
+        if self.graph.flat:
+            return self.module.finish_flat()
+        kind = "reduction" if any(r.is_reduction for r in self.roots.items) else "pointwise"
+        return self.module.finish(kind)
+
+    def _function(self, function: Function, number: int) -> None:
+        several = len(self.functions) > 1
+        name = self.module.name + (f"_{number}" if several else "")
+        carried = any(function.carried(r) for r in function.roots)
+        tile = self._tile(function)
+        spaces = spaces_of(function, tile.columns, carried)
+        targets = {key: t for key in _keys(function) if (t := self._target(function, *key)) is not None}
+        part = len(self.module.parts)
+        partials: dict[Key, Pointer] = {}
+        if tile.programs > 1:
+            for root, n in _keys(function):
+                if function.carried(root):
+                    count, element = prod(root.result_shape(n)), root.generic.inits[n].element
+                    wanted = f"{result_name(root.combiners[n])}_parts"
+                    partials[root, n] = self.memory.work(wanted, count, element, str(part))
+        writer = Writer(
+            function, tile, spaces, Code(self._names()), self._elements(function), self.memory, self.joins, targets, partials,
+            self.computed,
+        )  # fmt: skip
+        writer.code = writer.elements.code
+        if self.graph.flat:
+            if len(self.functions) > 1 or carried or spaces:
+                raise TritonKernelNotSupported(what="a kernel of any number of elements that does more than one thing with each")
+            writer.any_size = True
+        writer.write()
+        constants, grid = self._launch(function, tile, writer)
+        self.module.parts.append(Part(name, writer.code.text, constants, grid, tile.warps, self._comment(function)))
+        if partials:
+            self._join(function, name, tile, targets, partials)
+        for (root, n), target in targets.items():
+            value = self.computed[root.generic, n] if root.generic else root.value
+            if self.roots.of.get(value) is root:
+                self.memory.of[value] = target
+
+    def _names(self) -> Names:
+        taken = [name for p in self.memory.pointers for name in (p.name, p.argument)]
+        return Names([*self.memory.sizes, *(p.name for p in self.memory.pointers), *taken[:0]])
+
+    def _elements(self, function: Function) -> Elements:
+        of = self.memory.of
+        counts = [prod(v.shape) for v in of] + [prod(r.result_shape(n)) for r, n in _keys(function)]
+        counts += [prod(function.sizes.values())]
+        wide = self.graph.symbols or any(hint(c) >= INT32 for c in counts)
+        return Elements(
+            Code(self._names()), {v: p.name for v, p in of.items()}, {v: p.argument for v, p in of.items()},
+            self.graph.sizes, self.memory.sizes, "tl.int64" if wide else "tl.int32", merged=function.merged,
+        )  # fmt: skip
+
+    def _target(self, function: Function, root: Root, n: int) -> Pointer | None:
+        """The memory that a result is written to, if it is."""
+        if root.stores[n]:
+            return self.memory.outputs[root.stores[n][0]]
+        others = [r for f in self.functions if f is not function for r in f.roots]
+        value = self.computed[root.generic, n] if root.generic else root.value
+        is_read = any(v is value for r in others for v, _ in self.reads[r].ends)
+        if root.is_reduction and not is_read and not function.carried(root):
+            return None
+        element = root.generic.inits[n].element if root.generic else root.value.element
+        return self.memory.work("work", prod(root.result_shape(n)), element)
+
+    def _tile(self, function: Function) -> Tile:
+        config, rows = self.graph.config, hint(prod(function.sizes[a] for a in function.rows))
+        item = self._item_bytes(function)
+        carried = [r for r in function.roots if function.carried(r)]
+        width = max((hint(prod(function.sizes[a] for a in axes)) for axes in function.spaces()), default=1)
+        if carried:
+            whole = function.needs_whole_rows()
+            columns = width if function.spaces() else 1
+            return carried_tile(rows, columns, item, len(carried), self.limits, self.target, config, whole)
+        if not function.spaces():
+            return flat_tile(rows, item, self.target, config)
+        wide = len({v for r in function.roots for v, _ in self.reads[r].ends}) + 1
+        return row_tile(rows, width, item, wide, self.limits, self.target, config)
+
+    def _item_bytes(self, function: Function) -> int:
+        """Of the smallest element that is read or written in large numbers."""
+        sizes = [_bytes(r.value.element) for r in function.roots if r.value is not None]
+        sizes += [_bytes(base(v).element) for r in function.roots for v, _ in self.reads[r].ends if v.shape]
+        return min(sizes, default=4)
+
+    def _launch(self, function: Function, tile: Tile, writer: Writer) -> tuple[dict[str, int], str]:
+        """The constants of a function, and the text of its grid."""
+        text = lambda size: size_text(size, self.memory.sizes)  # noqa: E731
+        rows = text(prod(function.sizes[a] for a in function.rows))
+        if not function.order:
+            return {}, "(1,)"
+        if not writer.spaces and not writer.is_carried:
+            return {"BLOCK": tile.columns}, f"(triton.cdiv({rows}, BLOCK),)"
+        constants = {"BLOCK_ROWS": tile.rows} | ({"BLOCK_COLUMNS": tile.columns} if writer.spaces else {})
+        if not writer.is_carried:
+            return constants, f"(triton.cdiv({rows}, BLOCK_ROWS),)"
+        if tile.programs > 1:
+            constants["PROGRAMS"] = tile.programs
+        programs = "PROGRAMS" if tile.programs > 1 else "1"
+        blocked = [s for s in writer.spaces if not (isinstance(s.total, int) and s.total <= tile.columns)]
+        if not blocked:
+            return constants, f"({programs},)"
+        across = [f"triton.cdiv({text(s.total)}, BLOCK_COLUMNS)" for s in blocked]
+        return constants, f"({programs}, {across[0] if len(across) == 1 else f'max({chr(44).join(across)})'})"
+
+    def _join(
+        self, function: Function, name: str, tile: Tile, targets: dict[Key, Pointer], partials: dict[Key, Pointer]
+    ) -> None:
+        """A function for the results of each size: sums up the programs' parts, in the same order each time."""
+        groups: dict[object, list[Key]] = {}
+        for root, n in partials:
+            groups.setdefault(prod(root.result_shape(n)), []).append((root, n))
+        for at, (count, keys) in enumerate(groups.items()):
+            elements = self._elements(function)
+            code, total = elements.code, size_text(count, self.memory.sizes)
+            parts = power_of_two(tile.programs)
+            block = max(1, min(power_of_two(hint(count)), 8192 // parts))
+            tags = frozenset({ROW})
+            code.add_index(ROW)
+            code.line("column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None]")
+            code.line("part = tl.arange(0, BLOCK_PARTS)[None, :]")
+            code.line(f"inside = (column < {total}) & (part < PARTS)")
+            elements.masks[ROW] = f"column < {total}"
+            column = Expr("column", "index", tags)
+            for root, n in keys:
+                self._joined(root, n, elements, column, total, targets[root, n], partials[root, n])
+            constants = {"BLOCK": block, "BLOCK_PARTS": parts, "PARTS": tile.programs}
+            grid = f"(triton.cdiv({total}, BLOCK),)"
+            warps = max(1, min(8, block * parts // (8 * self.target.warp_size)))
+            said = "Joins the parts of each program."
+            self.module.parts.append(Part(f"{name}_join{at or ''}", code.text, constants, grid, power_of_two(warps), said))
+
+    def _joined(
+        self, root: Root, n: int, elements: Elements, column: Expr, total: str, target: Pointer, partial: Pointer
+    ) -> None:
+        combiner, init = root.combiners[n], root.generic.inits[n]
+        shape, index = root.result_shape(n), root.result_index(n)
+        below = 1
+        elements.merged = set()
+        for position, size in reversed(list(zip(index, shape, strict=True))):
+            axis = position.plain()
+            if axis is not None:
+                text = f"column // {size_text(below, self.memory.sizes)} % {size_text(size, self.memory.sizes)}"
+                elements.axes[axis] = Expr(text, "index", column.vary, atom=False)
+            below = below * size
+        identity = elements.scalar(combiner.identity)
+        value = elements.code.name("parts", Expr(f"tl.load({partial.name} + part * {total} + column, mask=inside, other={identity.text})", "", column.vary))
+        text = self.joins.along(combiner, value.text, 1)
+        start = elements.element(init, index)
+        joined = elements.code.name(result_name(combiner), Expr(self.joins.from_start(combiner, start, text), str(init.element), column.vary))
+        elements.store(target.name, column, joined)
+
+    def _comment(self, function: Function) -> str:
+        rows = " x ".join(size_text(function.sizes[a], self.memory.sizes) for a in function.rows) or "one"
+        spaces = [" x ".join(size_text(function.sizes[a], self.memory.sizes) for a in s) for s in function.spaces()]
+        if any(function.carried(r) for r in function.roots):
+            return f"Sums over {rows} rows{' of ' + ' and '.join(spaces) if spaces else ''}: each program takes a share of them."
+        return f"{rows} rows of {' and '.join(spaces)}." if spaces else f"{rows} elements."
+
+
+def _keys(function: Function) -> list[Key]:
+    return [(r, n) for r in function.roots for n in range(r.result_count())]
+
+
+def _bytes(element: ir.Type) -> int:
+    return max(1, element.width // 8)
+
+

@@ -1,0 +1,98 @@
+"""The process that runs programs in Triton's interpreter: started with ``TRITON_INTERPRET=1`` by ``interpret.py``.
+
+Each line of its input names a folder with ``program.py``, ``inputs.pt`` and the modules of its kernels; the results become
+``results.pt`` there, and the answer is a line of JSON: ``{}``, or an ``error``.
+
+What the interpreter lacks is added: the vendor's functions, computed by numpy in f64 and rounded, and reductions by a function
+of two values, folded over whole slices.
+"""
+
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+import triton.language as tl
+from triton.language.extra import libdevice
+from triton.runtime import interpreter
+
+from shardc.runtime import pool
+from shardc.runtime.triton_kernels import Modules
+
+FUNCTIONS = {
+    "copysign": np.copysign, "cos": np.cos, "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log1p": np.log1p,
+    "log2": np.log2, "pow": np.power, "nearbyint": np.rint, "sin": np.sin, "tan": np.tan, "tanh": np.tanh, "trunc": np.trunc,
+    "fmod": np.fmod, "rsqrt": lambda x: 1 / np.sqrt(x), "erf": lambda x: torch.erf(torch.from_numpy(np.asarray(x))).numpy(),
+    "round": lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x),
+}  # fmt: skip
+
+
+def patch() -> None:
+    for name, function in FUNCTIONS.items():
+        setattr(libdevice, name, _library(function))
+    interpreter.ReduceOps.generic_reduce = _fold
+    before = interpreter.InterpreterBuilder.create_get_program_id
+    interpreter.InterpreterBuilder.create_get_program_id = lambda self, axis: _scalar(before(self, axis))
+
+
+def _scalar(handle):
+    """A number without dims: numpy takes no other one as the bound of a loop."""
+    return interpreter.TensorHandle(np.asarray(handle.data).reshape(()), handle.dtype)
+
+
+def _library(function):
+    def call(*operands):
+        first = operands[0]
+        with np.errstate(all="ignore"):
+            made = function(*(np.asarray(x.handle.data).astype(np.float64) for x in operands))
+        data = np.asarray(made).astype(first.handle.data.dtype)
+        return tl.core.tensor(interpreter.TensorHandle(data, first.dtype.scalar), first.type)
+
+    return call
+
+
+def _fold(self, inputs):
+    """All of the first value along a dim, one slice after the other."""
+    (value,) = inputs
+    data = value.handle.data
+    axis = self.axis
+    if axis is None:
+        data, axis = data.reshape(-1), 0
+    slices = [self.to_tensor(np.ascontiguousarray(data.take(n, axis)), value.dtype) for n in range(data.shape[axis])]
+    total = slices[0]
+    for part in slices[1:]:
+        total = self.combine_fn.fn(total, part)
+    found = np.asarray(total.handle.data).reshape(np.delete(data.shape, axis))
+    return [self.to_tensor(np.expand_dims(found, axis) if self.keep_dims else found, value.dtype)]
+
+
+def run(folder: Path) -> None:
+    modules = Modules(folder, "cpu")
+    names = {"kernel": modules.kernel, "kernels": modules.batch, "empty": pool.contiguous}
+    exec(compile((folder / "program.py").read_text(), str(folder / "program.py"), "exec"), names)
+    inputs = torch.load(folder / "inputs.pt")
+    with np.errstate(all="ignore"):
+        results = names["graph"](SimpleNamespace(device=torch.device("cpu")), inputs)
+    torch.save(list(results), folder / "results.pt")
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # nothing that is printed here is taken for an answer
+    torch.set_num_threads(1)
+    patch()
+    for line in sys.stdin:
+        try:
+            run(Path(json.loads(line)))
+            answer = {}
+        except Exception as error:
+            answer = {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
+        answers.write(json.dumps(answer) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""The text of a module: constants at the top, functions, and ``launch``, which starts them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from shardc.backends.triton import flat
+from shardc.backends.triton.emitted import Emitted, Jit
+from shardc.backends.triton.memory import DTYPES, Memory
+from shardc.backends.triton.reduce import Joins
+from shardc.backends.triton.text import size_text
+
+HEAD = '''"""{title}"""
+
+import torch
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+'''
+
+
+@dataclass(eq=False)
+class Part:
+    """One function of a module: its ``lines``, and how it is launched. ``grid`` is the text of a tuple."""
+
+    name: str
+    lines: list[str]
+    constants: dict[str, int]
+    grid: str
+    num_warps: int
+    comment: str
+    num_stages: int = 2
+
+
+@dataclass(eq=False)
+class Module:
+    """A module under construction."""
+
+    name: str
+    title: str
+    memory: Memory
+    joins: Joins
+    aligned: frozenset[str]
+    parts: list[Part] = field(default_factory=list)
+
+    def finish(self, kind: str) -> Emitted:
+        functions = [self._jit(part) for part in self.parts]
+        text = [HEAD.format(title=self.title)]
+        for number, part in enumerate(self.parts):
+            text.append("".join(f"{self._constant(name, number)} = {value}\n" for name, value in part.constants.items()))
+        form = {"INPUTS": len(self.memory.inputs), "OUTPUTS": len(self.memory.new_outputs), "SIZES": len(self.memory.sizes)}
+        text.append("".join(f"{name} = {value}\n" for name, value in form.items()) + "# of launch's parameters\n")
+        text += [self.joins.text()] if self.joins.used else []
+        text += [_definition(part, jit) for part, jit in zip(self.parts, functions, strict=True)]
+        text += [self._launch(functions)]
+        body = _imports("\n\n".join(part.strip("\n") + "\n" for part in text if part))
+        memory = self.memory
+        return Emitted(
+            self.name, body, tuple(functions), tuple(p.argument for p in memory.inputs),
+            tuple(p.argument for p in memory.new_outputs), tuple(memory.sizes), kind=kind,
+        )  # fmt: skip
+
+    def finish_flat(self) -> Emitted:
+        """Of a kernel of any number of elements."""
+        (part,) = self.parts
+        memory = self.memory
+        pointers = [*memory.inputs, *memory.new_outputs]
+        block, warps = part.constants["BLOCK"], part.num_warps
+        constants = f"BLOCK = {block}\nINPUTS = {len(memory.inputs)}\nOUTPUTS = {len(memory.new_outputs)}"
+        functions = flat.functions_text(part.name, pointers, part.lines, warps)
+        body = _imports("\n\n".join(f"{t.strip()}\n" for t in (HEAD.format(title=self.title), constants, functions)))
+        names = tuple(p.argument for p in memory.inputs), tuple(p.argument for p in memory.new_outputs)
+        return Emitted(self.name, body, flat.jits(part.name, pointers, block, warps), *names, flat=True)
+
+    def _constant(self, name: str, number: int) -> str:
+        return name if len(self.parts) == 1 else f"{name}_{number}"
+
+    def _jit(self, part: Part) -> Jit:
+        used = set(re.findall(r"\w+", "\n".join(part.lines)))
+        pointers = [p for p in self.memory.pointers if p.name in used]
+        signature = {p.name: p.type for p in pointers} | {n: "i32" for n in self.memory.sizes if n in used}
+        signature |= {name: "constexpr" for name in part.constants}
+        aligned = tuple(p.name for p in pointers if p.name in self.aligned)
+        return Jit(part.name, signature, part.constants, aligned, part.num_warps, part.num_stages)
+
+    def _launch(self, functions: Sequence[Jit]) -> str:
+        memory = self.memory
+        arguments = [*(p.argument for p in memory.inputs), *(p.argument for p in memory.new_outputs), *memory.sizes]
+        lines = [f"def launch({', '.join(arguments)}):", '    """Starts the kernel: contiguous tensors, results last, then sizes."""']
+        device = f"{arguments[0]}.device" if memory.inputs or memory.new_outputs else '"cuda"'
+        for work in memory.works:
+            shape = size_text(work.count, memory.sizes)
+            if work.programs:
+                shape = f"{self._constant('PROGRAMS', int(work.programs))}, {shape}"
+            dtype = f"torch.{DTYPES[work.pointer.element]}"
+            lines.append(f"    {work.pointer.argument} = torch.empty(({shape},), dtype={dtype}, device={device})")
+        given = {p.name: p.argument for p in memory.pointers}
+        for number, (part, jit) in enumerate(zip(self.parts, functions, strict=True)):
+            grid = part.grid
+            for name in part.constants:
+                grid = re.sub(rf"\b{name}\b", self._constant(name, number), grid)
+            values = [given.get(n, n) for n, type_ in jit.signature.items() if type_ != "constexpr"]
+            values += [f"{name}={self._constant(name, number)}" for name in part.constants]
+            lines.append(f"    {part.name}[{grid}]({', '.join(values)}, num_warps={part.num_warps})")
+        return "\n".join(lines)
+
+
+def _imports(body: str) -> str:
+    """Without those that are not needed."""
+    if "libdevice." not in body:
+        body = body.replace("from triton.language.extra import libdevice\n", "")
+    return body if "torch." in body else body.replace("import torch\n", "")
+
+
+def _definition(part: Part, jit: Jit) -> str:
+    arguments = [f"{name}: tl.constexpr" if type_ == "constexpr" else name for name, type_ in jit.signature.items()]
+    head = f"def {part.name}({', '.join(arguments)}):"
+    if len(head) > 110:
+        head = f"def {part.name}(\n    {', '.join(arguments)},\n):"
+    lines = [f"    {line}" for line in part.lines]
+    return "\n".join(["@triton.jit", head, f'    """{part.comment}"""', *lines])
