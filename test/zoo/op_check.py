@@ -163,7 +163,7 @@ def _see(
         roots = [r for r in pytree.tree_leaves(output) if isinstance(r, torch.Tensor) and r.requires_grad]
         leaves = [a for a in inputs if isinstance(a, torch.Tensor) and a.requires_grad]
         if roots and leaves:
-            grads = list(torch.autograd.grad(roots, leaves, [_weights(r) for r in roots], allow_unused=True))
+            grads = list(torch.autograd.grad(roots, leaves, [_weights(r, wide) for r in roots], allow_unused=True))
     shared = [tuple(i for i, a in enumerate(inputs) if _address(r) and _address(a) == _address(r)) for r in results]
     return _Seen(results, grads, inputs, shared)
 
@@ -183,10 +183,11 @@ def _copied(tree: Any, wide: bool) -> Any:
     return pytree.tree_unflatten(plain, spec)
 
 
-def _weights(root: torch.Tensor) -> torch.Tensor:
+def _weights(root: torch.Tensor, wide: bool) -> torch.Tensor:
+    """The gradient of ``root``; ``wide``: the numbers that a root in bf16 is given."""
     weights = torch.linspace(0.5, 1.5, root.numel(), dtype=torch.float64).reshape(root.shape)
     weights = torch.complex(weights, 1 - weights) if root.is_complex() else weights
-    return weights.to(root.dtype)
+    return (weights.bfloat16() if wide else weights).to(root.dtype)
 
 
 def _address(value: Any) -> int:
