@@ -16,11 +16,11 @@ import torch
 from torch_mlir import ir
 from torch_mlir.dialects import arith, func, memref, scf
 
+from shardc.backends.body.graph import config_of, symbols_and_shapes
 from shardc.backends.cpu.buffers import Buffers, count_of, memory, width_bytes
 from shardc.backends.cpu.config import Config
 from shardc.backends.cpu.element import Elements
 from shardc.backends.cpu.emitted import Emitted
-from shardc.backends.cpu.graph import config_of, symbols_and_shapes
 from shardc.backends.cpu.loops import barrier, bounded_loop, share, when
 from shardc.diagnostics.kernels import KernelNotSupported
 from shardc.dialects.kern.kernel import IN_PLACE
@@ -55,7 +55,8 @@ def emit_scatter(function: ir.Operation, module: ir.Module) -> Emitted:
     name, in_place = ir.StringAttr(function.attributes["sym_name"]).value, "kern.in_place" in function.attributes
     if in_place and list(ir.DenseI64ArrayAttr(function.attributes["kern.in_place"])) != [0, 2]:
         raise KernelNotSupported(what=f"a scatter_add whose {IN_PLACE} is not out in the memory of init")
-    return _Scatter(name, scatter_add_of(op, shapes), len(results) > 1, in_place, symbols, config_of(function), module).emit()
+    spec, config = scatter_add_of(op, shapes), Config.of(config_of(function))
+    return _Scatter(name, spec, len(results) > 1, in_place, symbols, config, module).emit()
 
 
 class _Scatter:
