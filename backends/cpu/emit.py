@@ -11,7 +11,7 @@ from torch_mlir.dialects import arith, func
 from shardc.backends.body.axes import join_axes
 from shardc.backends.body.combiner import Combiner, combine
 from shardc.backends.body.contraction import Contraction
-from shardc.backends.body.graph import Argument, Computed, Graph
+from shardc.backends.body.graph import Argument, Computed, Graph, Slice
 from shardc.backends.body.linear import Axis, Index, Linear
 from shardc.backends.body.nest import check_in_place, recursion
 from shardc.backends.body.roots import Root, Roots, find_roots
@@ -137,7 +137,7 @@ class _Writer:
         """What nests after this one find in memory."""
         for (root, n), target in targets.items():
             value = self.computed[root.generic, n] if root.generic else root.value
-            if target is not None and isinstance(value, Computed) and self.roots.of.get(value) is root:
+            if target is not None and isinstance(value, Computed | Slice) and self.roots.of.get(value) is root:
                 self.elements.buffers[value] = target
 
     def _target(self, root: Root, n: int, needed: bool) -> ir.Value | None:

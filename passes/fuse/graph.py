@@ -278,7 +278,7 @@ def access(space: Space, value: Value, read: Sequence[Atoms], gathered: int | No
             seen = value.view.through(trial, dims)
         except Mismatch:
             break
-        if gathered is not None and any(dim.sliced or dim.parts for dim in seen):
+        if gathered is not None and (any(dim.sliced or dim.parts for dim in seen) or not any(dim.gathered for dim in seen)):
             break
         dims = seen
         space.sizes, space._became = trial.sizes, trial._became

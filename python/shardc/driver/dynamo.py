@@ -34,6 +34,7 @@ from shardc.driver.graph_program import GraphProgram, Runner
 from shardc.driver.partition import SAVING, partition
 from shardc.driver.settings import Settings
 from shardc.driver.trace_cache import kept_on_disk
+from shardc.frontend.complex_numbers import complex_table
 from shardc.frontend.decompositions import decomposition_table
 from shardc.frontend.foreach import fma_table, foreach_table
 from shardc.frontend.graph_random import GraphStream, drop_unread_seed, seeded
@@ -48,11 +49,13 @@ aten = torch.ops.aten
 _LISTS = {
     aten.split.Tensor: aten.split.Tensor,
     aten.split_with_sizes.default: aten.split_with_sizes.default,
+    aten.split_with_sizes_copy.default: aten.split_with_sizes_copy.default,
     aten.unbind.int: aten.unbind.int,
+    aten.unbind_copy.int: aten.unbind_copy.int,
     aten.unsafe_split.Tensor: aten.split.Tensor,
     aten.unsafe_split_with_sizes.default: aten.split_with_sizes.default,
 }
-"""Ops that return lists of views, which the IR has no type for, and whose decomposition traces them as the views."""
+"""Ops that return lists, which the IR has no type for, and whose decomposition traces them as the views, or copies of those."""
 
 _said: set[tuple[str, str]] = set()
 
@@ -71,7 +74,7 @@ def shardc_backend(graph: GraphModule, example_inputs: Sequence[Any], **options:
     """
     settings = Settings.of(options.pop("options", None) or {})
     table = decomposition_table()
-    lists = {op: table[same] for op, same in _LISTS.items()} | foreach_table() | fma_table()
+    lists = {op: table[same] for op, same in _LISTS.items()} | foreach_table() | fma_table() | complex_table()
     wishes = settings.wishes() if settings.has_edges else None
     forward, backward = (partial(_compile, settings, wishes, phase) for phase in (FORWARD, BACKWARD))
     compilers = {"fw_compiler": forward, "bw_compiler": _last(wishes, backward), "inference_compiler": _last(wishes, forward)}
