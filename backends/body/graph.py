@@ -298,8 +298,8 @@ def _slice_of_view(
 ) -> Slice | None:
     """A slice of an input with dims collapsed as a slice of the input seen so; None if a dim that goes is not whole."""
     base = source.source
-    if not isinstance(base, Argument) or len(source.dims) != len(base.shape):
-        return None
+    if not groups or not isinstance(base, Argument) or len(source.dims) != len(base.shape):
+        return None  # a number, without groups, is one of the elements
     whole = [
         (first, step, size) == (0, 1, full)
         for first, step, size, full in zip(source.offsets, source.steps, source.shape, base.shape, strict=True)

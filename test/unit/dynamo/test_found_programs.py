@@ -47,6 +47,9 @@ FOUND = {
             "v2 = torch.cat(tuple(reversed(v1.chunk(3, -3))), -3)", "v3 = v2.std((0, 1, 2, 3, 4), correction=0).add(0.1)",
         ),
     ),
+    "one element of a dim of symbolic size": (
+        How(dynamic=True), _program((_given((1, 1, 127)),), "v1 = v0.flatten()", "v2 = (torch.full_like(v1, 0.1) * v1).narrow(0, 46, 1)"),
+    ),
 }  # fmt: skip
 
 
