@@ -1,6 +1,7 @@
 """A step function as the passes see it: values by number, calls with their rules, who uses what.
 
-Reading MLIR through Python costs microseconds an access; a pass reads the function once into this and works on integers.
+Reading MLIR through Python costs microseconds an access; a pass reads the function once into this and works on
+integers.
 """
 
 from __future__ import annotations

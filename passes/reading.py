@@ -14,7 +14,9 @@ from shardc.passes.program import Program, read_program
 
 
 class Reading:
-    """The step function of ``module``, read when it is first asked for. It is what the module says until a pass changes that."""
+    """The step function of ``module``, read when it is first asked for.
+    It is what the module says until a pass changes that.
+    """
 
     def __init__(self, module: ir.Module) -> None:
         self.module = module

@@ -80,7 +80,9 @@ def _check_annotated(program: Program, mesh: Mesh) -> None:
     for position, value in enumerate(program.arguments):
         attribute = program.attribute(position, "dist.sharding")
         rank = len(program.types[value].shape)
-        shardings.append(_checked(attribute, rank, codec, mesh, f"argument {program.argument_key(position)[1] or position}", None))
+        shardings.append(
+            _checked(attribute, rank, codec, mesh, f"argument {program.argument_key(position)[1] or position}", None)
+        )
         attributes.append(attribute)
     for node in program.nodes:
         array = node.op.attributes["dist.shardings"] if "dist.shardings" in node.op.attributes else None

@@ -34,8 +34,8 @@ class _Classes:
 def join_axes(roots: Roots) -> None:
     """Renames the loops of all roots, so that loops that can be run together have one name.
 
-    What a root reads of another root joins first, then what two roots both read of an argument, or one of them writes to it,
-    then the ops that both compute.
+    What a root reads of another root joins first, then what two roots both read of an argument, or one of them writes
+    to it, then the ops that both compute.
     """
     classes = _Classes({axis: size for root in roots.items for axis, size in root.loops.items()})
     arguments: list[tuple[Value, tuple[int, ...], Index]] = []

@@ -1,4 +1,6 @@
-"""How a reduction joins a new term to what it has: recognised in the body, so that partial results can be joined too."""
+"""How a reduction joins a new term to what it has: recognised in the body,
+so that partial results can be joined too.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,11 @@ def combiner_op(generic: Generic, result: int) -> ir.Operation | None:
     uses = list(accumulator.uses)
     last = list(generic.block.operations)[-1].operation
     joined = last.operands[result].owner
-    if len(uses) != 1 or not isinstance(joined, ir.OpView | ir.Operation) or uses[0].owner.operation != joined.operation:
+    if (
+        len(uses) != 1
+        or not isinstance(joined, ir.OpView | ir.Operation)
+        or uses[0].owner.operation != joined.operation
+    ):
         return None
     return joined.operation if joined.operation.name in _FLOAT | _INTEGER else None
 

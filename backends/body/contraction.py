@@ -32,7 +32,8 @@ class Factor:
 
 @dataclass(eq=False)
 class Contraction:
-    """``C[batch, m, n] = init + sum over k of left[batch, m, k] * right[batch, k, n]``: which axes each letter stands for.
+    """``C[batch, m, n] = init + sum over k of left[batch, m, k] * right[batch, k, n]``: which axes each letter stands
+    for.
 
     Axes of one letter are in the order of memory, the slowest first. The result is contiguous along ``n``, or neither.
     """

@@ -30,9 +30,9 @@ def kernel_name(kernel: ir.Operation) -> str:
 def extract(module: ir.Module) -> ir.Module:
     """A new module with one function for each kernel of ``module``, which is left as it is.
 
-    Functions carry the kernel's ``config``, ``in_place`` and what is known of its sizes; those of flat kernels have flat
-    bodies. Named ops are generic ones afterwards, and views between ops are moved to the edges of the function where that
-    is possible; bodies with symbolic sizes are left as they were written.
+    Functions carry the kernel's ``config``, ``in_place`` and what is known of its sizes; those of flat kernels have
+    flat bodies. Named ops are generic ones afterwards, and views between ops are moved to the edges of the function
+    where that is possible; bodies with symbolic sizes are left as they were written.
     """
     return extract_kernels(kernels(module))
 

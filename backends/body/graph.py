@@ -82,7 +82,9 @@ class View(Value):
 
 @dataclass(eq=False)
 class Slice(Value):
-    """Every ``steps``-th element of ``source`` from ``offsets`` on; ``dims`` are the dims of the source that it keeps."""
+    """Every ``steps``-th element of ``source`` from ``offsets`` on;
+    ``dims`` are the dims of the source that it keeps.
+    """
 
     source: Value = None
     offsets: list[int] = field(default_factory=list)
@@ -222,11 +224,26 @@ def read_graph(function: ir.Operation) -> Graph:
     views = [v for v in values.values() if isinstance(v, View)]
     computed = [v for v in values.values() if isinstance(v, Computed)]
     name = ir.StringAttr(function.attributes["sym_name"]).value
-    pairs = list(ir.DenseI64ArrayAttr(function.attributes["kern.in_place"])) if "kern.in_place" in function.attributes else []
+    pairs = (
+        list(ir.DenseI64ArrayAttr(function.attributes["kern.in_place"]))
+        if "kern.in_place" in function.attributes
+        else []
+    )
     in_place, flat = dict(zip(pairs[::2], pairs[1::2], strict=True)), FLAT in function.attributes
     arguments = list(values.arguments.values())
     return Graph(
-        name, len(tensors), arguments, results, generics, views, computed, config_of(function), in_place, flat, symbols, sizes
+        name,
+        len(tensors),
+        arguments,
+        results,
+        generics,
+        views,
+        computed,
+        config_of(function),
+        in_place,
+        flat,
+        symbols,
+        sizes,
     )
 
 
@@ -259,7 +276,9 @@ def _size(op: ir.Operation, sizes: dict[ir.Value, AnySize]) -> AnySize:
 
 
 def _simple(op: ir.Operation, values: _Values) -> Value | None:
-    """The tensor that an op other than ``linalg.generic`` makes; None for ops on scalars, which are copied where used."""
+    """The tensor that an op other than ``linalg.generic`` makes;
+    None for ops on scalars, which are copied where used.
+    """
     result = op.results[0]
     if not isinstance(result.type, ir.RankedTensorType):
         if op.name.startswith(("arith.", "math.")):
@@ -276,7 +295,9 @@ def _simple(op: ir.Operation, values: _Values) -> Value | None:
             raise KernelNotSupported(what="a constant of several elements")
         return Splat(*values.shape(result, []), scalar=value.get_splat_value())
     if op.name in ("tensor.expand_shape", "tensor.collapse_shape"):
-        groups = [[ir.IntegerAttr(d).value for d in ir.ArrayAttr(g)] for g in ir.ArrayAttr(op.attributes["reassociation"])]
+        groups = [
+            [ir.IntegerAttr(d).value for d in ir.ArrayAttr(g)] for g in ir.ArrayAttr(op.attributes["reassociation"])
+        ]
         expands, source = op.name == "tensor.expand_shape", values[operands[0]]
         if expands:
             shape, _ = values.shape(result, operands[1:])
@@ -298,8 +319,8 @@ def _slice_of_view(
 ) -> Slice | None:
     """A slice of an input with dims collapsed as a slice of the input seen so; None if a dim that goes is not whole."""
     base = source.source
-    if not isinstance(base, Argument) or len(source.dims) != len(base.shape):
-        return None
+    if not groups or not isinstance(base, Argument) or len(source.dims) != len(base.shape):
+        return None  # a number, without groups, is one of the elements
     whole = [
         (first, step, size) == (0, 1, full)
         for first, step, size, full in zip(source.offsets, source.steps, source.shape, base.shape, strict=True)
@@ -384,7 +405,9 @@ def _within(group: list[int], index: Index, shape: tuple[AnySize, ...]) -> Linea
 
 
 def symbols_and_shapes(function: ir.Operation) -> tuple[list[Symbol], list[tuple[AnySize, ...]] | None]:
-    """The numbers that a function takes, and what the shapes of its tensors, arguments and then results, are in them."""
+    """The numbers that a function takes, and what the shapes of its tensors, arguments and then results,
+    are in them.
+    """
     if HINTS not in function.attributes:
         return [], None
     symbols = [Symbol(n, h) for n, h in enumerate(function.attributes[HINTS])]
@@ -392,7 +415,9 @@ def symbols_and_shapes(function: ir.Operation) -> tuple[list[Symbol], list[tuple
 
 
 def config_of(function: ir.Operation) -> dict[str, int]:
-    """The ``#kern.config`` of a function of :func:`shardc.backends.body.extract.extract`: each backend knows its own names."""
+    """The ``#kern.config`` of a function of :func:`shardc.backends.body.extract.extract`:
+    each backend knows its own names.
+    """
     if "kern.config" not in function.attributes:
         return {}
     config = function.attributes["kern.config"]

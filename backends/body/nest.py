@@ -21,8 +21,8 @@ from shardc.dialects.kern.size import AnySize, hint
 class Nest:
     """Roots run together. ``rows``: outer axes, which are cut over threads or programs; other axes are loops inside.
 
-    A root is *carried* if its reduction runs over all rows: each thread or program has a partial result, joined after the
-    nest. ``order`` has all axes, the slowest in memory first. ``merged`` are axes that became part of another
+    A root is *carried* if its reduction runs over all rows: each thread or program has a partial result, joined after
+    the nest. ``order`` has all axes, the slowest in memory first. ``merged`` are axes that became part of another
     (:func:`merge_axes`).
     """
 
@@ -62,7 +62,9 @@ def components(items: list[Root]) -> dict[Root, int]:
 def members_of(
     rows: frozenset[Axis], remaining: list[Root], done: set[Root], roots: Roots, reads: dict[Root, Reads]
 ) -> list[Root]:
-    """Which of the remaining roots can run in one nest over ``rows``: connected by their axes, each after what it reads."""
+    """Which of the remaining roots can run in one nest over ``rows``:
+    connected by their axes, each after what it reads.
+    """
     members: list[Root] = []
     for root in remaining:
         inside = rows <= root.parallel

@@ -148,7 +148,9 @@ class Roots:
             self._through(value, index, reads, seen)
 
     def _is_here(self, value: Value, index: Index) -> bool:
-        """Whether a root stores ``value`` where its loops stand at ``index``: in these loops it is computed, not read."""
+        """Whether a root stores ``value`` where its loops stand at ``index``:
+        in these loops it is computed, not read.
+        """
         root = self.of[value]
         return not root.is_reduction and root.dims == index
 

@@ -48,7 +48,8 @@ class Keys:
 
 
 class Blocks:
-    """The function ``@name_body`` of one attention, and what its loops are made of. It takes numbers for the ``symbols``.
+    """The function ``@name_body`` of one attention, and what its loops are made of. It takes numbers for the
+    ``symbols``.
 
     ``queries`` and ``keys`` are those of a block; ``blocks`` is how many blocks of queries there are, of all heads
     ``row_blocks``.

@@ -22,8 +22,9 @@ MAX_COUNT = 1 << 40  # bounds the type of memory whose size is not known
 class Buffers:
     """Arguments of the function: thread number, thread count, sizes, inputs, outputs, then pieces of the workspace.
 
-    ``shared``, ``private`` and ``partial`` hold the sizes, in bytes (to be rounded up, where symbolic), of buffers of which there is one; one for each
-    thread, seen by it alone; one with a part for each thread, seen whole by all. ``kinds`` gives the order of arguments.
+    ``shared``, ``private`` and ``partial`` hold the sizes, in bytes (to be rounded up, where symbolic), of buffers of
+    which there is one; one for each thread, seen by it alone; one with a part for each thread, seen whole by all.
+    ``kinds`` gives the order of arguments.
     """
 
     block: ir.Block
@@ -33,7 +34,9 @@ class Buffers:
     kinds: list[tuple[str, int]] = field(default_factory=list)
 
     def add(self, kind: str, count: AnySize, element: ir.Type) -> ir.Value:
-        """A buffer of ``count`` elements; of a *partial* one, ``count`` is that of one thread's part (see :func:`padded`)."""
+        """A buffer of ``count`` elements; of a *partial* one,
+        ``count`` is that of one thread's part (see :func:`padded`).
+        """
         sizes = getattr(self, kind)
         self.kinds.append((kind, len(sizes)))
         if isinstance(count, int):

@@ -1,7 +1,7 @@
 """What was compiled, on disk: libraries and programs, found by the hash of what they were made from.
 
-A file ends with a seal (:func:`shardc.runtime.kernels.sealed`), appears in one step, and the least recently used go when
-all together are larger than ``$SHARDC_CACHE_BYTES`` (default 2 GiB).
+A file ends with a seal (:func:`shardc.runtime.kernels.sealed`), appears in one step, and the least recently used go
+when all together are larger than ``$SHARDC_CACHE_BYTES`` (default 2 GiB).
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def find(name: str) -> Path | None:
 
 @contextmanager
 def alone(name: str) -> Iterator[None]:
-    """While one process makes the file ``name``, others that want to wait: the ranks of a step compile the same library.
+    """While one process makes the file ``name``, others that want to wait: the ranks of a step compile the same
+    library.
 
     Where the cache folder cannot be written nobody waits, and each makes its own.
     """
@@ -100,7 +101,9 @@ def _write(folder: Path, name: str, content: bytes) -> Path:
 
 
 def _prune(folder: Path, newest: Path) -> None:
-    """Removes what was not used for longest until the folder is within its limit. A library that is open stays usable."""
+    """Removes what was not used for longest until the folder is within its limit.
+    A library that is open stays usable.
+    """
     found = []
     for path in (p for p in folder.iterdir() if p.suffix not in (".part", ".lock")):
         with suppress(FileNotFoundError):  # another process prunes too

@@ -76,9 +76,16 @@ class _Linker:
         self._lay_out()
 
     def _lay_out(self) -> None:
-        """Headers, hash table, symbols, names, relocations, sections; on a page of its own, the table and the dynamic section."""
+        """Headers, hash table, symbols, names, relocations, sections;
+        on a page of its own, the table and the dynamic section.
+        """
         symbols = 1 + len(self.missing) + len(self.exported)
-        sizes = {HASH: 4 * (3 + symbols), SYMTAB: 24 * symbols, STRTAB: len(self.names), RELA_TABLE: 24 * len(self.slots)}
+        sizes = {
+            HASH: 4 * (3 + symbols),
+            SYMTAB: 24 * symbols,
+            STRTAB: len(self.names),
+            RELA_TABLE: 24 * len(self.slots),
+        }
         at = HEADERS_BYTES
         self.place: dict[int, int] = {}
         for tag, size in sizes.items():
@@ -148,7 +155,12 @@ class _Linker:
         return struct.pack(RELA, where, (1 + self.missing.index(symbol.name)) << 32 | GLOB_DAT, 0)
 
     def _dynamic_section(self) -> bytes:
-        sizes = {STRTAB_BYTES: len(self.names), SYMBOL_BYTES: 24, RELA_BYTES: 24 * len(self.slots), RELA_ENTRY_BYTES: 24}
+        sizes = {
+            STRTAB_BYTES: len(self.names),
+            SYMBOL_BYTES: 24,
+            RELA_BYTES: 24 * len(self.slots),
+            RELA_ENTRY_BYTES: 24,
+        }
         return b"".join(struct.pack(DYNAMIC, *entry) for entry in [*self.place.items(), *sizes.items(), (0, 0)])
 
 
@@ -187,7 +199,12 @@ def _headers(end: int, got: int, dynamic: int, total: int) -> bytes:
     """The ELF header and four program headers: code and constants, table, dynamic section, a stack without code."""
     identity = b"\x7fELF" + bytes([2, 1, 1, 0]) + bytes(8)
     elf = identity + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64, 56, 4, 64, 0, 0)
-    segments = [(1, 5, 0, end, PAGE), (1, 6, got, total - got, PAGE), (2, 6, dynamic, total - dynamic, 8), (0x6474E551, 6, 0, 0, 16)]
+    segments = [
+        (1, 5, 0, end, PAGE),
+        (1, 6, got, total - got, PAGE),
+        (2, 6, dynamic, total - dynamic, 8),
+        (0x6474E551, 6, 0, 0, 16),
+    ]
     return elf + b"".join(
         struct.pack(PROGRAM_HEADER, kind, flags, start, start, start, size, size, alignment)
         for kind, flags, start, size, alignment in segments

@@ -1,4 +1,6 @@
-"""A graph becomes a function of loops over memory: ``@name_body(thread, threads, sizes..., inputs..., outputs..., workspace...)``."""
+"""A graph becomes a function of loops over memory:
+``@name_body(thread, threads, sizes..., inputs..., outputs..., workspace...)``.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from torch_mlir.dialects import arith, func
 from shardc.backends.body.axes import join_axes
 from shardc.backends.body.combiner import Combiner, combine
 from shardc.backends.body.contraction import Contraction
-from shardc.backends.body.graph import Argument, Computed, Graph
+from shardc.backends.body.graph import Argument, Computed, Graph, Slice
 from shardc.backends.body.linear import Axis, Index, Linear
 from shardc.backends.body.nest import check_in_place, recursion
 from shardc.backends.body.roots import Root, Roots, find_roots
@@ -87,7 +89,8 @@ class _Writer:
         self.buffers.finish(self.function)
         known: dict = {}
         work = sum(
-            prod(root.sizes) * (2 + sum(cost(v, self.roots, known) for v, _ in root.read())) for root in self.roots.items
+            prod(root.sizes) * (2 + sum(cost(v, self.roots, known) for v, _ in root.read()))
+            for root in self.roots.items
         )
         graph, per_thread = self.graph, self.config.work_per_thread
         if graph.flat and self.buffers.kinds:
@@ -137,7 +140,7 @@ class _Writer:
         """What nests after this one find in memory."""
         for (root, n), target in targets.items():
             value = self.computed[root.generic, n] if root.generic else root.value
-            if target is not None and isinstance(value, Computed) and self.roots.of.get(value) is root:
+            if target is not None and isinstance(value, Computed | Slice) and self.roots.of.get(value) is root:
                 self.elements.buffers[value] = target
 
     def _target(self, root: Root, n: int, needed: bool) -> ir.Value | None:
@@ -175,7 +178,9 @@ class _Writer:
                 row.emit(row.place(p))
             return
         sums = {
-            key: self.buffers.add("private", count_of(key[0].result_shape(key[1])), key[0].combiners[key[1]].identity.type)
+            key: self.buffers.add(
+                "private", count_of(key[0].result_shape(key[1])), key[0].combiners[key[1]].identity.type
+            )
             for key in partials
         }
         rows = self.config.rows
@@ -250,7 +255,9 @@ class _Writer:
         low, high = share(self.elements, count, self.thread, self.threads, multiple=16)
         with bounded_loop(self.elements, low, high) as (q, _):
             place, rest = Place(), q
-            plain = [(p.plain(), self.elements.number(n)) for p, n in zip(index, shape, strict=True) if p.plain() is not None]
+            plain = [
+                (p.plain(), self.elements.number(n)) for p, n in zip(index, shape, strict=True) if p.plain() is not None
+            ]
             for at, (axis, size) in reversed(list(enumerate(plain))):
                 place.axes[axis] = arith.remui(rest, size) if at else rest
                 rest = arith.divui(rest, size) if at else rest

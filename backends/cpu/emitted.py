@@ -12,9 +12,10 @@ from shardc.dialects.kern.size import AnySize
 class Emitted:
     """A function ``@name_body``: how many tensors it takes and makes, how many threads pay, and its workspace.
 
-    ``outputs`` are those with memory of their own. ``elements_per_thread`` (0: sizes are known) are those of a flat kernel
-    below which another thread does not pay. A kernel with symbolic sizes takes so many ``sizes``; ``work``, in additions, of
-    which a thread is worth ``work_per_thread``, says then how many threads pay, and ``max_threads`` is an estimate.
+    ``outputs`` are those with memory of their own. ``elements_per_thread`` (0: sizes are known) are those of a flat
+    kernel below which another thread does not pay. A kernel with symbolic sizes takes so many ``sizes``; ``work``, in
+    additions, of which a thread is worth ``work_per_thread``, says then how many threads pay, and ``max_threads`` is an
+    estimate.
     """
 
     name: str

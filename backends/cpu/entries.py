@@ -1,4 +1,6 @@
-"""The entry of each kernel, which a thread pool can call, and what a library says of its kernels: LLVM's dialect, as text."""
+"""The entry of each kernel, which a thread pool can call, and what a library says of its kernels:
+LLVM's dialect, as text.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,12 @@ TARGET_SYMBOL = "shardc_target"
 def entries(kernels: list[Emitted], target: str) -> str:
     """A module of the LLVM dialect: the entries, the kernels' figures and the name of the target.
 
-    Entry ``name(void **pointers)``: inputs, outputs, symbolic sizes, workspace; that of a flat kernel: a count, and so many times the
-    number of elements, inputs, outputs. ``name_info``: six i64, the numbers of inputs and of outputs with memory of their
-    own, the most threads that pay, bytes of workspace that threads share and that each has, and for flat kernels the
-    number of elements for which a thread pays (else 0). ``name_sizes``, for kernels with symbolic sizes alone: JSON that says
-    how many these are, and what the work, and the bytes of workspace, are in them. Bodies, ``name_body``, are declared.
+    Entry ``name(void **pointers)``: inputs, outputs, symbolic sizes, workspace; that of a flat kernel: a count, and so
+    many times the number of elements, inputs, outputs. ``name_info``: six i64, the numbers of inputs and of outputs
+    with memory of their own, the most threads that pay, bytes of workspace that threads share and that each has, and
+    for flat kernels the number of elements for which a thread pays (else 0). ``name_sizes``, for kernels with symbolic
+    sizes alone: JSON that says how many these are, and what the work, and the bytes of workspace, are in them. Bodies,
+    ``name_body``, are declared.
     """
     return "\n".join(["module {", _DECLARATIONS, _target(target), *(_entry(k) for k in kernels), "}"])
 
@@ -157,7 +160,14 @@ def _workspace(arithmetic: _Arithmetic, buffers: Buffers) -> list[str]:
 def _info(kernel: Emitted) -> str:
     buffers = kernel.buffers
     shared, thread = _bound(buffers.shared), _bound(buffers.private + buffers.partial)
-    figures = [kernel.inputs, kernel.outputs, kernel.max_threads, hint(shared), hint(thread), kernel.elements_per_thread]
+    figures = [
+        kernel.inputs,
+        kernel.outputs,
+        kernel.max_threads,
+        hint(shared),
+        hint(thread),
+        kernel.elements_per_thread,
+    ]
     text = (
         f"llvm.mlir.global external constant @{kernel.name}{INFO_SUFFIX}(dense<{figures}> : tensor<{len(figures)}xi64>)"
         f" : !llvm.array<{len(figures)} x i64>"

@@ -17,7 +17,9 @@ Index = ir.Value | AnySize
 
 @dataclass(eq=False)
 class Lanes:
-    """Vectors of ``width`` lanes of f32. Buffers are of f32, positions in elements. ``symbols`` are those of the function's sizes."""
+    """Vectors of ``width`` lanes of f32. Buffers are of f32, positions in elements.
+    ``symbols`` are those of the function's sizes.
+    """
 
     entry: ir.Block
     width: int

@@ -34,8 +34,8 @@ def system_linker() -> list[str] | None:
 
 
 def shared_object(content: bytes, linker: list[str] | None) -> bytes:
-    """The shared object of an object file, made by :func:`system_linker`. What is not defined in it is found in the process
-    that loads it. Raises LinkFailed.
+    """The shared object of an object file, made by :func:`system_linker`. What is not defined in it is found in the
+    process that loads it. Raises LinkFailed.
     """
     if linker is None:
         return link_object(content)

@@ -47,7 +47,9 @@ def when(condition: ir.Value) -> Iterator[None]:
 def share(
     elements: Elements, total: AnySize | ir.Value, thread: ir.Value, threads: ir.Value, multiple: int = 1
 ) -> tuple[ir.Value, ir.Value]:
-    """The part of ``range(total)`` that belongs to ``thread`` of ``threads``; parts begin at multiples of ``multiple``."""
+    """The part of ``range(total)`` that belongs to ``thread`` of ``threads``;
+    parts begin at multiples of ``multiple``.
+    """
     number = elements.number
     if isinstance(total, int):
         count, total = number(-(-total // multiple)), number(total)

@@ -33,7 +33,9 @@ FEW_TILES = 16
 
 @dataclass(eq=False)
 class Matmul:
-    """Writes the loops. ``targets``: memory of each root's result that has some; ``value``: the contraction's result."""
+    """Writes the loops. ``targets``: memory of each root's result that has some; ``value``:
+    the contraction's result.
+    """
 
     nest: Nest
     contraction: Contraction

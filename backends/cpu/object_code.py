@@ -1,4 +1,6 @@
-"""Machine code, made in a process of its own: a crash of MLIR or LLVM is an error here, and not the end of the user's process."""
+"""Machine code, made in a process of its own: a crash of MLIR or LLVM is an error here,
+and not the end of the user's process.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ _worker: subprocess.Popen[bytes] | None = None
 
 
 def start_worker() -> None:
-    """Starts the process if there is none: what calls this before there is something to compile does not wait for it later."""
+    """Starts the process if there is none: what calls this before there is something to compile does not wait for it
+    later.
+    """
     with _lock, suppress(OSError):  # which is an error of what is then compiled
         _running()
 
@@ -78,7 +82,11 @@ def _ask(folder: str) -> str:
             code = worker.wait()
             if code:
                 break
-    return f"the compiler was ended by {signal.Signals(-code).name}" if code < 0 else f"the compiler ended with exit code {code}"
+    return (
+        f"the compiler was ended by {signal.Signals(-code).name}"
+        if code < 0
+        else f"the compiler ended with exit code {code}"
+    )
 
 
 def _answer(worker: subprocess.Popen[bytes], folder: str) -> bytes | None:

@@ -31,7 +31,8 @@ Targets = dict[Result, ir.Value | None]
 
 @dataclass(eq=False)
 class Row:
-    """Writes rows. ``targets``: memory of each result that has some; ``sums``: where carried terms are added (buffer, base).
+    """Writes rows. ``targets``: memory of each result that has some; ``sums``: where carried terms are added (buffer,
+    base).
 
     ``bounds`` replaces the bounds of an axis, where a thread takes part of it; ``piece`` is that of the configuration.
     """
@@ -132,7 +133,9 @@ class Row:
         stored = [root for root in loop.roots if not root.is_reduction]
         made = [elements.element(root.value, root.dims, place) for root in stored]  # all, before one is stored in place
         for root, value in zip(stored, made, strict=True):
-            elements.store(value, self.targets[root, 0], elements.position(row_major(root.dims, root.value.shape), place))
+            elements.store(
+                value, self.targets[root, 0], elements.position(row_major(root.dims, root.value.shape), place)
+            )
         lanes = {key: self._lane(loop, *key, place) for key in self._lanes(loop)}
         for root in loop.roots:
             if root.is_reduction:

@@ -1,4 +1,6 @@
-"""The order inside a row: what must wait for a reduction of the row, and what is kept for later instead of made again."""
+"""The order inside a row: what must wait for a reduction of the row,
+and what is kept for later instead of made again.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ COSTS = {
 class Loop:
     """One loop nest inside a row, over ``axes``, for ``roots`` and for the values ``kept`` for later stages.
 
-    ``ahead`` is of a row's last loop: what the first stage of the next row reads, contiguous along the axis of this one.
+    ``ahead`` is of a row's last loop: what the first stage of the next row reads, contiguous along the axis of this
+    one.
     """
 
     axes: list[Axis]

@@ -1,5 +1,5 @@
-"""How a matmul is cut into register tiles, and these into blocks that stay in the caches (the scheme of GotoBLAS and BLIS;
-Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", 2008)."""
+"""How a matmul is cut into register tiles, and these into blocks that stay in the caches (the scheme of GotoBLAS and
+BLIS; Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", 2008)."""
 
 from __future__ import annotations
 

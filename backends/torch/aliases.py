@@ -57,7 +57,9 @@ class Aliases:
         return found
 
     def add(self, step: Step, reused: bool = False, alone: bool = False) -> None:
-        """Note what a step's results share. ``reused``: its result takes the operand's place; ``alone``: a group of one."""
+        """Note what a step's results share. ``reused``: its result takes the operand's place; ``alone``:
+        a group of one.
+        """
         if reused or alone or _shares(step):
             for value in (*step.operands, *step.results):
                 self.join(step.results[0], value)

@@ -1,7 +1,7 @@
 """How much memory a program needs: it is run on tensors without data (the meta device), and what lives is counted.
 
-The program itself says when each value is made, shared and freed, so that the figure is that of its tensors, to the byte.
-Not in it: what ATen, oneDNN and communication use inside of a call, and workspaces of kernels.
+The program itself says when each value is made, shared and freed, so that the figure is that of its tensors, to the
+byte. Not in it: what ATen, oneDNN and communication use inside of a call, and workspaces of kernels.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ FILE = "<dry run>"
 class Peak:
     """The most memory that a program's tensors take at once.
 
-    ``size_bytes`` are all of them, ``given_bytes`` what the arguments take at the start. ``line`` is the program's where it is
-    reached, ``where`` the user's source line, empty if there is none; ``held`` the largest tensors at that time, as bytes
-    and the line that made each (empty for an argument).
+    ``size_bytes`` are all of them, ``given_bytes`` what the arguments take at the start. ``line`` is the program's
+    where it is reached, ``where`` the user's source line, empty if there is none; ``held`` the largest tensors at that
+    time, as bytes and the line that made each (empty for an argument).
     """
 
     size_bytes: int
@@ -45,8 +45,8 @@ class Peak:
 def dry_run(text: str, entry: str, names: Mapping[str, Any], arguments: Callable[[], Sequence[Any]]) -> Peak:
     """The peak of the function ``entry`` of a program's ``text``, called with what ``arguments`` makes.
 
-    ``names`` are globals of the program beside its kernels and memory. Arguments that nobody else refers to die when the
-    program has freed them. Raises PeakUnknown for an op that does not run without data.
+    ``names`` are globals of the program beside its kernels and memory. Arguments that nobody else refers to die when
+    the program has freed them. Raises PeakUnknown for an op that does not run without data.
     """
     program: dict[str, Any] = {"kernel": _kernel, "kernels": _kernels, "empty": _empty, **names}
     exec(compile(text, FILE, "exec"), program)
@@ -80,7 +80,9 @@ class _Meter(TorchDispatchMode):
         self._held: list[tuple[int, int]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        run = MEANINGS.get(str(func).removesuffix(".default"), func)  # libraries have no kernels for tensors without data
+        run = MEANINGS.get(
+            str(func).removesuffix(".default"), func
+        )  # libraries have no kernels for tensors without data
         made = run(*args, **(kwargs or {}))
         for value in tree_leaves(made):
             self.note(value)
@@ -165,5 +167,7 @@ def _result(output: Output, given: Sequence[Any], numbers: Sequence[int]) -> Ten
 
 def _size(text: str, numbers: Sequence[int]) -> int:
     """``"n0 * 64 + n1"`` in numbers."""
-    factors = ([numbers[int(f[1:])] if f.startswith("n") else int(f) for f in term.split(" * ")] for term in text.split(" + "))
+    factors = (
+        [numbers[int(f[1:])] if f.startswith("n") else int(f) for f in term.split(" * ")] for term in text.split(" + ")
+    )
     return sum(map(prod, factors))

@@ -42,8 +42,8 @@ def emit_graph(
     """The text of ``graph(rank, inputs)``, which returns a tuple with an entry for each of ``outputs``.
 
     An entry is the number of a result of the module's ``@step``, or None for None. ``inputs`` is a list of the
-    arguments of ``@step``; the function empties it. ``writes`` are pairs (argument, result): the result is copied into the
-    argument's memory at the end. ``strides`` says how results must be laid out (None: contiguous), empty where all
+    arguments of ``@step``; the function empties it. ``writes`` are pairs (argument, result): the result is copied into
+    the argument's memory at the end. ``strides`` says how results must be laid out (None: contiguous), empty where all
     are anyway: kernels make contiguous tensors, and what ATen makes of those follows them. ``pooled``: large results of
     matrix products are in the runtime's pool. Raises ValueError if the module has no ``@step``.
     """
@@ -70,7 +70,9 @@ def emit_graph(
 def _new_program(module: ir.Module, pooled: bool) -> Program:
     names = Names(("graph", "inputs"))
     codec = ShardingCodec(module.context, _ONE_DEVICE)
-    return Program(names, Functions(names, pooled), DistText(AxesTable(_ONE_DEVICE, names), codec), codec, Kernels(names))
+    return Program(
+        names, Functions(names, pooled), DistText(AxesTable(_ONE_DEVICE, names), codec), codec, Kernels(names)
+    )
 
 
 def _name(attributes: ir.Attribute) -> str:
@@ -114,7 +116,9 @@ def _writes(program: Program, pairs: list[tuple[ir.Value, ir.Value]], body: Body
 
 
 def _is_contiguous(value: ir.Value) -> bool:
-    """Whether that is known of a result: a kernel's is, an argument lies as its caller says, and integers do not lie."""
+    """Whether that is known of a result: a kernel's is, an argument lies as its caller says,
+    and integers do not lie.
+    """
     if isinstance(value, ir.BlockArgument) or read_type(value.type) is None:
         return True
     made = value.owner

@@ -31,8 +31,8 @@ WITH_OUT = {"aten.mm": "aten.mm.out", "aten.addmm": "aten.addmm.out", "aten.bmm"
 class Functions:
     """The operators of a program and the names that they are bound to.
 
-    ``pooled``: large results of matrix products are given memory of the runtime's pool by ``empty``, which the program's
-    globals must have (:func:`shardc.runtime.pool.contiguous`).
+    ``pooled``: large results of matrix products are given memory of the runtime's pool by ``empty``, which the
+    program's globals must have (:func:`shardc.runtime.pool.contiguous`).
     """
 
     def __init__(self, names: Names, pooled: bool = False) -> None:

@@ -1,6 +1,6 @@
 """Calls of compiled kernels as Python text: ``add_gelu, = add_gelu_0(x, bias)``, with every kernel bound once at the
-program's head. The program's globals must have ``kernel`` and ``kernels``: :meth:`shardc.runtime.kernels.Library.kernel`
-and ``batch``.
+program's head. The program's globals must have ``kernel`` and ``kernels``:
+:meth:`shardc.runtime.kernels.Library.kernel` and ``batch``.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ def _outputs(op: ir.Operation) -> str:
 
 
 def _shape(shape: tuple[AnySize, ...]) -> tuple[int | str, ...]:
-    """As the runtime takes it: a symbolic size is text, ``"n0 * 64"``, in the numbers that follow the call's tensors."""
+    """As the runtime takes it: a symbolic size is text, ``"n0 * 64"``,
+    in the numbers that follow the call's tensors.
+    """
     return tuple(n if isinstance(n, int) else _text(n) for n in shape)
 
 

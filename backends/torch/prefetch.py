@@ -24,7 +24,9 @@ PREPARING = VIEWS | {"aten.cat", "aten._to_copy"}
 
 @dataclass
 class _Gather:
-    """A gather, last of the steps that make its operand from what the block is given. Its result is needed at ``first``."""
+    """A gather, last of the steps that make its operand from what the block is given.
+    Its result is needed at ``first``.
+    """
 
     steps: list[int]
     first: int
@@ -78,7 +80,9 @@ def _with_operand(
             producer = made.get(value)
             if producer is None:
                 continue
-            if not _prepares(steps[producer]) or not all(chosen.issuperset(readers.get(v, ())) for v in steps[producer].results):
+            if not _prepares(steps[producer]) or not all(
+                chosen.issuperset(readers.get(v, ())) for v in steps[producer].results
+            ):
                 return set()
             chosen.add(producer)
             todo.append(producer)

@@ -1,6 +1,7 @@
 """The body of one function while it is written: scopes of lines, each of which knows the indices that it has.
 
-What varies along no index of a loop is written before the loop, so that a row's scale or a column's weight is loaded once.
+What varies along no index of a loop is written before the loop, so that a row's scale or a column's weight is loaded
+once.
 """
 
 from __future__ import annotations

@@ -31,7 +31,9 @@ LIMIT_S = 120
 
 @dataclass(frozen=True)
 class Figures:
-    """What one function takes of a GPU, and what instructions it has. Loads and stores are those of global memory, *wide* ones 16 bytes a thread."""
+    """What one function takes of a GPU, and what instructions it has.
+    Loads and stores are those of global memory, *wide* ones 16 bytes a thread.
+    """
 
     name: str
     binary: str
@@ -99,7 +101,9 @@ def compile_kernels(
 def _compiled(kernel: Emitted, target: Target, process: _Process) -> Compiled:
     answer = process.ask(kernel, target)
     if "error" in answer:
-        return Compiled(kernel, target, error=TritonCompileFailed(name=kernel.name, target=target.name, reason=answer["error"]))
+        return Compiled(
+            kernel, target, error=TritonCompileFailed(name=kernel.name, target=target.name, reason=answer["error"])
+        )
     found = tuple(Figures(**f) for f in answer["functions"])
     most = max((f.shared_bytes for f in found), default=0)
     if most > target.shared_bytes:
@@ -122,7 +126,9 @@ class _Process:
             environment = os.environ | {"TRITON_CACHE_DIR": str(self._folder / "cache")}
             environment.pop("TRITON_INTERPRET", None)
             command = [sys.executable, str(WORKER)]
-            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, stderr=subprocess.DEVNULL)
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, stderr=subprocess.DEVNULL
+            )
         asked = {
             "path": str(self._folder / f"{kernel.name}.py"), "backend": target.backend, "arch": target.arch,
             "warp_size": target.warp_size, "functions": [asdict(f) for f in kernel.functions],
@@ -135,7 +141,9 @@ class _Process:
         self._process.kill()
         code = self._process.wait()
         self._process = None
-        return {"error": f"it took more than {self._limit_s:g} s" if answer is None else f"its process ended with {code}"}
+        return {
+            "error": f"it took more than {self._limit_s:g} s" if answer is None else f"its process ended with {code}"
+        }
 
     def _line(self) -> bytes | None:
         """The answer; empty if the process ended, None if it takes too long."""

@@ -1,5 +1,5 @@
-"""What is known of a kernel once its Triton module is written. The other files of this folder make it; ``compile``, ``interpret``
-and the runtime read it.
+"""What is known of a kernel once its Triton module is written. The other files of this folder make it; ``compile``,
+``interpret`` and the runtime read it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ class Jit:
     """One ``@triton.jit`` function of a module.
 
     ``signature`` has every argument in order with its type as Triton writes it: ``*fp32``, ``i32``, ``constexpr``;
-    ``constants`` are the values of the ``constexpr`` ones. ``aligned`` names arguments that are divisible by 16: pointers to
-    whole tensors, and sizes that are known to be.
+    ``constants`` are the values of the ``constexpr`` ones. ``aligned`` names arguments that are divisible by 16:
+    pointers to whole tensors, and sizes that are known to be.
     """
 
     name: str
@@ -29,9 +29,10 @@ class Jit:
 class Emitted:
     """A kernel as a Python module: its ``text``, and the functions in it.
 
-    The module has ``launch(*inputs, *outputs, *sizes)``, which starts everything on the current stream: contiguous tensors,
-    those in ``outputs`` already allocated (results in an operand's memory are not among them), and the integers of symbolic
-    sizes. ``inputs``, ``outputs`` and ``sizes`` are the names of its parameters. A flat kernel (of any number of elements) has
+    The module has ``launch(*inputs, *outputs, *sizes)``, which starts everything on the current stream: contiguous
+    tensors, those in ``outputs`` already allocated (results in an operand's memory are not among them), and the
+    integers of symbolic sizes. ``inputs``, ``outputs`` and ``sizes`` are the names of its parameters. A flat kernel (of
+    any number of elements) has
     ``launch_all(tensors)`` instead, of a list of tuples of inputs and outputs, and launches once for all.
 
     ``kind`` says which contract the code is held to: ``pointwise``, ``reduction``, ``matmul`` or ``attention``.

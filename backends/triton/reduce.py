@@ -45,7 +45,9 @@ class Joins:
     def from_start(self, combiner: Combiner, start: Expr, value: str) -> str:
         """``value`` joined to what the result starts from; nothing where that changes nothing."""
         identity = attribute(combiner.identity).literal
-        return value if start.literal is not None and start.literal == identity else self.two(combiner, str(start), value)
+        return (
+            value if start.literal is not None and start.literal == identity else self.two(combiner, str(start), value)
+        )
 
     def _function(self, combiner: Combiner) -> str:
         if combiner.op not in _CALLS:

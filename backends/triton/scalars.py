@@ -1,7 +1,7 @@
 """The ``arith`` and ``math`` ops of a kernel's regions as Triton expressions.
 
-Divisions and square roots of f32 are rounded as IEEE says (``tl.div_rn``), as ATen's are; functions come from the vendor's
-library (``libdevice``), as ATen's do; a NaN stays one through ``maximum``.
+Divisions and square roots of f32 are rounded as IEEE says (``tl.div_rn``), as ATen's are; functions come from the
+vendor's library (``libdevice``), as ATen's do; a NaN stays one through ``maximum``.
 """
 
 from __future__ import annotations
@@ -88,7 +88,9 @@ def _operation(op: ir.Operation, name: str, operands: Sequence[Expr], type_: str
         return Expr(f"({_unsigned(operands[0])} >> {operands[1]}).to({VALUES[type_]}, bitcast=True)", type_)
     if name == "arith.floordivsi":
         a, b = operands
-        return Expr(f"{a} // {b} - ((({a} % {b}) != 0) & (({a} < 0) != ({b} < 0))).to({VALUES[type_]})", type_, atom=False)
+        return Expr(
+            f"{a} // {b} - ((({a} % {b}) != 0) & (({a} < 0) != ({b} < 0))).to({VALUES[type_]})", type_, atom=False
+        )
     raise TritonKernelNotSupported(what=name)
 
 
@@ -153,7 +155,10 @@ def _unsigned(e: Expr) -> str:
 
 def _cast(name: str, x: Expr, type_: str, index_type: str) -> Expr | None:
     """The conversions."""
-    if name in ("arith.extf", "arith.truncf", "arith.sitofp", "arith.index_cast", "arith.extsi", "arith.extui") and x.literal is not None:
+    if (
+        name in ("arith.extf", "arith.truncf", "arith.sitofp", "arith.index_cast", "arith.extsi", "arith.extui")
+        and x.literal is not None
+    ):
         number = x.literal if not (name == "arith.extsi" and x.type == "i1") else -int(x.literal)
         return literal(number, type_)
     to = f".to({VALUES.get(type_, index_type)})"

@@ -12,7 +12,16 @@ from torch_mlir import ir
 
 from shardc.dialects.kern.size import AnySize, evaluate
 
-TYPES = {"f16": "fp16", "bf16": "bf16", "f32": "fp32", "f64": "fp64", "i1": "i1", "i8": "i1", "i32": "i32", "i64": "i64"}
+TYPES = {
+    "f16": "fp16",
+    "bf16": "bf16",
+    "f32": "fp32",
+    "f64": "fp64",
+    "i1": "i1",
+    "i8": "i1",
+    "i32": "i32",
+    "i64": "i64",
+}
 """Element types of memory as Triton's signatures write them; a byte of a kernel's memory is a truth value."""
 VALUES = {
     "f16": "tl.float16", "bf16": "tl.bfloat16", "f32": "tl.float32", "f64": "tl.float64",
@@ -69,7 +78,9 @@ def _shortest(value: float, type_: str) -> str:
 def attribute(value: ir.Attribute) -> Expr:
     """The number of a constant's attribute."""
     type_ = str(value.type)
-    return literal(value.value if isinstance(value, ir.IntegerAttr | ir.FloatAttr | ir.BoolAttr) else bool(value), type_)
+    return literal(
+        value.value if isinstance(value, ir.IntegerAttr | ir.FloatAttr | ir.BoolAttr) else bool(value), type_
+    )
 
 
 def joined(vary: Iterable[Expr]) -> frozenset[str]:

@@ -1,6 +1,7 @@
 """The process that compiles Triton modules ahead of time. It needs Triton alone, and no GPU.
 
-Each line of its input is a JSON object: ``path`` of the module, ``backend``, ``arch`` and ``warp_size`` of the target, and the
+Each line of its input is a JSON object: ``path`` of the module, ``backend``, ``arch`` and ``warp_size`` of the target,
+and the
 ``functions`` of :class:`shardc.backends.triton.emitted.Jit` as dictionaries. Each line that it answers is an object:
 ``functions``, a list of figures with the ``binary`` (path), or ``error``.
 """
@@ -60,7 +61,9 @@ def compile_function(function, form: dict, target) -> dict:
 
 
 def _nvidia(files: dict) -> dict:
-    """From the cubin: registers, and bytes of stack and local memory (spills); from the PTX: what instructions there are."""
+    """From the cubin: registers, and bytes of stack and local memory (spills); from the PTX:
+    what instructions there are.
+    """
     from triton import knobs
 
     said = subprocess.run(
@@ -73,7 +76,9 @@ def _nvidia(files: dict) -> dict:
         "spill_bytes": found["STACK"] + found["LOCAL"],
         "local_accesses": len(re.findall(r"\b(?:ld|st)\.local\b", text)),
         "loads": len(re.findall(r"\bld\.global|\bcp\.async\.c", text)),
-        "wide_loads": len(re.findall(r"ld\.global\S*\.(?:v4\.[bfu]32|v2\.[bfu]64|v8\.b32|v4\.b64)|cp\.async\.cg", text)),
+        "wide_loads": len(
+            re.findall(r"ld\.global\S*\.(?:v4\.[bfu]32|v2\.[bfu]64|v8\.b32|v4\.b64)|cp\.async\.cg", text)
+        ),
         "stores": len(re.findall(r"\bst\.global", text)),
         "wide_stores": len(re.findall(r"st\.global\S*\.(?:v4\.[bfu]32|v2\.[bfu]64|v8\.b32|v4\.b64)", text)),
         "matrix_ops": len(re.findall(r"\b(?:wgmma\.mma|mma\.sync|tcgen05\.mma)", text)),

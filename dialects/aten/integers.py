@@ -1,4 +1,6 @@
-"""Arithmetic on sizes that are known only at run time, which symbolic graphs of ``torch.compile`` hold between ATen calls."""
+"""Arithmetic on sizes that are known only at run time, which symbolic graphs of ``torch.compile`` hold between ATen
+calls.
+"""
 
 from __future__ import annotations
 

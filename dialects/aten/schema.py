@@ -1,4 +1,6 @@
-"""ATen operators by the name that the torch dialect gives them: ``aten.add.Tensor``, ``aten.mm``, ``shardc.attention``."""
+"""ATen operators by the name that the torch dialect gives them:
+``aten.add.Tensor``, ``aten.mm``, ``shardc.attention``.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ class Axis:
     """``size`` ways of mesh axis ``name``, after ``pre`` ways of it that are more major.
 
     The whole of an axis of size 4 is ``Axis("tensor", 1, 4)``; its major half ``Axis("tensor", 1, 2)``, its minor half
-    ``Axis("tensor", 2, 2)``. As in Shardy, a device's coordinate on the part is ``coordinate // (total / (pre * size)) % size``.
+    ``Axis("tensor", 2, 2)``. As in Shardy, a device's coordinate on the part is
+    ``coordinate // (total / (pre * size)) % size``.
     """
 
     name: str
@@ -57,7 +58,9 @@ def refine(axes: tuple[Axis, ...], others: frozenset[Axis] | set[Axis]) -> tuple
     """``axes`` cut at every boundary that one of ``others`` has inside them."""
     parts: list[Axis] = []
     for axis in axes:
-        bounds = {o.pre for o in others if o.name == axis.name} | {o.pre * o.size for o in others if o.name == axis.name}
+        bounds = {o.pre for o in others if o.name == axis.name} | {
+            o.pre * o.size for o in others if o.name == axis.name
+        }
         cuts = sorted(b for b in bounds if axis.pre < b < axis.pre * axis.size)
         for cut in cuts:
             if cut % axis.pre or (axis.pre * axis.size) % cut:

@@ -60,4 +60,6 @@ def _check(site: Site, values: list[ir.Value], attributes: list[ir.Attribute | N
         if attribute is None:
             continue
         type_ = read_type(value.type)
-        site.sharding_of(attribute, f"the sharding of {what} {position}", len(type_.shape) if type_ else 0, allow_open=True)
+        site.sharding_of(
+            attribute, f"the sharding of {what} {position}", len(type_.shape) if type_ else 0, allow_open=True
+        )

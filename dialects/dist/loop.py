@@ -105,7 +105,8 @@ def loop(
     loc: ir.Location,
     ip: ir.InsertionPoint,
 ) -> tuple[ir.Block, list[ir.Value], list[ir.Value]]:
-    """The loop's body, an empty block that the caller fills and ends with ``yield_values``; the carried and the stacked results.
+    """The loop's body, an empty block that the caller fills and ends with ``yield_values``; the carried and the stacked
+    results.
 
     ``stacked`` says for each value to be stacked its type in one iteration and the dim to stack along.
     """

@@ -75,7 +75,9 @@ def _check_draws(block: ir.Block) -> None:
     for op in (o.operation for o in block.operations):
         if draws(op):
             name = target_name(op)
-            raise Illegal(f"draws random numbers in its body ({name}); draw them before it and pass them in", op.location)
+            raise Illegal(
+                f"draws random numbers in its body ({name}); draw them before it and pass them in", op.location
+            )
         for region in op.regions:
             for inner in region.blocks:
                 _check_draws(inner)

@@ -71,7 +71,9 @@ class Sharding:
         return Sharding(tuple(merge(d) for d in self.dims), normal_partial(self.partial))
 
     def __str__(self) -> str:
-        dims = ", ".join("{" + ", ".join([_short(a) for a in d] + ["?"] * o) + "}" for d, o in zip(self.dims, self.open, strict=True))
+        dims = ", ".join(
+            "{" + ", ".join([_short(a) for a in d] + ["?"] * o) + "}" for d, o in zip(self.dims, self.open, strict=True)
+        )
         terms = "".join(f" partial {r}({_short(a)})" for r, a in self.partial)
         return f"[{dims}]{terms}"
 
@@ -163,7 +165,9 @@ class ShardingCodec:
         if axis.pre == 1 and axis.size == self._mesh.size(axis.name):
             return name
         i64 = ir.IntegerType.get_signless(64, self._context)
-        return AxisAttr.get(name, ir.IntegerAttr.get(i64, axis.pre), ir.IntegerAttr.get(i64, axis.size), context=self._context)
+        return AxisAttr.get(
+            name, ir.IntegerAttr.get(i64, axis.pre), ir.IntegerAttr.get(i64, axis.size), context=self._context
+        )
 
     def _encode(self, sharding: Sharding) -> ir.Attribute:
         array = lambda items: ir.ArrayAttr.get(items, self._context)  # noqa: E731

@@ -121,7 +121,9 @@ def check_attention(site: Site, read: Callable[[ir.Operation], Attention]) -> No
 def read_attention(
     op: ir.Operation, operands: Sequence[str], results: Sequence[str], shapes: Shapes | None = None
 ) -> Attention:
-    """What an op says, its operands (of which the last may be a mask) and then its results playing these roles. Raises Illegal."""
+    """What an op says, its operands (of which the last may be a mask) and then its results playing these roles.
+    Raises Illegal.
+    """
     attributes = op.attributes
     roles = [*operands, *["mask"][: len(op.operands) - len(operands)], *results]
     maps = [ir.AffineMapAttr(a).value for a in attributes["indexing_maps"]]

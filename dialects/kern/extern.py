@@ -86,12 +86,16 @@ def _bind(op: ir.Operation, target: str, types: Sequence[TensorType]) -> tuple[A
     return tuple(_argument(p, operands, given, target) for p in parameters)
 
 
-def _argument(parameter: Any, operands: Mapping[str, TensorType], given: Mapping[str, ir.Attribute], target: str) -> Any:
+def _argument(
+    parameter: Any, operands: Mapping[str, TensorType], given: Mapping[str, ir.Attribute], target: str
+) -> Any:
     name, kind = parameter.name, str(parameter.real_type)
     takes_tensor = kind in ("Tensor", "Optional[Tensor]")
     if name in operands or (name in given and takes_tensor):
         if name not in operands or not takes_tensor or name in given:
-            raise Illegal(f"{name} of {target} has type {kind}: {'an operand' if takes_tensor else 'arguments'} must give it")
+            raise Illegal(
+                f"{name} of {target} has type {kind}: {'an operand' if takes_tensor else 'arguments'} must give it"
+            )
         return operands[name]
     if name in given:
         return _constant(given[name], kind, name)
@@ -121,7 +125,9 @@ def _text(attribute: ir.Attribute) -> str:
 
 
 def extern_call(op: ir.Operation) -> Call:
-    """A ``kern.extern`` as a call like those of the torch dialect; its operands and results are the tuples' elements."""
+    """A ``kern.extern`` as a call like those of the torch dialect;
+    its operands and results are the tuples' elements.
+    """
     target = ir.StringAttr(op.attributes["target"]).value
     spec = OpCall(target, _bind(op, target, operand_types(op)), tuple(result_types(op)))
     return Call(op, spec, kernel_operands(op))
@@ -136,7 +142,9 @@ def extern(
     loc: ir.Location,
     ip: ir.InsertionPoint,
 ) -> tuple[list[ir.Value], ir.Operation]:
-    """The results, and the op. ``reads`` are tensors by parameter, in the schema's order; ``arguments`` plain values."""
+    """The results, and the op. ``reads`` are tensors by parameter, in the schema's order;
+    ``arguments`` plain values.
+    """
     context = loc.context
     with context, loc:
         attributes = {

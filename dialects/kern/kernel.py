@@ -35,9 +35,9 @@ class KernelOp(Kern.Operation, name="kernel", traits=[ir.IsIsolatedFromAboveTrai
     body's arguments are the builtin tensors of the operands' shapes and dtypes, one for one; what it yields are those
     of the results. Where shapes have ``?``, integers follow the tensors among the operands, and as ``index`` among the
     body's arguments: ``kern.shapes`` says for each tensor operand and each result what its shape is in them, and
-    ``kern.hints`` what they were when the kernel was made. Such an integer may also be any number (of a random draw) in which
-    kernels differ that are else one. It holds ``linalg.generic`` and ``linalg.fill``, ``tensor.empty``, expand_shape,
-    collapse_shape and extract_slice,
+    ``kern.hints`` what they were when the kernel was made. Such an integer may also be any number (of a random draw) in
+    which kernels differ that are else one. It holds ``linalg.generic`` and ``linalg.fill``, ``tensor.empty``,
+    expand_shape, collapse_shape and extract_slice,
     and ``arith`` and ``math``. ``kern.name`` names the kernel, ``config`` (optional) tiles it.
     ``in_place`` (optional) holds pairs of numbers, result and operand: the result is written into the operand's memory.
     ``kern.checks`` (optional) holds pairs of the number of a result and a message: the result, an si64, is the smallest
@@ -255,8 +255,8 @@ def kernel(
 ) -> tuple[ir.Block, list[ir.Value], ir.Operation]:
     """The body, an empty block that the caller fills and ends with ``yield_values``; the results; the op.
 
-    ``arguments`` are the builtin types of ``ins``; ``values`` go into a ``#kern.config``. With ``symbols``, ``ins`` ends with
-    an integer for each of them, and ``shapes`` are those of the tensors before.
+    ``arguments`` are the builtin types of ``ins``; ``values`` go into a ``#kern.config``. With ``symbols``, ``ins``
+    ends with an integer for each of them, and ``shapes`` are those of the tensors before.
     """
     context = loc.context
     attributes = {NAME: string(name, context)}

@@ -1,7 +1,8 @@
 """Sizes that are known only when a kernel is called: polynomials in the symbols of a graph, with integer coefficients.
 
-``s0 * 64`` is a :class:`Size`; what holds no symbol is an ``int``, so that equal sizes compare equal. Sums, differences,
-products and exact quotients are had without knowing a symbol; whoever asks for more gets :class:`SizeNotKnown`.
+``s0 * 64`` is a :class:`Size`; what holds no symbol is an ``int``, so that equal sizes compare equal. Sums,
+differences, products and exact quotients are had without knowing a symbol; whoever asks for more gets
+:class:`SizeNotKnown`.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ class SizeNotKnown(Exception):
 class Symbol:
     """The number ``number`` of a graph's or kernel's symbols. ``hint``: what it was when the graph was compiled.
 
-    ``given``: it can be had at any place of the graph, from one of its arguments. ``value``: what it is in every call, of a
-    number that is to be an argument only so that kernels which differ in it alone are one (:func:`argument`).
+    ``given``: it can be had at any place of the graph, from one of its arguments. ``value``: what it is in every call,
+    of a number that is to be an argument only so that kernels which differ in it alone are one (:func:`argument`).
     """
 
     number: int
@@ -144,8 +145,12 @@ def quotient(a: AnySize, b: AnySize) -> AnySize | None:
     return _sum(found.items())
 
 
-def evaluate(size: AnySize, value: Callable[[Symbol], Any], constant: Callable[[int], Any], times: Any, plus: Any) -> Any:
-    """``size`` in other terms: ``times`` and ``plus`` join what ``value`` gives for symbols and ``constant`` for numbers."""
+def evaluate(
+    size: AnySize, value: Callable[[Symbol], Any], constant: Callable[[int], Any], times: Any, plus: Any
+) -> Any:
+    """``size`` in other terms: ``times`` and ``plus`` join what ``value`` gives for symbols and ``constant`` for
+    numbers.
+    """
     total = None
     for monomial, factor in _terms(size):
         parts = [constant(factor)] * (factor != 1 or not monomial) + [value(s) for s in monomial]

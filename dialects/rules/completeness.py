@@ -88,7 +88,9 @@ def not_offered(target: str, args: Sequence[Any], rule: Rule) -> list[Layout]:
 
 
 def _is_fine(tensors: Sequence[Tensor | None]) -> bool:
-    """Whether nothing hides a difference: 16-bit numbers, infinities, empty tensors. The same calls have other samples."""
+    """Whether nothing hides a difference: 16-bit numbers, infinities, empty tensors.
+    The same calls have other samples.
+    """
     made = [t for t in tensors if t is not None]
     return all(t.dtype not in (torch.float16, torch.bfloat16) and t.numel() and bool(t.isfinite().all()) for t in made)
 
@@ -99,7 +101,9 @@ def _offered(rule: Rule, call: OpCall) -> Iterator[Layout]:
     yield Layout((WHOLE,) * len(rule.operands), tuple("none" if a else WHOLE for a in absent))
     for factor in rule.factors:
         cut = {factor: (Axis("x", 1, 2),)}
-        if rule.sizes[factor] % 2 or not all(representable(d, cut, rule.sizes) for d in (*rule.operands, *rule.results)):
+        if rule.sizes[factor] % 2 or not all(
+            representable(d, cut, rule.sizes) for d in (*rule.operands, *rule.results)
+        ):
             continue
         operands = tuple(map(_placement, operand_shardings(rule, cut)))
         results = map(_placement, result_shardings(rule, cut))
@@ -179,7 +183,9 @@ class _Search:
         return None
 
     def _local_shapes(self) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]] | None]:
-        """What is put in place of arguments that state the result's shape: nothing, then the shape with a dim halved."""
+        """What is put in place of arguments that state the result's shape:
+        nothing, then the shape with a dim halved.
+        """
         yield None
         shape = next((tuple(w.shape) for w in self.whole if w is not None), ())
         if shape and shape in self.call.args:
@@ -302,7 +308,11 @@ def _lies(whole: Tensor | None, parts: tuple[Any, Any]) -> set[Placement]:
         cut = [d for d, n in enumerate(whole.shape) if one.shape == (*whole.shape[:d], n // 2, *whole.shape[d + 1 :])]
         return {f"dim {d}" for d in cut if whole.shape[d] % 2 == 0 and _same(whole, torch.cat([one, other], d))}
     found = {WHOLE} if _same(whole, one) and _same(whole, other) else set()
-    terms = [t for t in TERMS if not (whole.dtype.is_complex and t != "sum") and not (whole.dtype == torch.bool and t == "sum")]
+    terms = [
+        t
+        for t in TERMS
+        if not (whole.dtype.is_complex and t != "sum") and not (whole.dtype == torch.bool and t == "sum")
+    ]
     return found | {t for t in terms if _same(whole, COMBINE[t](one, other))}
 
 

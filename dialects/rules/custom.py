@@ -80,7 +80,9 @@ def _check_operator(target: str) -> None:
         raise BadRule(op=target, problem="it writes to its arguments, and values of a step never change", hint=hint)
     known = load_rules().get(target)
     if known is not None and not isinstance(known, _Custom):
-        raise BadRule(op=target, problem="shardc has a rule for it", hint="leave it out: calls of it are sharded already")
+        raise BadRule(
+            op=target, problem="shardc has a rule for it", hint="leave it out: calls of it are sharded already"
+        )
 
 
 def _proved(target: str, function: UserRule, samples: Sequence[Sequence[Any]]) -> frozenset[Any]:

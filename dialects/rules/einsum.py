@@ -156,7 +156,9 @@ class _Sizing:
         for tensor, shape in zip(written, shapes, strict=True):
             self._size_parts(tensor, shape)
         return [
-            tuple(() if size == 1 and self._elements(dim) != 1 else dim for dim, size in zip(tensor, shape, strict=True))
+            tuple(
+                () if size == 1 and self._elements(dim) != 1 else dim for dim, size in zip(tensor, shape, strict=True)
+            )
             for tensor, shape in zip(written, shapes, strict=True)
         ]
 
@@ -168,7 +170,9 @@ class _Sizing:
         count = tensor.count(_REST)
         more = len(shape) - (len(tensor) - count)
         if count > 1 or (more and not count) or more < 0:
-            self._parser.fail(f"tensor {number} has {len(shape)} dims in the call, which [...] of the rule does not fit")
+            self._parser.fail(
+                f"tensor {number} has {len(shape)} dims in the call, which [...] of the rule does not fit"
+            )
         if not count:
             return tensor
         # Named from the last on, so that a tensor of lower rank has the names that broadcasting gives it.
@@ -181,7 +185,9 @@ class _Sizing:
         for dim, size in zip(tensor, shape, strict=True):
             unknown = [f for f in dim if f not in self.sizes]
             if len(unknown) > 1:
-                self._parser.fail(f"the sizes of {' and '.join(unknown)} can't be told: one of them must be a dim of a tensor")
+                self._parser.fail(
+                    f"the sizes of {' and '.join(unknown)} can't be told: one of them must be a dim of a tensor"
+                )
             known = prod(self.sizes[f] for f in dim if f in self.sizes)
             if unknown:
                 if known == 0 or size % known:

@@ -82,7 +82,9 @@ def call_of(target: str, args: Sequence[Any]) -> tuple[OpCall, tuple[Any, ...], 
 
 
 def sample(*shape: int, dtype: torch.dtype = torch.float64, below: int = 5, seed: int = 0) -> Tensor:
-    """A deterministic tensor for proofs: normal floats, integers in [0, below), or both truth values by turns at random."""
+    """A deterministic tensor for proofs: normal floats, integers in [0, below),
+    or both truth values by turns at random.
+    """
     generator = torch.Generator().manual_seed(seed + 1000 * len(shape) + sum(shape))
     if dtype.is_floating_point or dtype.is_complex:
         return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)

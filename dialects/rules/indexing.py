@@ -1,8 +1,9 @@
 """Rules of reads and writes by index: gather, scatter, index_select, advanced indexing and their relatives.
 
 The dim of ``self`` that an index points into stays whole, but where few elements are picked from it (``gather``)
-or one is set in each row (``scatter`` of a value). The index's own dims may be cut where results have them. Where they are summed into ``self`` (``scatter_add``, ``index_add``, ``index_put`` that accumulates)
-they are reduced: each rank adds its part, and all ranks but the first start from zeros instead of ``self``.
+or one is set in each row (``scatter`` of a value). The index's own dims may be cut where results have them. Where they
+are summed into ``self`` (``scatter_add``, ``index_add``, ``index_put`` that accumulates) they are reduced: each rank
+adds its part, and all ranks but the first start from zeros instead of ``self``.
 """
 
 from __future__ import annotations
@@ -121,7 +122,9 @@ def scatter(call: OpCall) -> Rule | None:
 
 
 def _writes_one(call: OpCall, axis: int) -> bool:
-    """Whether at most one element of each row of ``self`` is set to a number: then rows may be cut, as for one-hot targets."""
+    """Whether at most one element of each row of ``self`` is set to a number:
+    then rows may be cut, as for one-hot targets.
+    """
     if call.target != "aten.scatter.value" or not call["self"].shape:
         return False
     exact = isinstance(call["value"], int) or call["self"].dtype.is_floating_point
@@ -160,7 +163,9 @@ _UNSEEN = {"sum": 0.0, "max": -inf, "min": inf}
 
 @rule_for("aten.scatter_reduce.two")
 def scatter_reduce(call: OpCall) -> Rule | None:
-    """As ``scatter_add``, a sum or an extremum over ``i``. Without ``include_self`` ranks can't tell what was written."""
+    """As ``scatter_add``, a sum or an extremum over ``i``. Without ``include_self`` ranks can't tell what was
+    written.
+    """
     linear = _linear(call, 0, 2) if call["reduce"] in ("sum", "mean") else ()
     kind = _KINDS.get(call["reduce"]) if call["include_self"] else None
     return _combining(call, kind, linear)

@@ -51,7 +51,9 @@ def solve_triangular(call: OpCall) -> Rule:
     shape = results_of(call)[0].shape
     batch = factors.shape(shape[:-2])
     rows, columns = other.shape[-2:]
-    matrix = (factors.whole(rows), factors.new(columns)) if call["left"] else (factors.new(rows), factors.whole(columns))
+    matrix = (
+        (factors.whole(rows), factors.new(columns)) if call["left"] else (factors.new(rows), factors.whole(columns))
+    )
     sides = (factors.whole(triangle.shape[-2]), factors.whole(triangle.shape[-1]))
     own = (*broadcast(batch, shape[:-2], triangle.shape[:-2]), *sides)
     given = (*broadcast(batch, shape[:-2], other.shape[:-2]), *matrix)
@@ -78,7 +80,9 @@ def product_and_bias(call: OpCall) -> Rule:
 
 @rule_for("aten.linear")
 def linear(call: OpCall) -> Rule:
-    """([i,k],[j,k],[j])->([i,j]) reduce={k}: any number of row dims; a row of the weight for each column of the result."""
+    """([i,k],[j,k],[j])->([i,j]) reduce={k}: any number of row dims;
+    a row of the weight for each column of the result.
+    """
     factors = Factors()
     data, weight, *bias = call.tensors
     shape = results_of(call)[0].shape

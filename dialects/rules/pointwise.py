@@ -97,7 +97,8 @@ def pointwise(call: OpCall, sets: Iterable[tuple[int, ...]] = (), lower: Lower |
 def aligned(
     call: OpCall, whole: Iterable[int] = (), sets: Iterable[tuple[int, ...]] = (), lower: Lower | None = None
 ) -> Rule:
-    """All tensors have the rank of the first result. Dims on which they agree are plain; the rest, and ``whole``, stay whole.
+    """All tensors have the rank of the first result. Dims on which they agree are plain; the rest, and ``whole``, stay
+    whole.
 
     A tensor of another rank (the empty ones that ``cat`` allows) stays whole.
     """

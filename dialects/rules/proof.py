@@ -179,13 +179,17 @@ class Trial:
                 self.compare(f"result {r}", self.whole[r], found, assignment)
 
     def check_reading(self, assignment: Assignment) -> None:
-        """The partitioner finds in the tensors' shardings the cut that made them, neighbouring parts of an axis joined."""
+        """The partitioner finds in the tensors' shardings the cut that made them,
+        neighbouring parts of an axis joined.
+        """
         for dims in (*self.rule.operands, *self.rule.results):
             read = factor_axes(dims, Sharding(dims_under(dims, assignment)).normal(), self.rule.sizes)
             present = {f for dim in dims for f in dim}
             said = {f: merge(axes) for f, axes in assignment.items() if f in present}
             if {f: merge(axes) for f, axes in read.items()} != said:
-                raise self.fail(f"the sharding of a tensor [{dims}] is read as {read}, not as the cut that made it", assignment)
+                raise self.fail(
+                    f"the sharding of a tensor [{dims}] is read as {read}, not as the cut that made it", assignment
+                )
 
     def run(self, assignment: Assignment, args: tuple[Any, ...]) -> Made:
         """Run the call on every rank."""
@@ -219,7 +223,10 @@ class Trial:
         try:
             return self.made_by(local)
         except Exception as error:  # an operator of a user may raise anything
-            at = ", ".join(f"{f}={index_over(a, local.coordinate)}" for f, a in local.assignment.items()) or "the only rank"
+            at = (
+                ", ".join(f"{f}={index_over(a, local.coordinate)}" for f, a in local.assignment.items())
+                or "the only rank"
+            )
             raise self.fail(f"the local call failed at {at}: {str(error)[:400]}", local.assignment) from error
 
     def _check_types(self, values: Sequence[Any], types: Sequence[TensorType | None], assignment: Assignment) -> None:
@@ -242,7 +249,9 @@ class Trial:
         kinds = {reduction for reduction, _ in sharding.partial}
         if len(kinds) > 1:
             raise self.fail(f"result {r} is partial with two reductions", assignment)
-        summed = [axis for axes in assignment.values() for axis in axes if any(axis.overlaps(p) for _, p in sharding.partial)]
+        summed = [
+            axis for axes in assignment.values() for axis in axes if any(axis.overlaps(p) for _, p in sharding.partial)
+        ]
         blocks: dict[tuple[int, ...], dict[tuple[int, ...], Tensor]] = {}
         for coordinate, value in made:
             place = tuple(index_over(axes, coordinate) for axes in sharding.dims)
@@ -253,7 +262,9 @@ class Trial:
                 said = {a.name for a in sharding.used}
                 lacking = ", ".join(f for f, axes in assignment.items() if not {a.name for a in axes} & said)
                 example = _first_difference(f"result {r}", known, value, ("one rank", "another"))
-                raise self.fail(f"result {r} lacks {lacking}, which is not reduced, but ranks disagree on it", assignment, example)
+                raise self.fail(
+                    f"result {r} lacks {lacking}, which is not reduced, but ranks disagree on it", assignment, example
+                )
         out = torch.empty_like(self.whole[r])
         for place, terms in blocks.items():
             first, *rest = terms.values()
@@ -300,7 +311,9 @@ class Trial:
 
 
 def _terms(tensor: Tensor, seed: int) -> list[Tensor]:
-    """Three random tensors of ``tensor``'s magnitude that add up to it; masks' huge and infinite elements don't count."""
+    """Three random tensors of ``tensor``'s magnitude that add up to it;
+    masks' huge and infinite elements don't count.
+    """
     ordinary = tensor.abs()[tensor.abs() < HUGE]
     size = ordinary.max() if ordinary.numel() else 1
     first = size * sample(*tensor.shape, dtype=tensor.dtype, seed=seed + 17)

@@ -1,7 +1,7 @@
 """Proving what a rule says of padding: pad one factor, run the call, cut the padding off, compare with the whole.
 
-Padding holds what the rule's ``neutral_of`` names; where any number will do it holds NaN (or true, or the index 0). A call
-whose operator refuses padded operands, or makes results of other shapes than its rule says, is not padded by
+Padding holds what the rule's ``neutral_of`` names; where any number will do it holds NaN (or true, or the index 0). A
+call whose operator refuses padded operands, or makes results of other shapes than its rule says, is not padded by
 ``dist-pad`` either, and proves nothing.
 """
 
@@ -97,4 +97,6 @@ def _number(number: float | None, dtype: torch.dtype) -> float | int | bool:
     if dtype == torch.bool:
         return number is None or number > 0
     limits = torch.iinfo(dtype)
-    return 0 if number in (None, ANY) else limits.max if number == inf else limits.min if number == -inf else int(number)
+    return (
+        0 if number in (None, ANY) else limits.max if number == inf else limits.min if number == -inf else int(number)
+    )

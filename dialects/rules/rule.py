@@ -151,7 +151,10 @@ def result_shardings(rule: Rule, assignment: Assignment) -> list[Sharding]:
     for dims in rule.results:
         present = {f for dim in dims for f in dim}
         partial = tuple(
-            (rule.reduce[f], axis) for f, axes in assignment.items() if f not in present and f in rule.reduce for axis in axes
+            (rule.reduce[f], axis)
+            for f, axes in assignment.items()
+            if f not in present and f in rule.reduce
+            for axis in axes
         )
         made.append(Sharding(dims_under(dims, assignment)).with_partial(partial))
     return made

@@ -1,4 +1,6 @@
-"""Matmuls with what follows them, and how each library computes them: calls that a pass can write and a clock can time."""
+"""Matmuls with what follows them, and how each library computes them:
+calls that a pass can write and a clock can time.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ LINEAR = "mkldnn._linear_pointwise"
 class Contraction:
     """``epilogue(left @ right + bias)`` of an m x k matrix by a k x n one.
 
-    ``left_by_row``: its rows are contiguous in memory, not its columns; ``right_by_row`` likewise. ``bias`` is a row of n.
+    ``left_by_row``: its rows are contiguous in memory, not its columns; ``right_by_row`` likewise. ``bias`` is a row of
+    n.
     ``epilogue`` is the target of one ATen call on the result (``aten.add.Tensor``: a second m x n matrix is added),
     ``approximate`` its argument if it is a gelu.
     """
@@ -60,8 +63,8 @@ class Contraction:
 
 @dataclass(frozen=True)
 class LibraryCall:
-    """One call. ``reads`` says which of ``left``, ``right``, ``right_t`` (transposed), ``bias``, ``other`` and ``result``
-    (of the call before) each tensor parameter is given; ``arguments`` are the other ones."""
+    """One call. ``reads`` says which of ``left``, ``right``, ``right_t`` (transposed), ``bias``, ``other`` and
+    ``result`` (of the call before) each tensor parameter is given; ``arguments`` are the other ones."""
 
     target: str
     reads: Mapping[str, str]

@@ -29,10 +29,10 @@ Choose = Callable[[Contraction], str]
 class KernExtern(Pass):
     """Turns matmuls with what follows them into a ``kern.extern`` of a library.
 
-    Takes ``aten.mm`` and ``aten.addmm`` of f32 and bf16 with the pointwise call that alone reads them (gelu, silu, tanh,
-    sigmoid, the sum with a second matrix). Runs after ``kern-fuse``, on what that left. ``library``: ``onednn`` gives it
-    every one that it takes, ``aten`` none; drivers choose by measurement. ``numerics``: under ``eager`` the epilogues of
-    16-bit matmuls stay apart, for eager rounds before them.
+    Takes ``aten.mm`` and ``aten.addmm`` of f32 and bf16 with the pointwise call that alone reads them (gelu, silu,
+    tanh, sigmoid, the sum with a second matrix). Runs after ``kern-fuse``, on what that left. ``library``: ``onednn``
+    gives it every one that it takes, ``aten`` none; drivers choose by measurement. ``numerics``: under ``eager`` the
+    epilogues of 16-bit matmuls stay apart, for eager rounds before them.
     """
 
     name: ClassVar[str] = "kern-extern"
@@ -95,11 +95,15 @@ class _Writer:
             assert dead is not None
             dead.erase()
 
-    def _operand(self, match: Match, slot: str, product: TensorType, loc: ir.Location, ip: ir.InsertionPoint) -> ir.Value:
+    def _operand(
+        self, match: Match, slot: str, product: TensorType, loc: ir.Location, ip: ir.InsertionPoint
+    ) -> ir.Value:
         if slot == "right_t":
             return self._transposed(match.operands["right"], loc, ip)
         value = match.operands[slot]
-        return self._reshaped(value, product, loc, ip) if slot == "other" and read_type(value.type) != product else value
+        return (
+            self._reshaped(value, product, loc, ip) if slot == "other" and read_type(value.type) != product else value
+        )
 
     def _transposed(self, value: ir.Value, loc: ir.Location, ip: ir.InsertionPoint) -> ir.Value:
         """A matrix's transpose: what it was transposed from, if it was."""

@@ -16,7 +16,14 @@ from shardc.dialects.kern.strides import Strides
 from shardc.passes.fuse.symbols import Symbols
 
 RESHAPES = frozenset(("aten.view", "aten._unsafe_view", "aten.reshape"))
-_VIEWS = RESHAPES | {"aten.t", "aten.transpose.int", "aten.permute", "aten.squeeze.dim", "aten.unsqueeze", "aten.slice.Tensor"}
+_VIEWS = RESHAPES | {
+    "aten.t",
+    "aten.transpose.int",
+    "aten.permute",
+    "aten.squeeze.dim",
+    "aten.unsqueeze",
+    "aten.slice.Tensor",
+}
 """Views whose strides are followed; what any other makes is left to ATen, which takes every layout."""
 
 
@@ -109,7 +116,9 @@ def _order(spec: OpCall, rank: int) -> list[int] | None:
 def _is_view(op: ir.Operation) -> bool:
     if not op.name.startswith("torch.") or not target_name(op).startswith("aten.") or is_constant(op):
         return False
-    return target_name(op) in RESHAPES or any(r.alias_info is not None for r in overload(target_name(op))._schema.returns)
+    return target_name(op) in RESHAPES or any(
+        r.alias_info is not None for r in overload(target_name(op))._schema.returns
+    )
 
 
 def _called(target: str, args: tuple[object, ...], tensors: Sequence[torch.Tensor]) -> torch.Tensor:

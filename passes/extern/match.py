@@ -20,8 +20,8 @@ MATMULS = ("aten.mm", "aten.addmm")
 
 @dataclass
 class Match:
-    """A contraction in the program. ``operands`` are its tensors by the names of :class:`LibraryCall`; ``between`` are the
-    views from the product to the epilogue, if there is one."""
+    """A contraction in the program. ``operands`` are its tensors by the names of :class:`LibraryCall`; ``between`` are
+    the views from the product to the epilogue, if there is one."""
 
     contraction: Contraction
     product: ir.Operation
@@ -33,8 +33,8 @@ class Match:
 def find_contractions(block: ir.Block, strides: Mapping[ir.Value, Strides], numerics: str) -> Iterator[Match]:
     """The contractions of a block, last first, each as it is when it is asked for: one may become another's operand.
 
-    ``strides``: those of arguments that are not contiguous. Rows of a symbolic number are taken for a power of two, at least as
-    many as they were in the traced call: what is measured then holds for numbers like it.
+    ``strides``: those of arguments that are not contiguous. Rows of a symbolic number are taken for a power of two, at
+    least as many as they were in the traced call: what is measured then holds for numbers like it.
 
     Under the numerics ``eager``, 16-bit ones have no epilogue: eager rounds before it.
     """
@@ -88,7 +88,9 @@ def _at_least(stride: AnySize, size: AnySize) -> bool:
 
 
 def _with_epilogue(match: Match, reader: CallReader, symbols: Symbols) -> Match:
-    """The match with the call that alone reads the product, through reshapes, if libraries have that call as an epilogue."""
+    """The match with the call that alone reads the product, through reshapes,
+    if libraries have that call as an epilogue.
+    """
     value, between = match.product.results[0], []
     while (user := _only_user(value)) is not None and user.name.startswith("torch."):
         if target_name(user) not in RESHAPES:

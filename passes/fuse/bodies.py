@@ -73,7 +73,9 @@ class Bodies:
         return body_text(op) if written is None else written.text
 
 
-def _operands(inputs: Sequence[Value], sizes: Sequence[Symbol], symbols: Symbols, ip: ir.InsertionPoint) -> list[ir.Value]:
+def _operands(
+    inputs: Sequence[Value], sizes: Sequence[Symbol], symbols: Symbols, ip: ir.InsertionPoint
+) -> list[ir.Value]:
     """The tensors, then a number for each of ``sizes``."""
     tensors = [(value.ir, value.type) for value in inputs]
     return [ssa for ssa, _ in tensors] + [symbols.number(size, tensors, ip) for size in sizes]

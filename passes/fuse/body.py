@@ -302,7 +302,9 @@ class Body:
             else:
                 bounds = torch.iinfo(node.dtype)
                 value = ir.IntegerAttr.get(element, {"sum": 0, "max": bounds.min, "min": bounds.max}[node.reduce])
-        start = ir.Operation.create("arith.constant", [element], [], {"value": value}, loc=self._loc, ip=self._ip).result
+        start = ir.Operation.create(
+            "arith.constant", [element], [], {"value": value}, loc=self._loc, ip=self._ip
+        ).result
         sizes = ir.DenseI32ArrayAttr.get([1, 1], self._context)
         fill = ir.Operation.create(
             "linalg.fill", [type_], [start, made], {"operandSegmentSizes": sizes}, regions=1, loc=self._loc, ip=self._ip

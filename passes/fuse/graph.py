@@ -70,10 +70,11 @@ class Node:
     """One pointwise op (``compute(scalars, *operands)``), or a reduction (``reduce``): of its one operand, or of the
     product of its two (a contraction).
 
-    ``out_dims`` are the atoms of its result; ``reduced`` those that a reduction takes away. ``dtype`` is what it computes
-    in. ``indices``: groups of dims of the result; ``compute`` takes the row-major index over each, i64, after the operands.
-    ``heavy``: not worth computing twice. ``call`` numbers the ATen call that it belongs to, ``order`` says where the node
-    stands among all nodes. ``sizes`` are those whose numbers ``compute`` asks for (:meth:`Scalars.size`).
+    ``out_dims`` are the atoms of its result; ``reduced`` those that a reduction takes away. ``dtype`` is what it
+    computes in. ``indices``: groups of dims of the result; ``compute`` takes the row-major index over each, i64, after
+    the operands.
+    ``heavy``: not worth computing twice. ``call`` numbers the ATen call that it belongs to, ``order`` says where the
+    node stands among all nodes. ``sizes`` are those whose numbers ``compute`` asks for (:meth:`Scalars.size`).
     ``is_symbolic``: one of the sizes of its loops or tensors is no number. ``check``: its result, an integer, is FINE,
     or the kernel's call raises an error of this text, with the integer for ``{}``.
     ``loose``: the other nodes of its call are as good in another kernel.
@@ -94,7 +95,8 @@ class Node:
     is_symbolic: bool = False
     order: int = 0
     what: Hashable = None
-    """What it computes: nodes of which it is equal have equal ``compute``, ``reduce``, ``dtype``, ``heavy`` and ``sizes``."""
+    """What it computes: nodes of which it is equal have equal ``compute``, ``reduce``, ``dtype``,
+    ``heavy`` and ``sizes``."""
     check: str = ""
     loose: bool = False
     others: list[Value] = field(default_factory=list)
@@ -126,10 +128,11 @@ class Builder:
         sizes: Sequence[AnySize] = (),
         tables: Sequence[Table] = (),
     ) -> Value:
-        """A pointwise op on ``inputs``, which broadcast to ``type_``. It computes in ``dtype`` (default: as ATen would).
+        """A pointwise op on ``inputs``, which broadcast to ``type_``. It computes in ``dtype`` (default: as ATen
+        would).
 
-        After the operands ``compute`` takes a function for each of ``tables``, which gives the element at an index, i64,
-        that is in bounds, and then the row-major index (i64) over each group of dims of ``indices``.
+        After the operands ``compute`` takes a function for each of ``tables``, which gives the element at an index,
+        i64, that is in bounds, and then the row-major index (i64) over each group of dims of ``indices``.
         """
         if type_.dtype not in ELEMENTS:
             raise NotLowered(f"makes {type_.dtype}")
@@ -159,21 +162,25 @@ class Builder:
         dtype = dtype or wide(x.type.dtype)
         if all(x.type.shape[d] == 1 for d in dims):
             zero = kind == "sum"  # -0 sums up to 0
-            return self.point(lambda s, e: s.add(e, 0) if zero else e, [x], TensorType(x.type.shape, dtype), dtype=dtype)
+            return self.point(
+                lambda s, e: s.add(e, 0) if zero else e, [x], TensorType(x.type.shape, dtype), dtype=dtype
+            )
         space = Space()
         read = [space.new(n) for n in x.type.shape]
         reduced = tuple(a for d in dims for a in read[d])
         kept = tuple(() if d in dims else atoms for d, atoms in enumerate(read))
         shape = tuple(1 if d in dims else n for d, n in enumerate(x.type.shape))
         accesses = [access(space, x, read)]
-        return self._add(Node(self.call, accesses, Value(TensorType(shape, dtype)), kept, dtype, space, None, kind, reduced))
+        return self._add(
+            Node(self.call, accesses, Value(TensorType(shape, dtype)), kept, dtype, space, None, kind, reduced)
+        )
 
     def check(
         self, x: Value, wrong: Callable[[Scalars, Scalar], Scalar], message: str, sizes: Sequence[AnySize] = ()
     ) -> None:
         """Where ``wrong(scalars, element)`` holds for an element of ``x``, integers, the call raises an IndexError with
-        ``message``, in which the largest such element stands for ``{}``. Its nodes are loose: they may reduce other dims
-        than the kernel that reads at these indices.
+        ``message``, in which the largest such element stands for ``{}``. Its nodes are loose: they may reduce other
+        dims than the kernel that reads at these indices.
         """
         loose, self.loose = self.loose, True
         type_ = TensorType(x.type.shape, torch.int64)
@@ -183,7 +190,9 @@ class Builder:
         found.node.check, self.loose = message, loose
 
     def sliced(self, x: Value, cut: Cut, type_: TensorType) -> Value | None:
-        """``x``'s op on the part that ``cut`` leaves, of ``type_``; None unless it is pointwise and reads that part of a dim alone."""
+        """``x``'s op on the part that ``cut`` leaves, of ``type_``;
+        None unless it is pointwise and reads that part of a dim alone.
+        """
         node = x.node
         if node is None or node.out is not x or node.compute is None or node.heavy or node.indices:
             return None
@@ -226,7 +235,9 @@ class Builder:
 
     def split(self, x: Value, dim: int, parts: int) -> Value:
         """``x`` with ``dim`` taken apart into ``parts`` of equal size, to be read by a node of the same call."""
-        return Value(x.type.with_shape(split_shape(x.type.shape, dim, parts)), None, View.of_split(x, dim, parts), x.node)
+        return Value(
+            x.type.with_shape(split_shape(x.type.shape, dim, parts)), None, View.of_split(x, dim, parts), x.node
+        )
 
     def merged(self, x: Value, dim: int) -> Value:
         """``x`` with ``dim`` and the one after it as one."""
@@ -256,7 +267,12 @@ class Builder:
     def _add(self, node: Node) -> Value:
         node.out.node = node
         node.order, node.loose = next(_orders), self.loose
-        shapes = [node.out.type.shape, node.sizes, node.space.sizes.values(), *(a.base.type.shape for a in node.accesses)]
+        shapes = [
+            node.out.type.shape,
+            node.sizes,
+            node.space.sizes.values(),
+            *(a.base.type.shape for a in node.accesses),
+        ]
         node.is_symbolic = any(isinstance(n, Size) for shape in shapes for n in shape)
         self.nodes.append(node)
         return node.out
@@ -278,7 +294,9 @@ def access(space: Space, value: Value, read: Sequence[Atoms], gathered: int | No
             seen = value.view.through(trial, dims)
         except Mismatch:
             break
-        if gathered is not None and any(dim.sliced or dim.parts for dim in seen):
+        if gathered is not None and (
+            any(dim.sliced or dim.parts for dim in seen) or not any(dim.gathered for dim in seen)
+        ):
             break
         dims = seen
         space.sizes, space._became = trial.sizes, trial._became

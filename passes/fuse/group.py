@@ -21,8 +21,8 @@ ROUNDS = 4
 
 @dataclass(frozen=True)
 class Decision:
-    """Why two calls are in one kernel (``fused``), or are not. ``saved_bytes`` of memory traffic are (or would be) saved,
-    a launch in bytes included."""
+    """Why two calls are in one kernel (``fused``), or are not. ``saved_bytes`` of memory traffic are (or would be)
+    saved, a launch in bytes included."""
 
     first: int
     second: int

@@ -1,6 +1,7 @@
 """The loops of one kernel: atoms that always stand side by side become one loop, and tensors get a dim for each loop.
 
-A contiguous ``[8,128,64]`` tensor of a pointwise kernel is one loop of 65,536; with a row reduction it is 1,024 rows of 64.
+A contiguous ``[8,128,64]`` tensor of a pointwise kernel is one loop of 65,536; with a row reduction it is 1,024 rows of
+64.
 """
 
 from __future__ import annotations

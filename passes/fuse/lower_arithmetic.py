@@ -1,5 +1,5 @@
-"""Sums, products, quotients, extrema, bits. Integers wrap around as in ATen; divisions by integer tensors are left to it,
-as they must fail on 0.
+"""Sums, products, quotients, extrema, bits. Integers wrap around as in ATen; divisions by integer tensors are left to
+it, as they must fail on 0.
 """
 
 from __future__ import annotations
@@ -73,7 +73,14 @@ def divide_rounded(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Va
     return [point(b, call, values, lambda s, x, y, *_: s.math("trunc", s.div(x, y)), heavy=True)]
 
 
-@lowers("aten.clamp", "aten.clamp_min", "aten.clamp_max", "aten.clamp.Tensor", "aten.clamp_min.Tensor", "aten.clamp_max.Tensor")
+@lowers(
+    "aten.clamp",
+    "aten.clamp_min",
+    "aten.clamp_max",
+    "aten.clamp.Tensor",
+    "aten.clamp_min.Tensor",
+    "aten.clamp_max.Tensor",
+)
 def clamp(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     """NaN stays NaN; where the bounds cross, the upper one counts."""
     low = None if "clamp_max" in call.target else call.args[1]

@@ -28,7 +28,8 @@ from shardc.dialects.kern.yield_op import yield_values
 from shardc.passes.fuse.symbols import Symbols
 
 LANES, FILLED = 16, 0.625
-"""ATen is faster where less than this part of vectors of so many lanes holds a query (8 and 17 queries, with AVX-512)."""
+"""ATen is faster where less than this part of vectors of so many lanes holds a query (8 and 17 queries,
+with AVX-512)."""
 
 _FORWARD = {"q": "q", "k": "k", "v": "v", "mask": "mask"}
 _GRADIENT = {"grad_out": "grad_out", **_FORWARD, "out": "out", "lse": "lse"}
@@ -68,7 +69,9 @@ class AttentionKernels:
         self._context = block.owner.context
 
     def flops(self, op: ir.Operation) -> int:
-        """Floating-point operations of the matmuls of a call, at the sizes first seen; 0 for one that the CPU kernels do not compute."""
+        """Floating-point operations of the matmuls of a call, at the sizes first seen;
+        0 for one that the CPU kernels do not compute.
+        """
         call = self._reader.read(op)
         types = {role: self._type(value) for role, value in _tensors(call).items()}
         if not self._covers(call, types):

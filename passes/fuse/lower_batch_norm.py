@@ -22,7 +22,9 @@ def _others(x: Value) -> list[int]:
     return [d for d in range(len(x.type.shape)) if d != 1]
 
 
-def _affine(b: Builder, x: Value, mean: Value, rstd: Value, weights: Sequence[Value | None], type_: TensorType) -> Value:
+def _affine(
+    b: Builder, x: Value, mean: Value, rstd: Value, weights: Sequence[Value | None], type_: TensorType
+) -> Value:
     """``(x - mean) * rstd``, times the weight and plus the bias where there is one."""
     dtype, rank = wide(type_.dtype), len(type_.shape)
     weight, bias = weights

@@ -68,7 +68,12 @@ def group_norm_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> li
     assert grad is not None and x is not None and mean is not None and rstd is not None
     seen, dtype = _Groups(b, call, x), wide(grad.type.dtype)
     whole = TensorType(seen.shape, dtype)
-    grad, x, mean, rstd = converted(b, seen.whole(grad), dtype), seen.whole(x), seen.statistic(mean), seen.statistic(rstd)
+    grad, x, mean, rstd = (
+        converted(b, seen.whole(grad), dtype),
+        seen.whole(x),
+        seen.statistic(mean),
+        seen.statistic(rstd),
+    )
     made: list[Value | None] = [None, None, None]
 
     def normalized() -> Value:

@@ -31,7 +31,9 @@ MAX_PLACED = 3
 def _chosen(
     b: Builder, parts: Sequence[Value], type_: TensorType, dim: int, choose: Callable[..., Scalar]
 ) -> Value:
-    """``choose(scalars, index, *parts)`` over a tensor of ``type_``, whose ``dim`` is the index; parts have size 1 there."""
+    """``choose(scalars, index, *parts)`` over a tensor of ``type_``, whose ``dim`` is the index;
+    parts have size 1 there.
+    """
 
     def compute(s: Scalars, *terms: Scalar) -> Scalar:
         *given, index = terms
@@ -102,7 +104,9 @@ def slice_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Va
     first, _, step = slice(call["start"], call["end"], call["step"]).indices(whole)
     if step == 1 and whole % part == 0 and first % part == 0:
         shape, seen = (*before, whole // part, part, *after), (*before, 1, part, *after)
-        return [b.merged(_chosen(b, [b.seen(grad, seen)], type_.with_shape(shape), dim, _select_one(first // part)), dim)]
+        return [
+            b.merged(_chosen(b, [b.seen(grad, seen)], type_.with_shape(shape), dim, _select_one(first // part)), dim)
+        ]
     if step > 1 and whole == part * step:
         shape, seen = (*before, part, step, *after), (*before, part, 1, *after)
         return [b.merged(_chosen(b, [b.seen(grad, seen)], type_.with_shape(shape), dim + 1, _select_one(first)), dim)]

@@ -41,7 +41,9 @@ def _uniform(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
             number = s.bit("or", more, _shifted(s, low, 64 - bits))
         return s.mul(s.cast(number, dtype), 2.0**-bits)
 
-    return [b.point(compute, values, type_, dtype=dtype, heavy=True, indices=(dims[:-1], dims[-1:]), sizes=[last, draw])]
+    return [
+        b.point(compute, values, type_, dtype=dtype, heavy=True, indices=(dims[:-1], dims[-1:]), sizes=[last, draw])
+    ]
 
 
 def _philox(s: Scalars, block: Scalar, op: Scalar, stream: int, keys: Words, small: bool) -> Words:

@@ -33,7 +33,11 @@ def converted(b: Builder, x: Value, dtype: torch.dtype) -> Value:
 
 def finished(b: Builder, x: Value, type_: TensorType) -> Value:
     """The result of a reduction in the shape and dtype that the call's result has."""
-    return b.reshape(converted(b, x, type_.dtype), type_.shape) if x.type.shape != type_.shape else converted(b, x, type_.dtype)
+    return (
+        b.reshape(converted(b, x, type_.dtype), type_.shape)
+        if x.type.shape != type_.shape
+        else converted(b, x, type_.dtype)
+    )
 
 
 @lowers("aten.sum", "aten.sum.dim_IntList")

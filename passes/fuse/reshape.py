@@ -68,7 +68,9 @@ class Reshaper:
         self._index, self._ip, self._loc = index, ip, loc
 
     def reshape(self, tensor: ir.Value, source: Shape, target: Shape) -> ir.Value:
-        """``tensor`` of shape ``source`` with shape ``target``, which has as many elements, cut at compatible places."""
+        """``tensor`` of shape ``source`` with shape ``target``, which has as many elements,
+        cut at compatible places.
+        """
         fine = common_dims(source, target)
         return self._collapse(self._expand(tensor, source, fine), fine, target)
 

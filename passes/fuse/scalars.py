@@ -39,7 +39,9 @@ def wide(dtype: torch.dtype) -> torch.dtype:
 
 @cache
 def _holds(dtype: torch.dtype, number: float) -> bool:
-    """Whether a float of ``dtype`` is exactly ``number``. Remembered: while a graph is traced, asking torch takes 15 ms."""
+    """Whether a float of ``dtype`` is exactly ``number``. Remembered:
+    while a graph is traced, asking torch takes 15 ms.
+    """
     return torch.tensor(number, dtype=dtype).double().item() == number
 
 

@@ -31,7 +31,9 @@ class Symbols:
         maps = [ir.DictAttr(a) for a in attributes["arg_attrs"]] if hints else []
         self._arguments = [a[SHAPE] if SHAPE in a else None for a in maps]
         given = [(a, d, n) for a, map_ in enumerate(self._arguments) for d, n in _plain(map_)]
-        given.sort(key=lambda place: read_type(block.arguments[place[0]].type) is None)  # integers are best: they are there
+        given.sort(
+            key=lambda place: read_type(block.arguments[place[0]].type) is None
+        )  # integers are best: they are there
         found = {n: (a, d) for a, d, n in given}
         self._symbols = [Symbol(n, hint, n in found) for n, hint in enumerate(hints)]
         self._given = {self._symbols[n]: place for n, place in found.items()}
@@ -74,8 +76,8 @@ class Symbols:
         return shape[0] if shape else None
 
     def number(self, symbol: Symbol, read: Sequence[tuple[ir.Value, TensorType]], ip: ir.InsertionPoint) -> ir.Value:
-        """The integer of the program that ``symbol`` is: its value if it always has one, from an argument, or a dim of one of
-        the tensors ``read``, at ``ip``."""
+        """The integer of the program that ``symbol`` is: its value if it always has one, from an argument, or a dim of
+        one of the tensors ``read``, at ``ip``."""
         if symbol.value is not None:
             return _constant(symbol.value, ip)
         if symbol not in self._given:

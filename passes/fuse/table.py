@@ -144,8 +144,9 @@ ALONE = frozenset(
         "var.correction", "var_mean.correction", "where.ScalarOther", "where.ScalarSelf", "where.self",
     )
 )  # fmt: skip
-"""Calls that become kernels even where they share none: ATen took longer, on one thread with 512 x 1024 f32 (exp 3.0 times as
-long, where 7.7, softmax 1.5, layer norm 1.6, its gradient 2.0, a sum over rows 2.2; not so gelu, sums of two, amax, copies)."""
+"""Calls that become kernels even where they share none: ATen took longer, on one thread with 512 x 1024 f32 (exp 3.0
+times as long, where 7.7, softmax 1.5, layer norm 1.6, its gradient 2.0, a sum over rows 2.2; not so gelu, sums of two,
+amax, copies)."""
 ALONE_ELEMENTS = 1 << 12
 """Elements that such a call reads at least: with fewer it is the call itself that takes the time."""
 

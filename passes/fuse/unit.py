@@ -1,8 +1,9 @@
 """What is scheduled: an op that stays, or the nodes of a (growing) kernel; and when each of them can run.
 
-Ops that stay keep their order: number ``n`` runs at time ``(n, 0)``. A kernel can run as soon as its operands are there:
-right after the last of them, at ``(n, k)``. So a group is legal in time if everything that reads it can run later. What
-reads the result of a collective waits for it, and does not run before its place in the program: others run meanwhile.
+Ops that stay keep their order: number ``n`` runs at time ``(n, 0)``. A kernel can run as soon as its operands are
+there: right after the last of them, at ``(n, k)``. So a group is legal in time if everything that reads it can run
+later. What reads the result of a collective waits for it, and does not run before its place in the program: others run
+meanwhile.
 """
 
 from __future__ import annotations
@@ -88,7 +89,9 @@ def joined(a: Unit, b: Unit, space: Space) -> Unit:
 
 @dataclass
 class Units:
-    """The units of a block. ``readers`` has for each value of the program the units that read it; ``kept`` those returned."""
+    """The units of a block. ``readers`` has for each value of the program the units that read it;
+    ``kept`` those returned.
+    """
 
     steps: list[Unit]
     groups: dict[Unit, None]

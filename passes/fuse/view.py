@@ -38,7 +38,9 @@ SMALL_PART = 8
 
 @dataclass(frozen=True)
 class Cut:
-    """A dim of the source of which ``size`` elements are kept, every ``step``-th from ``offset`` on; ``drop``: one, and no dim."""
+    """A dim of the source of which ``size`` elements are kept, every ``step``-th from ``offset`` on; ``drop``:
+    one, and no dim.
+    """
 
     dim: int
     size: AnySize
@@ -73,7 +75,9 @@ class View:
         names = [f"f{d}" for d in range(len(source.type.shape))]
         result = [(name,) for name in names]
         result[dim : dim + 2] = [(names[dim], names[dim + 1])]
-        return View(source, tuple((n,) for n in names), tuple(result), tuple(zip(names, source.type.shape, strict=True)))
+        return View(
+            source, tuple((n,) for n in names), tuple(result), tuple(zip(names, source.type.shape, strict=True))
+        )
 
     @staticmethod
     def of_split(source: Value, dim: int, parts: int) -> View:

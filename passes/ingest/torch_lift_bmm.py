@@ -100,7 +100,12 @@ def _exchange(
 
 
 def _replace(
-    program: Program, builder: CallBuilder, node: Node, product: ir.Value, lifted: TensorType, phase: dict[str, ir.Attribute]
+    program: Program,
+    builder: CallBuilder,
+    node: Node,
+    product: ir.Value,
+    lifted: TensorType,
+    phase: dict[str, ir.Attribute],
 ) -> None:
     """Views of the old result back to four dims read the product itself; other readers a flat view of it."""
     result = node.results[0]

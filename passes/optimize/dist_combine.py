@@ -22,9 +22,9 @@ class DistCombine(Pass):
     """Packs collectives of one kind, over the same axes, of one dtype and phase, into buckets.
 
     A bucket is sent where all its operands are there and none of its results is needed yet: gathers as late as they can
-    wait, reductions as soon as they can start. A collective on the result of a reduction gives way to it: the reductions
-    are packed first, then what follows them. ``bucket-bytes`` bounds what a bucket holds, and so what it delays.
-    PyTorch's DistributedDataParallel (Li et al., VLDB 2020) does so for all-reduces; its 25 MiB is the default.
+    wait, reductions as soon as they can start. A collective on the result of a reduction gives way to it: the
+    reductions are packed first, then what follows them. ``bucket-bytes`` bounds what a bucket holds, and so what it
+    delays. PyTorch's DistributedDataParallel (Li et al., VLDB 2020) does so for all-reduces; its 25 MiB is the default.
     """
 
     name: ClassVar[str] = "dist-combine"
@@ -49,7 +49,9 @@ class DistCombine(Pass):
         sink_views(block)
 
     def _pack(self, block: ir.Block, chains: Chains, depth: int) -> None:
-        """Pack the collectives that have ``depth`` others before them in their chain: those stay where they are by now."""
+        """Pack the collectives that have ``depth`` others before them in their chain:
+        those stay where they are by now.
+        """
         ops = [o.operation for o in block.operations]
         buckets = collect_buckets(ops, self.bucket_bytes, {v for v, d in chains.depth.items() if d == depth})
         if not buckets:

@@ -49,7 +49,10 @@ class Packer:
         types = [_type(v) for v in values]
         flat = self._cat([self._shape(v, (_type(v).numel,)) for v in values], 0)
         total = self._collective("dist.all_reduce", flat, _type(flat))
-        return [self._shape(part, t.shape) for part, t in zip(self._split(total, 0, [t.numel for t in types]), types, strict=True)]
+        return [
+            self._shape(part, t.shape)
+            for part, t in zip(self._split(total, 0, [t.numel for t in types]), types, strict=True)
+        ]
 
     def _gather(self, values: Sequence[ir.Value], outs: Sequence[TensorType]) -> list[ir.Value]:
         sizes = [_type(v).numel for v in values]

@@ -27,7 +27,8 @@ from shardc.passes.reading import Reading, ReadingPass
 
 @dataclass(frozen=True)
 class DistPad(ReadingPass):
-    """Pads the dims that the plan cuts into more equal blocks than they divide into, and all dims that hang together with them.
+    """Pads the dims that the plan cuts into more equal blocks than they divide into, and all dims that hang together
+    with them.
 
     A batch of 3 over 2 devices becomes one of 4 in the whole step, so that everything after this pass divides. What
     padding holds is no matter, but where a call reduces over it: there it is filled with what the reduction does not
@@ -108,10 +109,14 @@ class _Padder:
         inputs = [self._padded(v, p) for v, p in zip(program.arguments, paddings, strict=True)]
         outputs = [self._padded(v, p) for v, p in zip(program.returns, self._results, strict=True)]
         attributes = {name: old.attributes[name] for name in old.attributes}
-        attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(*([_mlir(t) for t in ts] for ts in (inputs, outputs))))
+        attributes["function_type"] = ir.TypeAttr.get(
+            ir.FunctionType.get(*([_mlir(t) for t in ts] for ts in (inputs, outputs)))
+        )
         attributes["arg_attrs"] = self._edges("arg_attrs", program.arguments, inputs)
         attributes["res_attrs"] = self._edges("res_attrs", program.returns, outputs)
-        function = ir.Operation.create("func.func", [], [], attributes, regions=1, loc=old.location, ip=ir.InsertionPoint(old))
+        function = ir.Operation.create(
+            "func.func", [], [], attributes, regions=1, loc=old.location, ip=ir.InsertionPoint(old)
+        )
         locations = [a.location for a in program.block.arguments]
         return ir.Block.create_at_start(function.regions[0], [_mlir(t) for t in inputs], locations)
 
@@ -166,7 +171,9 @@ class _Padder:
             made[i] = self._filled(made[i], dim, types[i].shape[dim], paddings[i], stretch, number)
         return made
 
-    def _filled(self, value: ir.Value, dim: int, size: int, padding: Padding, stretch: Stretch, number: float) -> ir.Value:
+    def _filled(
+        self, value: ir.Value, dim: int, size: int, padding: Padding, stretch: Stretch, number: float
+    ) -> ir.Value:
         """``value`` with ``number`` in one of its paddings; itself if that is there already."""
         held = self._held.get(value, {})
         if held.get((dim, stretch)) == number:
@@ -188,7 +195,9 @@ class _Padder:
         if node.op.name.startswith("dist."):
             attributes = {name: node.op.attributes[name] for name in node.op.attributes}
             types = [o.type for o in operands]
-            return [ir.Operation.create(node.op.name, types, operands, attributes, loc=node.op.location, ip=self._ip).result]
+            return [
+                ir.Operation.create(node.op.name, types, operands, attributes, loc=node.op.location, ip=self._ip).result
+            ]
         types = padded_types(node.rule.results, node.spec.results, node.rule, factors)
         args = fill(node.spec.args, operands)
         place = (node.op.location, self._ip)

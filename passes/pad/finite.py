@@ -1,4 +1,6 @@
-"""Which calls make finite numbers of finite numbers: where padding is finite, zeros need be put in one factor of a product only."""
+"""Which calls make finite numbers of finite numbers: where padding is finite,
+zeros need be put in one factor of a product only.
+"""
 
 from __future__ import annotations
 

@@ -28,7 +28,9 @@ def needed_numbers(
     """(operand, dim, stretch, number): what must be put into padding, as results would see what is ``held`` there."""
     for f, stretches in factors.items():
         for operand, number in enumerate(_numbers(node, f, stretches, held)):
-            for dim, stretch in _places(node.rule.operands[operand], node.rule, f, stretches) if number is not None else ():
+            for dim, stretch in (
+                _places(node.rule.operands[operand], node.rule, f, stretches) if number is not None else ()
+            ):
                 yield operand, dim, stretch, number
 
 
@@ -48,7 +50,8 @@ def _numbers(node: Node, factor: str, stretches: Stretches, held: Sequence[Held]
 def _for_linear(
     node: Node, linear: frozenset[int], factor: str, stretches: Stretches, held: Sequence[Held]
 ) -> list[float | None] | None:
-    """The zeros by which a sum does not see a factor's padding: in the operands of one linear set; others must be finite.
+    """The zeros by which a sum does not see a factor's padding: in the operands of one linear set; others must be
+    finite.
 
     None if no operand of the set has the factor.
     """
@@ -78,20 +81,28 @@ def made_numbers(node: Node, result: int, factors: Mapping[str, Stretches], oper
     return found
 
 
-def worth_filling(node: Node, result: int, factors: Mapping[str, Stretches], held: Held) -> Iterator[tuple[int, Stretch]]:
+def worth_filling(
+    node: Node, result: int, factors: Mapping[str, Stretches], held: Held
+) -> Iterator[tuple[int, Stretch]]:
     """The (dim, stretch) of a result's padding that should hold zeros although no reduction reads it.
 
-    Where it ceases to be finite; and where a gradient begins, which the loss's mean spreads or its mask chooses, as all that
-    follows is linear.
+    Where it ceases to be finite; and where a gradient begins, which the loss's mean spreads or its mask chooses, as all
+    that follows is linear.
     """
     phase, rule = phase_of(node.op), node.rule
     type_ = node.spec.results[result]
     if phase == "optimizer" or type_ is None or not _floating(type_):
         return
     for f, stretches in factors.items():
-        spread = phase == "backward" and node.spec.target == "aten.expand" and f not in {g for d in rule.operands[0] for g in d}
+        spread = (
+            phase == "backward"
+            and node.spec.target == "aten.expand"
+            and f not in {g for d in rule.operands[0] for g in d}
+        )
         for place in _places(rule.results[result], rule, f, stretches):
-            lost = place not in held and (node.spec.target in LOSES or (phase == "backward" and node.spec.target in CHOOSE))
+            lost = place not in held and (
+                node.spec.target in LOSES or (phase == "backward" and node.spec.target in CHOOSE)
+            )
             if lost or (spread and held.get(place, 1.0) != 0):
                 yield place
 
@@ -138,5 +149,8 @@ def _is_zero(rule: Rule, operand: int, factor: str, stretches: Stretches, operan
 
 def _places(dims: tuple[Dim, ...], rule: Rule, factor: str, stretches: Stretches) -> list[tuple[int, Stretch]]:
     return [
-        (d, s) for d, names in enumerate(dims) if factor in names for s in of_dim(names, rule.sizes, {factor: stretches})
+        (d, s)
+        for d, names in enumerate(dims)
+        if factor in names
+        for s in of_dim(names, rule.sizes, {factor: stretches})
     ]

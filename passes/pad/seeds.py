@@ -15,7 +15,8 @@ from shardc.passes.plan.refinement import read_refinements
 from shardc.passes.program import Program
 
 MOST_PADDING = 1 / 8
-"""Of a dim of stored state. The first that takes less is padded, as the first that divides is cut: leading dims pack best."""
+"""Of a dim of stored state. The first that takes less is padded, as the first that divides is cut:
+leading dims pack best."""
 
 
 def find_seeds(program: Program, codec: ShardingCodec, mesh: Mesh) -> dict[int, Padding]:
@@ -67,7 +68,9 @@ def _stored(shape: tuple[int, ...], cuts: tuple[Axes, ...], padding: Padding, ax
 
 def _padding(program: Program, value: int, dims: tuple[Axes, ...]) -> Padding:
     shape = program.types[value].shape
-    return tuple(_stretches(program, value, d, size, axes) for d, (size, axes) in enumerate(zip(shape, dims, strict=True)))
+    return tuple(
+        _stretches(program, value, d, size, axes) for d, (size, axes) in enumerate(zip(shape, dims, strict=True))
+    )
 
 
 def _stretches(program: Program, value: int, dim: int, size: int, axes: Axes) -> Stretches:

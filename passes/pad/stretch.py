@@ -26,7 +26,11 @@ class Stretch:
 
     def __post_init__(self) -> None:
         common = gcd(self.size, self.padded)
-        for name, value in (("minor", self.minor * common), ("size", self.size // common), ("padded", self.padded // common)):
+        for name, value in (
+            ("minor", self.minor * common),
+            ("size", self.size // common),
+            ("padded", self.padded // common),
+        ):
             object.__setattr__(self, name, value)
 
     @property
@@ -108,7 +112,9 @@ def of_dim(dim: Dim, sizes: dict[str, int], factors: dict[str, Stretches]) -> St
 
 
 def segments(size: int, stretches: Stretches) -> list[tuple[int, int]]:
-    """(true, padded) sizes of the parts that a dim of ``size`` falls into, the most major first; their product is the dim."""
+    """(true, padded) sizes of the parts that a dim of ``size`` falls into, the most major first;
+    their product is the dim.
+    """
     parts: list[tuple[int, int]] = []
     end = size
     for s in stretches:

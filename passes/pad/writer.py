@@ -1,4 +1,6 @@
-"""The ops that padding takes: what fills it, what cuts it off, what puts it on. All are ATen calls with rules of their own."""
+"""The ops that padding takes: what fills it, what cuts it off, what puts it on.
+All are ATen calls with rules of their own.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ class PadWriter:
         types = infer_types(target, replace_leaves(full, lambda a: type_of(a) if isinstance(a, ir.Value) else a))
         return self._builder.call(target, full, types, self._loc, self._ip, self._attributes).results[0]
 
-    def masked(self, value: ir.Value, dim: int, size: int, stretches: Stretches, stretch: Stretch, number: float) -> ir.Value:
+    def masked(
+        self, value: ir.Value, dim: int, size: int, stretches: Stretches, stretch: Stretch, number: float
+    ) -> ir.Value:
         """``value`` with ``number`` in the padding that ``stretch``, one of its dim's ``stretches``, stands for.
 
         ``size`` is the dim's true size.
@@ -58,7 +62,9 @@ class PadWriter:
         return self.call("aten.logical_or", self.call("aten.logical_not", keep), value)
 
     def converted(self, value: ir.Value, shape: tuple[int, ...], have: Padding, want: Padding) -> ir.Value:
-        """``value``, of true ``shape`` and padded as ``have``, with the padding ``want``: cut off first, then zeros put on."""
+        """``value``, of true ``shape`` and padded as ``have``, with the padding ``want``:
+        cut off first, then zeros put on.
+        """
         # In each phase anew: a parameter that is gathered for one need not live on for another.
         key = ("converted", value, have, want, self._attributes.get("dist.phase"))
         if key not in self._made:

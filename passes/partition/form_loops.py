@@ -229,7 +229,9 @@ class _Former:
         if _type(value).dtype != type_.dtype:
             value = self._cast(inner, value, type_, edge.location, ip)
         kind = edge.attributes[EDGE_KIND].value
-        target, rest = {"sum": ("aten.add.Tensor", (1,)), "max": ("aten.maximum", ()), "min": ("aten.minimum", ())}[kind]
+        target, rest = {"sum": ("aten.add.Tensor", (1,)), "max": ("aten.maximum", ()), "min": ("aten.minimum", ())}[
+            kind
+        ]
         phase = {"dist.phase": edge.attributes["dist.phase"]} if "dist.phase" in edge.attributes else {}
         return inner.call(target, (acc, value, *rest), [type_], edge.location, ip, phase).results[0]
 

@@ -1,4 +1,6 @@
-"""One rank's version of a call as MLIR: the :class:`~shardc.dialects.rules.rule.Local` that partitioning hands to rules."""
+"""One rank's version of a call as MLIR: the :class:`~shardc.dialects.rules.rule.Local` that partitioning hands to
+rules.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,10 @@ def with_defaults(target: str, args: Sequence[Any]) -> tuple[Any, ...]:
     """``args`` in schema order, lists as tuples, the missing ones at their defaults (devices as the rank's own)."""
     schema = overload(target)._schema.arguments
     given = [tuple(a) if isinstance(a, list) else a for a in args]
-    rest = [DEVICE if "Device" in kind else a.default_value for a, (_, kind, _) in zip(schema, parameters(target), strict=True)]
+    rest = [
+        DEVICE if "Device" in kind else a.default_value
+        for a, (_, kind, _) in zip(schema, parameters(target), strict=True)
+    ]
     return (*given, *(tuple(a) if isinstance(a, list) else a for a in rest[len(given) :]))
 
 

@@ -112,7 +112,9 @@ def _rebuild(program: Program, demands: Demands, chain: Chain) -> None:
 def _sum(root: ir.Operation, values: list[ir.Value]) -> ir.Value:
     """The values added up from left to right, before ``root``."""
     total = values[0]
-    attributes = {n: root.attributes[n] for n in ("dist.phase", "dist.shardings", "dist.priorities") if n in root.attributes}
+    attributes = {
+        n: root.attributes[n] for n in ("dist.phase", "dist.shardings", "dist.priorities") if n in root.attributes
+    }
     for value in values[1:]:
         operands = [total, value, root.operands[2]]
         total = ir.Operation.create(

@@ -9,7 +9,8 @@ from shardc.passes.program import Node, Program
 
 
 def block_size(program: Program, value: int, dim: int) -> int:
-    """How many neighbouring elements of a value's dim stay together where a forward call first splits it; 1 if none does.
+    """How many neighbouring elements of a value's dim stay together where a forward call first splits it; 1 if none
+    does.
 
     Rows [24] of a projection that are viewed as [3, 8] are blocks of 8: cut elsewhere, they had to be gathered first.
     """

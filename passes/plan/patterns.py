@@ -70,7 +70,15 @@ def read_dims(argument: Argument, entries: Sequence[Any], mesh: Mesh) -> DimName
 
 
 def _axes(argument: Argument, entry: Any, mesh: Mesh) -> tuple[str, ...]:
-    axes = () if entry is None else (entry,) if isinstance(entry, str) else tuple(entry) if isinstance(entry, list | tuple) else None
+    axes = (
+        ()
+        if entry is None
+        else (entry,)
+        if isinstance(entry, str)
+        else tuple(entry)
+        if isinstance(entry, list | tuple)
+        else None
+    )
     if axes is None or not all(isinstance(a, str) for a in axes):
         raise BadShardingEntry(name=argument.name, entry=entry)
     known = [a.name for a in mesh.axes]

@@ -37,7 +37,9 @@ def read_refinements(program: Program) -> list[Refinement]:
 def _read(value: int, attribute: ir.Attribute | None) -> list[Refinement]:
     if attribute is None:
         return []
-    return [Refinement(value, p.value, axis.value, dim.value) for p, axis, dim in map(ir.ArrayAttr, ir.ArrayAttr(attribute))]
+    return [
+        Refinement(value, p.value, axis.value, dim.value) for p, axis, dim in map(ir.ArrayAttr, ir.ArrayAttr(attribute))
+    ]
 
 
 def _gradient_result(op: ir.Operation) -> int:
@@ -50,7 +52,9 @@ def refinement_attribute(context: ir.Context, entries: list[tuple[int, str, int]
     """The attribute for (priority, axis, dim) entries."""
     i64 = ir.IntegerType.get_signless(64, context)
     rows = [
-        ir.ArrayAttr.get([ir.IntegerAttr.get(i64, p), ir.StringAttr.get(a, context), ir.IntegerAttr.get(i64, d)], context)
+        ir.ArrayAttr.get(
+            [ir.IntegerAttr.get(i64, p), ir.StringAttr.get(a, context), ir.IntegerAttr.get(i64, d)], context
+        )
         for p, a, d in entries
     ]
     return ir.ArrayAttr.get(rows, context)

@@ -14,8 +14,8 @@ from shardc.passes.propagate.step import propagate_through
 class PropagationState:
     """A sharding for each value of a program, driven to a fixed point by :meth:`run`.
 
-    ``origin[v]`` is where a value's sharding came from: the number of the node through which it arrived, or -1 if it was
-    set (or is still empty). ``priority[(v, axis name)]`` is the round in which a value took an axis.
+    ``origin[v]`` is where a value's sharding came from: the number of the node through which it arrived, or -1 if it
+    was set (or is still empty). ``priority[(v, axis name)]`` is the round in which a value took an axis.
     """
 
     def __init__(self, program: Program) -> None:

@@ -55,4 +55,6 @@ def _extend(
                 used.append(axis)
     if not changed:
         return sharding
-    return Sharding(tuple(tuple(a for f in dim for a in new.get(f, ())) for dim in dims), sharding.partial, sharding.open)
+    return Sharding(
+        tuple(tuple(a for f in dim for a in new.get(f, ())) for dim in dims), sharding.partial, sharding.open
+    )

@@ -27,7 +27,8 @@ from shardc.passes.reading import Reading, ReadingPass
 
 @dataclass(frozen=True)
 class TorchSplitSoftmax(ReadingPass):
-    """Rewrites each ``_softmax`` and ``_log_softmax`` that ``dist-propagate`` would find cut along the dim that it normalises.
+    """Rewrites each ``_softmax`` and ``_log_softmax`` that ``dist-propagate`` would find cut along the dim that it
+    normalises.
 
     Runs before ``dist-propagate``, and propagates on the side to see the cuts. Gradients that read such a softmax are
     rewritten with it. Everything else stays: on one device the native operator is faster.

@@ -15,7 +15,8 @@ EQUAL = StageCost(1.0, 1.0, 1.0, activation_bytes=1.0, weight_bytes=1.0)
 
 
 def zb_h1(ranks: int, micro_batches: int, costs: Sequence[StageCost] | None = None) -> Schedule:
-    """1F1B whose weight gradients wait for idle time: about a third of its bubble, and no more memory than its first rank's.
+    """1F1B whose weight gradients wait for idle time: about a third of its bubble, and no more memory than its first
+    rank's.
 
     Idle time depends on ``costs`` (of each stage; equal ones if not given); the order is right for any.
     """

@@ -40,7 +40,9 @@ class BadScript(ShardcError):
     """A script for ``shardc compile`` that does not say what to compile."""
 
     template: ClassVar[str] = "{script} {problem}"
-    hint: ClassVar[str] = "define build() that returns (model, optimizer, example_batch) or, with a loss function, four values"
+    hint: ClassVar[str] = (
+        "define build() that returns (model, optimizer, example_batch) or, with a loss function, four values"
+    )
 
 
 class ScriptFailed(ShardcError):

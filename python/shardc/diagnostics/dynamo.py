@@ -32,7 +32,7 @@ class GraphNotTraced(ShardcError):
     """AOTAutograd, which traces a graph's forward and backward for shardc, cannot take it; the graph runs eagerly."""
 
     template: ClassVar[str] = "shardc runs a graph eagerly, because PyTorch's AOTAutograd could not trace it: {error}"
-    hint: ClassVar[str] = "results are those of eager PyTorch; torch.compile(backend=\"aot_eager\") stops with this error"
+    hint: ClassVar[str] = 'results are those of eager PyTorch; torch.compile(backend="aot_eager") stops with this error'
 
 
 class KernelNotCompiled(ShardcError):
@@ -43,7 +43,8 @@ class KernelNotCompiled(ShardcError):
 
 
 class BadBackendOption(ShardcError):
-    """``torch.compile(backend="shardc", options=...)`` was given an option that there is not, or a value of another kind.
+    """``torch.compile(backend="shardc", options=...)`` was given an option that there is not, or a value of another
+    kind.
 
     Fails: ``options={"fused": True}``. Works: ``options={"fuse": False, "numerics": "eager"}``.
     """

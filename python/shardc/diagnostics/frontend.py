@@ -21,8 +21,8 @@ class TraceFailed(ShardcError):
 class DataDependent(ShardcError):
     """Which ops run, or how often, depends on the value of a traced tensor.
 
-    Fails: ``if x.sum() > 0: x = -x``. Works: ``x = torch.where(x.sum() > 0, -x, x)``. Numbers (``x / x.max().item()``) and
-    rows (``x[mask]``) that depend on values are no error.
+    Fails: ``if x.sum() > 0: x = -x``. Works: ``x = torch.where(x.sum() > 0, -x, x)``. Numbers (``x / x.max().item()``)
+    and rows (``x[mask]``) that depend on values are no error.
     """
 
     template = "{op} needs the values of a tensor while the step is being traced, when there are only shapes"

@@ -18,7 +18,9 @@ class BadFusionEdge(FusionWish):
     """
 
     template: ClassVar[str] = "{edge!r} names no pair of ops: {problem}"
-    hint: ClassVar[str] = "write two names as shardc explain --fusion prints them, such as aten.add.Tensor+gelu@model.py:12"
+    hint: ClassVar[str] = (
+        "write two names as shardc explain --fusion prints them, such as aten.add.Tensor+gelu@model.py:12"
+    )
 
 
 class NoSuchFusionEdge(FusionWish):

@@ -27,7 +27,9 @@ class AutoPlanNotYet(ShardcError):
     """``plan="auto"``: the search for a plan is not built yet."""
 
     template: ClassVar[str] = "plan 'auto' asks for a search over plans, which this version of shardc does not have yet"
-    hint: ClassVar[str] = "name a preset: data, zero1, zero2, zero3, tensor, sequence, or a product such as 'data*tensor'"
+    hint: ClassVar[str] = (
+        "name a preset: data, zero1, zero2, zero3, tensor, sequence, or a product such as 'data*tensor'"
+    )
 
 
 class UnknownAxis(ShardcError):
@@ -48,7 +50,9 @@ class AxisOfTwoPresets(ShardcError):
     """Two presets of a product use one mesh axis: ``data:x*tensor:x``."""
 
     template: ClassVar[str] = "presets {first!r} and {second!r} of the plan {plan!r} both use mesh axis {axis!r}"
-    hint: ClassVar[str] = "give each preset an axis of its own (preset:axis), or drop one: zero1, zero2 and zero3 include data"
+    hint: ClassVar[str] = (
+        "give each preset an axis of its own (preset:axis), or drop one: zero1, zero2 and zero3 include data"
+    )
 
 
 class TooManyDims(ShardcError):
@@ -66,7 +70,9 @@ class PatternMatchesNothing(ShardcError):
 
 
 class TooManyWays(ShardcError):
-    """A dim is to be cut into more blocks than it has elements: a batch of 3 over 4 devices. 5 over 4 works (2, 2, 1, 0)."""
+    """A dim is to be cut into more blocks than it has elements: a batch of 3 over 4 devices.
+    5 over 4 works (2, 2, 1, 0).
+    """
 
     template: ClassVar[str] = "dim {dim} of {name!r} has {size} elements and can't be cut {ways} ways ({axes})"
     hint: ClassVar[str] = "cut it over an axis of at most {size}, or leave it whole"

@@ -24,7 +24,9 @@ class UnsoundRule(ShardcError):
 
 
 class BadRuleText(ShardcError):
-    """A rule's text can't be read. Bad: ``[i]->[i]``. Good: ``([i])->([i])``, or ``([i,k],[k,j])->([i,j]) reduce={k}``."""
+    """A rule's text can't be read. Bad: ``[i]->[i]``. Good: ``([i])->([i])``,
+    or ``([i,k],[k,j])->([i,j]) reduce={k}``.
+    """
 
     template = "the rule {text!r} of {op} can't be read: {problem}"
     hint = "write it as ([i,k],[k,j])->([i,j]) reduce={{k}}: each tensor's dims in brackets, then reduce, replicate, linear"
@@ -33,7 +35,8 @@ class BadRuleText(ShardcError):
 class BadRule(ShardcError):
     """``shardc.rule`` was used on an operator that can't have one, or without samples.
 
-    Bad: ``@shardc.rule("aten::mm", samples=[...])``, which has a rule. Good: an operator of your own, registered before.
+    Bad: ``@shardc.rule("aten::mm", samples=[...])``, which has a rule. Good: an operator of your own, registered
+    before.
     """
 
     template = "{op} can't be given this rule: {problem}"

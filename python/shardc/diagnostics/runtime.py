@@ -20,7 +20,9 @@ class BadArtefact(ShardcError):
 
 
 class MissingOperator(ShardcError):
-    """An artefact calls a custom operator that is not registered, or a library given with ``--import`` can't be imported."""
+    """An artefact calls a custom operator that is not registered,
+    or a library given with ``--import`` can't be imported.
+    """
 
     template = "{problem}"
     hint = "{hint}"

@@ -1,9 +1,9 @@
 """``torch.compile(model, backend="shardc")``: Dynamo's graphs, forward and backward, compiled for one device.
 
-AOTAutograd hands over functional graphs. Each is imported into the torch dialect, goes through passes, and (``graph_compiler.py``)
-runs as a Python function of calls (``TORCH_LOGS="+shardc.driver.dynamo"`` prints it): ATen's, and on the CPU
-those of compiled kernels. Sizes may be symbolic: a model called with a second batch size is traced and compiled once
-more, for all sizes. A graph that the importer cannot take runs as AOTAutograd traced it, one that
+AOTAutograd hands over functional graphs. Each is imported into the torch dialect, goes through passes, and
+(``graph_compiler.py``) runs as a Python function of calls (``TORCH_LOGS="+shardc.driver.dynamo"`` prints it): ATen's,
+and on the CPU those of compiled kernels. Sizes may be symbolic: a model called with a second batch size is traced and
+compiled once more, for all sizes. A graph that the importer cannot take runs as AOTAutograd traced it, one that
 AOTAutograd cannot trace as Dynamo captured it, and a :class:`~shardc.diagnostics.dynamo.ShardcFallbackWarning` says so
 once per cause. A later process finds traces (``trace_cache.py``) and programs (``program_cache.py``) on disk.
 """
@@ -34,6 +34,7 @@ from shardc.driver.graph_program import GraphProgram, Runner
 from shardc.driver.partition import SAVING, partition
 from shardc.driver.settings import Settings
 from shardc.driver.trace_cache import kept_on_disk
+from shardc.frontend.complex_numbers import complex_table
 from shardc.frontend.decompositions import decomposition_table
 from shardc.frontend.foreach import fma_table, foreach_table
 from shardc.frontend.graph_random import GraphStream, drop_unread_seed, seeded
@@ -48,11 +49,14 @@ aten = torch.ops.aten
 _LISTS = {
     aten.split.Tensor: aten.split.Tensor,
     aten.split_with_sizes.default: aten.split_with_sizes.default,
+    aten.split_with_sizes_copy.default: aten.split_with_sizes_copy.default,
     aten.unbind.int: aten.unbind.int,
+    aten.unbind_copy.int: aten.unbind_copy.int,
     aten.unsafe_split.Tensor: aten.split.Tensor,
     aten.unsafe_split_with_sizes.default: aten.split_with_sizes.default,
 }
-"""Ops that return lists of views, which the IR has no type for, and whose decomposition traces them as the views."""
+"""Ops that return lists, which the IR has no type for, and whose decomposition traces them as the views,
+or copies of those."""
 
 _said: set[tuple[str, str]] = set()
 
@@ -60,21 +64,27 @@ _said: set[tuple[str, str]] = set()
 def shardc_backend(graph: GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
     """The backend that PyTorch finds under the name ``shardc``.
 
-    ``options={"fuse": False}`` leaves every op an ATen call; ``"numerics"`` says where fused chains of 16-bit floats are
-    rounded: ``"fused"`` at a kernel's results, ``"eager"`` after each op; ``"random"`` whose numbers random ops draw:
-    ``"counter"``, those of ``compile_step`` from a seed of each call, or ``"torch"``, PyTorch's own; ``"externs"`` who computes
-    the matmuls that are in no kernel: ``"measured"`` whichever of ATen and oneDNN is faster here, ``"aten"`` always ATen.
-    ``"matmuls"``: ``"measured"`` puts those into kernels, with what is around them, that are faster so here; ``"generated"`` all
-    that share a kernel with something, ``"extern"`` none.
-    ``"forbid_fusion"`` and ``"force_fusion"`` list edges such as ``"aten.add.Tensor+gelu@model.py:12"``: pairs of ops that must
-    not, and that must share a kernel. Raises BadBackendOption, BadFusionEdge, FusionRefused.
+    ``options={"fuse": False}`` leaves every op an ATen call; ``"numerics"`` says where fused chains of 16-bit floats
+    are rounded: ``"fused"`` at a kernel's results, ``"eager"`` after each op; ``"random"`` whose numbers random ops
+    draw:
+    ``"counter"``, those of ``compile_step`` from a seed of each call, or ``"torch"``, PyTorch's own; ``"externs"`` who
+    computes the matmuls that are in no kernel: ``"measured"`` whichever of ATen and oneDNN is faster here, ``"aten"``
+    always ATen.
+    ``"matmuls"``: ``"measured"`` puts those into kernels, with what is around them, that are faster so here;
+    ``"generated"`` all that share a kernel with something, ``"extern"`` none.
+    ``"forbid_fusion"`` and ``"force_fusion"`` list edges such as ``"aten.add.Tensor+gelu@model.py:12"``: pairs of ops
+    that must not, and that must share a kernel. Raises BadBackendOption, BadFusionEdge, FusionRefused.
     """
     settings = Settings.of(options.pop("options", None) or {})
     table = decomposition_table()
-    lists = {op: table[same] for op, same in _LISTS.items()} | foreach_table() | fma_table()
+    lists = {op: table[same] for op, same in _LISTS.items()} | foreach_table() | fma_table() | complex_table()
     wishes = settings.wishes() if settings.has_edges else None
     forward, backward = (partial(_compile, settings, wishes, phase) for phase in (FORWARD, BACKWARD))
-    compilers = {"fw_compiler": forward, "bw_compiler": _last(wishes, backward), "inference_compiler": _last(wishes, forward)}
+    compilers = {
+        "fw_compiler": forward,
+        "bw_compiler": _last(wishes, backward),
+        "inference_compiler": _last(wishes, forward),
+    }
     draws = GraphStream() if settings.random == "counter" else None
     fuses = settings.fuse and all(t.device.type == "cpu" for t in example_inputs if isinstance(t, torch.Tensor))
     try:

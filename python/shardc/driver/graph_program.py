@@ -29,9 +29,11 @@ Runner = Callable[[list[Any]], Sequence[Any]]
 
 
 class GraphProgram(OutputCode):
-    """What runs a graph, in the form in which AOTAutograd keeps it on disk: by the name of its program in the program cache.
+    """What runs a graph, in the form in which AOTAutograd keeps it on disk: by the name of its program in the program
+    cache.
 
-    ``key`` is that name; None for what is not there, which AOTAutograd then does not keep either. ``constants`` follow the inputs.
+    ``key`` is that name; None for what is not there, which AOTAutograd then does not keep either. ``constants`` follow
+    the inputs.
     """
 
     def __init__(
@@ -57,7 +59,9 @@ class GraphProgram(OutputCode):
         del self.run
 
     def post_compile(self, example_inputs: Any, constants: Any, graph_kwargs: Any) -> None:
-        """In another process: the program is read. Raises FXGraphCacheMiss where it is gone, and AOTAutograd traces again."""
+        """In another process: the program is read. Raises FXGraphCacheMiss where it is gone,
+        and AOTAutograd traces again.
+        """
         found = program_cache.load(self.key)
         if found is None:
             raise FXGraphCacheMiss(f"program {self.key} is gone")

@@ -86,7 +86,9 @@ def _library(graph: ImportedGraph) -> Library | None:
 
 
 def failing(module: ir.Module) -> frozenset[str]:
-    """The calls (``kern.calls``) of the kernels that do not compile by themselves; a warning for each cause names them."""
+    """The calls (``kern.calls``) of the kernels that do not compile by themselves;
+    a warning for each cause names them.
+    """
     groups: dict[str, list[ir.Operation]] = {}
     errors: dict[str, Exception] = {}
     with module.context, ir.Location.unknown():

@@ -90,7 +90,11 @@ def _without_data(value: Any, storages: dict[StorageWeakRef, torch.UntypedStorag
         return value.node.hint
     if not isinstance(value, torch.Tensor):
         return value
-    shape, strides, (offset, size) = _hints(value.shape), _hints(value.stride()), _hints((value.storage_offset(), value.untyped_storage().nbytes()))
+    shape, strides, (offset, size) = (
+        _hints(value.shape),
+        _hints(value.stride()),
+        _hints((value.storage_offset(), value.untyped_storage().nbytes())),
+    )
     traced = StorageWeakRef(value.untyped_storage())
     if traced not in storages:
         storages[traced] = torch.empty(size, dtype=torch.uint8, device=META).untyped_storage()
@@ -163,7 +167,11 @@ def explain_memory(
         return shardc_backend(graph, example_inputs, options=options)
 
     inner = getattr(function, "_orig_mod", function)
-    with collect_fusion(), collect_peaks() as graphs, torch._functorch.config.patch(force_non_lazy_backward_lowering=True):
+    with (
+        collect_fusion(),
+        collect_peaks() as graphs,
+        torch._functorch.config.patch(force_non_lazy_backward_lowering=True),
+    ):
         torch.compile(inner, backend=backend, dynamic=False)(*args, **kwargs)
     return MemoryExplanation(graphs)
 
@@ -172,13 +180,17 @@ def render(peak: Peak | PeakUnknown) -> str:
     """A peak in words: how much, where, and the largest tensors that live then."""
     if isinstance(peak, PeakUnknown):
         return str(peak)
-    rows = [(size_text(size), line.partition(" = ")[0] if line else "(given)", shown_call(line)) for size, line in peak.held]
+    rows = [
+        (size_text(size), line.partition(" = ")[0] if line else "(given)", shown_call(line)) for size, line in peak.held
+    ]
     return "\n".join([head(peak), "the largest of them: bytes, name, call", *table(rows, right=(0,))])
 
 
 def head(peak: Peak) -> str:
     """How much, and where."""
-    sizes = f"at most {size_text(peak.size_bytes)} of tensors at once, with {size_text(peak.given_bytes)} that it is given"
+    sizes = (
+        f"at most {size_text(peak.size_bytes)} of tensors at once, with {size_text(peak.given_bytes)} that it is given"
+    )
     return f"{sizes}: in {place(peak)}"
 
 

@@ -51,7 +51,9 @@ class Source:
 
 
 def _clipped(line: str, column: int) -> tuple[str, int]:
-    """The part of a line around a column, and where the column is in it: a function's line may be of 100,000 letters."""
+    """The part of a line around a column, and where the column is in it:
+    a function's line may be of 100,000 letters.
+    """
     if len(line) <= SNIPPET_WIDTH:
         return line, column
     start = max(0, min(column - SNIPPET_WIDTH // 2, len(line) - SNIPPET_WIDTH))

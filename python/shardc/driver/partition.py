@@ -20,11 +20,14 @@ aten = torch.ops.aten
 def partition(joint: GraphModule, inputs: Any, **given: Any) -> tuple[GraphModule, GraphModule]:
     """AOTAutograd's cut of fewest bytes: what kernels compute along with their other work is not saved.
 
-    That are pointwise ops, views and casts; matmuls, attention, convolutions, draws, sums of many elements and whatever no
-    kernel can hold are saved. It is what TorchInductor saves. Equal calls stay apart here, ``torch-share`` makes them one.
+    That are pointwise ops, views and casts; matmuls, attention, convolutions, draws, sums of many elements and whatever
+    no kernel can hold are saved. It is what TorchInductor saves. Equal calls stay apart here, ``torch-share`` makes
+    them one.
     """
     for node in joint.graph.nodes:
-        if node.target is aten.detach.default:  # autograd's mark on a result that it saves, and no view to the partitioner
+        if (
+            node.target is aten.detach.default
+        ):  # autograd's mark on a result that it saves, and no view to the partitioner
             node.replace_all_uses_with(node.args[0], delete_user_cb=lambda user: user.op != "output")
         elif _is_log_softmax(node):
             node.meta["recompute"] = CheckpointPolicy.PREFER_RECOMPUTE
@@ -57,8 +60,15 @@ def log_softmax(x: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:
 
 
 def _is_log_softmax(node: Node) -> bool:
-    """Whether ``node`` is the last step of :func:`log_softmax`: as many bytes as the logits, which are computed from less."""
-    for target, argument in ((aten.sub.Tensor, 1), (aten.log.default, 0), (aten.sum.dim_IntList, 0), (aten.exp.default, 0)):
+    """Whether ``node`` is the last step of :func:`log_softmax`:
+    as many bytes as the logits, which are computed from less.
+    """
+    for target, argument in (
+        (aten.sub.Tensor, 1),
+        (aten.log.default, 0),
+        (aten.sum.dim_IntList, 0),
+        (aten.exp.default, 0),
+    ):
         if not isinstance(node, Node) or node.target is not target:
             return False
         node = node.args[argument]  # type: ignore[assignment]

@@ -1,4 +1,6 @@
-"""Whether matmuls and attention are parts of kernels or calls of a library, by measurement: a piece of a program is compiled both ways."""
+"""Whether matmuls and attention are parts of kernels or calls of a library, by measurement:
+a piece of a program is compiled both ways.
+"""
 
 from __future__ import annotations
 

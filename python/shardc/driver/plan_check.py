@@ -58,7 +58,9 @@ def _has(mesh: Mesh, name: str) -> bool:
 
 def _unknown(argument: Argument, axis: str, mesh: Mesh) -> UnknownAxis:
     names = [a.name for a in mesh.axes]
-    return UnknownAxis(what=f"the sharding of {argument.name!r}", axis=axis, known=", ".join(names), suggestion=names[0])
+    return UnknownAxis(
+        what=f"the sharding of {argument.name!r}", axis=axis, known=", ".join(names), suggestion=names[0]
+    )
 
 
 def _foreign(file: Path | None, problem: str) -> BadPlanFile:

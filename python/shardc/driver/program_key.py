@@ -1,4 +1,6 @@
-"""What a graph's program is found by: the hash of its calls with their metadata and source lines, settings and versions."""
+"""What a graph's program is found by: the hash of its calls with their metadata and source lines,
+settings and versions.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """What AOTAutograd traced, kept on disk: a graph of Dynamo's that was compiled before is not traced again.
 
-The cache is PyTorch's own (``torch._functorch._aot_autograd.autograd_cache``, beside Inductor's on disk). It finds an entry by the
-hash of Dynamo's graph, of its inputs' metadata and of PyTorch's settings; what else a program of shardc depends on joins that
-hash as ``cache_key_tag``. An entry names programs of :mod:`shardc.driver.program_cache`; where one is gone, it is no entry.
-Graphs that may mean something else than their hash says are traced each time: see :func:`_is_named_by_hash`.
+The cache is PyTorch's own (``torch._functorch._aot_autograd.autograd_cache``, beside Inductor's on disk). It finds an
+entry by the hash of Dynamo's graph, of its inputs' metadata and of PyTorch's settings; what else a program of shardc
+depends on joins that hash as ``cache_key_tag``. An entry names programs of :mod:`shardc.driver.program_cache`; where
+one is gone, it is no entry. Graphs that may mean something else than their hash says are traced each time: see
+:func:`_is_named_by_hash`.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ def kept_on_disk(graph: GraphModule, example_inputs: Sequence[Any], settings: Se
 def _is_named_by_hash(graph: GraphModule, example_inputs: Sequence[Any]) -> bool:
     """Whether PyTorch's hash tells the graph from all others.
 
-    It does not see into operators of users, constants that the graph holds, the bodies of higher-order operators and the
-    fields of tensor subclasses; symbolic sizes would bring guards. ``caching_precompile`` and compiled autograd use
+    It does not see into operators of users, constants that the graph holds, the bodies of higher-order operators and
+    the fields of tensor subclasses; symbolic sizes would bring guards. ``caching_precompile`` and compiled autograd use
     entries without looking at the hash.
     """
     config = torch._dynamo.config
@@ -103,8 +104,11 @@ def _surroundings(graph: GraphModule, example_inputs: Sequence[Any], settings: S
 
 
 def _memory(tensors: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
-    """For each tensor which of their memories it lies in, and where in it: inputs that share memory are traced otherwise."""
+    """For each tensor which of their memories it lies in, and where in it:
+    inputs that share memory are traced otherwise.
+    """
     storages: dict[StorageWeakRef, int] = {}
     return [
-        (storages.setdefault(StorageWeakRef(t.untyped_storage()), len(storages)), int(t.storage_offset())) for t in tensors
+        (storages.setdefault(StorageWeakRef(t.untyped_storage()), len(storages)), int(t.storage_offset()))
+        for t in tensors
     ]

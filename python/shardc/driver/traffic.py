@@ -20,8 +20,8 @@ from shardc.passes.program import find_function
 class Transfer:
     """One collective of a step.
 
-    ``type`` is the operand's local type, ``axes`` the mesh axes it spans, ``ways`` the size of its groups, ``times`` how
-    often it runs in a step (in a loop: once an iteration), ``bytes_moved`` what each device sends in all of them.
+    ``type`` is the operand's local type, ``axes`` the mesh axes it spans, ``ways`` the size of its groups, ``times``
+    how often it runs in a step (in a loop: once an iteration), ``bytes_moved`` what each device sends in all of them.
     """
 
     kind: str

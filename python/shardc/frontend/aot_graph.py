@@ -13,6 +13,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils import _pytree as pytree
 from torch_mlir import ir
 
 from shardc.diagnostics.dynamo import GraphNotCompiled
@@ -34,6 +35,8 @@ _SAME = {
     aten.lift_fresh_copy.default: aten.clone.default,
     aten._unsafe_index_put.default: aten.index_put.default,  # which also checks its indices
 }
+_OF_THE_TENSORS_DTYPE = (aten.index_add.default, aten.index_fill.int_Scalar, aten._unsafe_masked_index.default)
+"""Ops whose numbers take the dtype of a tensor, so that True is 1 to them; the importer knows no truth values there."""
 _ALIASES = (aten.detach.default, aten.alias.default)
 
 
@@ -154,6 +157,8 @@ def _mark(graph: Graph, phase: str) -> None:
         if node.op == "call_function":
             node.meta[PHASE], node.meta[FRAMES] = phase, frames_of(node)
             node.target = _SAME.get(node.target) or overload_of(node.target) or node.target
+            if node.target in _OF_THE_TENSORS_DTYPE:
+                node.args, node.kwargs = pytree.tree_map_only(bool, int, (node.args, node.kwargs))
             if node.target is aten.full.default:  # the importer makes an int of True
                 node.kwargs = {**node.kwargs, "dtype": node.meta["val"].dtype}
 

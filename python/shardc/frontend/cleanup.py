@@ -172,7 +172,9 @@ def _copy(node: Node) -> None:
 
 
 def _as_strided(node: Node) -> None:
-    """``out=`` of a factory resizes a tensor: a view of all of it, and a write to all of it. Others stay and are refused."""
+    """``out=`` of a factory resizes a tensor: a view of all of it, and a write to all of it.
+    Others stay and are refused.
+    """
     source = node.args[0]
     assert isinstance(source, Node)
     if _is_all_of(source, *node.args[1:]):

@@ -34,7 +34,9 @@ def compiling() -> Iterator[None]:
 
 @contextmanager
 def recomputation_unchecked() -> Iterator[None]:
-    """Lets activation checkpointing take what it has run again for the same: symbolic sizes of two runs have two names."""
+    """Lets activation checkpointing take what it has run again for the same:
+    symbolic sizes of two runs have two names.
+    """
     checks = checkpoint._allowed_determinism_checks_to_fns
     saved = dict(checks)
     checks["default"] = checks["none"]

@@ -151,8 +151,16 @@ def _split_with_sizes(x: Tensor, split_sizes: Sequence[int], dim: int = 0) -> li
     return [aten.slice(x, dim, end - size, end) for end, size in zip(ends, split_sizes, strict=True)]
 
 
+def _split_with_sizes_copy(x: Tensor, split_sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
+    return [part.clone() for part in _split_with_sizes(x, split_sizes, dim)]
+
+
 def _unbind(x: Tensor, dim: int = 0) -> list[Tensor]:
     return [aten.select(x, dim, index) for index in range(x.shape[dim])]
+
+
+def _unbind_copy(x: Tensor, dim: int = 0) -> list[Tensor]:
+    return [part.clone() for part in _unbind(x, dim)]
 
 
 def _stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
@@ -286,6 +294,7 @@ _OURS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.slice_scatter.default: _slice_scatter,
     aten.split.Tensor: _split,
     aten.split_with_sizes.default: _split_with_sizes,
+    aten.split_with_sizes_copy.default: _split_with_sizes_copy,
     aten.squeeze.default: _squeeze,
     aten.squeeze.dim: _squeeze,
     aten.squeeze.dims: _squeeze,
@@ -293,6 +302,7 @@ _OURS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.std.correction: _std,
     aten.std_mean.correction: _std_mean,
     aten.unbind.int: _unbind,
+    aten.unbind_copy.int: _unbind_copy,
     aten.unsafe_split.Tensor: _split,
     aten.unsafe_split_with_sizes.default: _split_with_sizes,
     aten.var.correction: _var,

@@ -64,6 +64,8 @@ def _decomposition(op: torch._ops.OpOverload, one: Callable[..., Any]) -> Callab
 
 
 def fma_table() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
-    """Dynamo writes an optimizer's ``addcmul_`` with Inductor's ``prims.fma``, which rounds once where eager rounds twice."""
+    """Dynamo writes an optimizer's ``addcmul_`` with Inductor's ``prims.fma``,
+    which rounds once where eager rounds twice.
+    """
     fma = getattr(torch.ops.prims, "fma", None)
     return {} if fma is None else {fma.default: lambda a, b, c: c + a * b}

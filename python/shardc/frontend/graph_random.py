@@ -2,8 +2,8 @@
 
 The seed is drawn from PyTorch's own generator where the graph begins, in its forward; whatever saves and restores that
 generator's state brings the same numbers back, and a part of the forward that is computed again has them anyway. Draws
-are numbered from 0 in the order of the trace, forward before backward, as ``capture_step`` numbers those of a step: with
-one seed, a graph draws what a step of the same program does.
+are numbered from 0 in the order of the trace, forward before backward, as ``capture_step`` numbers those of a step:
+with one seed, a graph draws what a step of the same program does.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class GraphStream(RandomStream):
         return {torch.ops.shardc.graph_seed.default: self.begin, **drawn}
 
     def _drawn_here(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """NotImplemented, which leaves the op to PyTorch, where the seed is not: in the body of a higher-order operator,
-        on another device, or for a call with a generator of its own.
+        """NotImplemented, which leaves the op to PyTorch, where the seed is not: in the body of a higher-order
+        operator, on another device, or for a call with a generator of its own.
         """
         leaves, mode = pytree.tree_leaves((args, kwargs)), get_proxy_mode()
         if self.seed is None or mode is None or not has_proxy_slot(self.seed, mode.tracer):

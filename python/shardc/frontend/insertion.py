@@ -28,7 +28,8 @@ def insert_before(
 
 
 def tensors_for_numbers(node: Node) -> None:
-    """Numbers where the operator takes a tensor, ``torch.add(0.5, x)``, become 0-d tensors of the dtype they have there.
+    """Numbers where the operator takes a tensor, ``torch.add(0.5, x)``, become 0-d tensors of the dtype they have
+    there.
 
     The importer would make them tensors of f64 or i64, and say otherwise in their types.
     """

@@ -24,7 +24,8 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> Tensor:
-    """An embedding and a sum over each bag. Same arguments as torch's: ``input`` is [bags, n], or [n] with the bags' ``offsets``; gives [bags, d].
+    """An embedding and a sum over each bag. Same arguments as torch's: ``input`` is [bags, n], or [n] with the bags'
+    ``offsets``; gives [bags, d].
 
     What is left to torch: ``max_norm``, which writes to the weight, and the largest of bags given by offsets.
     """

@@ -1,8 +1,9 @@
 """Symbolic sizes of a traced graph as attributes of its module, whose types have ``?`` for all of them alike.
 
-An op of such a graph gets ``dist.shapes``: for each result an affine map over the graph's symbols, ``()[s0, s1] -> (s0, 64)``
-for a tensor and ``()[s0, s1] -> (s0 * s1)`` for an integer. Arguments get ``dist.shape``, the function ``dist.symbols``: what
-each symbol was in the call that is compiled. What is no product of symbols, such as ``s0 + 1``, is a symbol of its own.
+An op of such a graph gets ``dist.shapes``: for each result an affine map over the graph's symbols,
+``()[s0, s1] -> (s0, 64)`` for a tensor and ``()[s0, s1] -> (s0 * s1)`` for an integer. Arguments get ``dist.shape``,
+the function ``dist.symbols``: what each symbol was in the call that is compiled. What is no product of symbols, such as
+``s0 + 1``, is a symbol of its own.
 """
 
 from __future__ import annotations

@@ -93,7 +93,15 @@ class StepTracer:
         self._recorder = NodeRecorder(__file__, self._where)
         fake = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv() if symbols else None)
         checkpoints = recomputation_unchecked() if symbols else nullcontext()
-        with checkpoints, self._stream.opened(), set_checkpoint_early_stop(False), fake, compiling(), autocast_for_all(), unchanged(self._model):
+        with (
+            checkpoints,
+            self._stream.opened(),
+            set_checkpoint_early_stop(False),
+            fake,
+            compiling(),
+            autocast_for_all(),
+            unchanged(self._model),
+        ):
             arguments, tensors = self._arguments()
             table = {**decomposition_table(), **random_table(self._stream)}
             traced = make_fx(lambda flat: self._record(flat), table, tracing_mode="real")
@@ -222,7 +230,8 @@ def _text(frames: Frames) -> str:
 def _explained(error: Exception, last_line: str) -> ShardcError:
     """The error as one that a user can read, at the innermost line of the user's code.
 
-    In the backward no such line is active: ``last_line`` is that of the op whose gradient came last; elsewhere that of the caller.
+    In the backward no such line is active: ``last_line`` is that of the op whose gradient came last; elsewhere that of
+    the caller.
     """
     where = raising_line(error.__traceback__) or last_line
     if isinstance(error, ShardcError):

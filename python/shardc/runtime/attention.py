@@ -11,8 +11,8 @@ The lse makes partial results mergeable: attention over two parts of the columns
 
 Two paths, equal but for rounding: torch's fused kernels where they apply, else plain torch ops over chunks of rows
 (Rabe and Staats, "Self-attention does not need O(n^2) memory", 2021; backward as in Dao et al., FlashAttention,
-2022, appendix B). Both accumulate in lse's dtype. The probabilities of the backward pass are exp(score - lse): a row whose
-every score is about finfo.min has lost log(n) in lse to rounding and so gets gradients n times too large, as in
+2022, appendix B). Both accumulate in lse's dtype. The probabilities of the backward pass are exp(score - lse): a row
+whose every score is about finfo.min has lost log(n) in lse to rounding and so gets gradients n times too large, as in
 every flash kernel; mask such rows with -inf.
 
 The ops are defined when this module is imported. It needs torch only: every artefact carries a copy of this file.
@@ -27,7 +27,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-SCHEMA = "(Tensor q, Tensor k, Tensor v, Tensor? mask, bool causal, float scale, int q_offset=0) -> (Tensor out, Tensor lse)"
+SCHEMA = (
+    "(Tensor q, Tensor k, Tensor v, Tensor? mask, bool causal, float scale, int q_offset=0) -> (Tensor out, Tensor lse)"
+)
 BACKWARD_SCHEMA = (
     "(Tensor grad_out, Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor out, Tensor lse, "
     "bool causal, float scale, int q_offset) -> (Tensor dq, Tensor dk, Tensor dv)"

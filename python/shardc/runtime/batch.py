@@ -72,7 +72,9 @@ def _same(value: Any, constant: Any) -> bool:
 
 def _wrong(path: str, expected: str, got: Any) -> BatchMismatch:
     found = _described(got)
-    return BatchMismatch(f"batch leaf {path or 'batch'!r} is {found}; the program takes {expected}", path or "batch", HINT)
+    return BatchMismatch(
+        f"batch leaf {path or 'batch'!r} is {found}; the program takes {expected}", path or "batch", HINT
+    )
 
 
 def _described(value: Any) -> str:

@@ -32,7 +32,9 @@ def load(folder: Path, values: Mapping[str, Tensor]) -> None:
     try:
         saved = reader.read_metadata().state_dict_metadata
     except (OSError, EOFError) as error:
-        raise StateMismatch(f"there is no readable checkpoint ({error})", str(folder), "name a folder that `save` wrote") from None
+        raise StateMismatch(
+            f"there is no readable checkpoint ({error})", str(folder), "name a folder that `save` wrote"
+        ) from None
     for name, value in values.items():
         found = saved.get(name)
         if not isinstance(found, TensorStorageMetadata):

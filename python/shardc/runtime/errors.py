@@ -27,7 +27,9 @@ class BadArtefact(RuntimeFailure):
 
 
 class MissingOperator(RuntimeFailure):
-    """The program calls a custom operator that is not registered, or a library given with ``--import`` can't be imported."""
+    """The program calls a custom operator that is not registered,
+    or a library given with ``--import`` can't be imported.
+    """
 
 
 class WorldMismatch(RuntimeFailure):

@@ -23,7 +23,22 @@ from .team import openmp_path, parallel
 SEAL = b"shardc-kernels-1"
 """Ends every library, before the SHA-256 of all that stands before the seal."""
 
-_INSTRUCTION_SETS = ("avx", "sse", "ssse", "fma", "f16c", "bmi", "amx", "popcnt", "lzcnt", "abm", "vaes", "gfni", "sve", "asimd")
+_INSTRUCTION_SETS = (
+    "avx",
+    "sse",
+    "ssse",
+    "fma",
+    "f16c",
+    "bmi",
+    "amx",
+    "popcnt",
+    "lzcnt",
+    "abm",
+    "vaes",
+    "gfni",
+    "sve",
+    "asimd",
+)
 
 
 class BadLibrary(RuntimeFailure):
@@ -58,11 +73,12 @@ class Library:
         """The kernel ``name`` as a function of CPU tensors that gives a tensor for each of ``outputs``.
 
         After the tensors it takes the integers that its symbolic sizes are in, if it has any. Shapes and dtypes of the
-        inputs are those that the kernel was compiled for; they are not looked at. ``size`` is the number of elements where
-        the kernel takes any. ``checks`` are of :func:`~shardc.runtime.kernel_call.caller`.
+        inputs are those that the kernel was compiled for; they are not looked at. ``size`` is the number of elements
+        where the kernel takes any. ``checks`` are of :func:`~shardc.runtime.kernel_call.caller`.
 
         Raises:
-            BadLibrary: no kernel of that name, another number of outputs, a size where none is taken or none where one is.
+            BadLibrary: no kernel of that name, another number of outputs, a size where none is taken or none where one
+            is.
         """
         entry, (inputs, _, max_threads, shared_bytes, thread_bytes, per_thread) = self._entry(name, [outputs])
         if (per_thread > 0) != (size is not None):

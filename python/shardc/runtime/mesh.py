@@ -1,7 +1,7 @@
 """The device mesh of a program: where a rank stands on each (sub-)axis, and which ranks work together.
 
-An axis is a triple ``(name, pre, size)``: ``size`` ways of mesh axis ``name`` after ``pre`` more major ways. Ranks number
-the space axes row-major. This is the arithmetic of the compiler's ``dist.mesh``, repeated here to stand alone.
+An axis is a triple ``(name, pre, size)``: ``size`` ways of mesh axis ``name`` after ``pre`` more major ways. Ranks
+number the space axes row-major. This is the arithmetic of the compiler's ``dist.mesh``, repeated here to stand alone.
 """
 
 from __future__ import annotations

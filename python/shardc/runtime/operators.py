@@ -22,7 +22,9 @@ def import_library(name: str) -> None:
         else:
             importlib.import_module(name)
     except (ImportError, OSError) as error:
-        raise MissingOperator(f"{name} can't be imported: {error}", "--import", "name a module that Python finds, or a .py file") from None
+        raise MissingOperator(
+            f"{name} can't be imported: {error}", "--import", "name a module that Python finds, or a .py file"
+        ) from None
 
 
 def check_operators(manifest: Mapping[str, Any]) -> None:

@@ -1,8 +1,8 @@
 """Memory for large CPU tensors: mapped once in huge pages, kept when a tensor dies, and given to the next.
 
-Fresh memory costs more than what is computed into it: the kernel of the operating system clears and maps it page by page
-(0.5 us a KiB in a virtual machine, where a core copies a KiB in 0.1 us). ``malloc`` gives large blocks back at once, so
-that every result of every call pays; here a result pays in its first call.
+Fresh memory costs more than what is computed into it: the kernel of the operating system clears and maps it page by
+page (0.5 us a KiB in a virtual machine, where a core copies a KiB in 0.1 us). ``malloc`` gives large blocks back at
+once, so that every result of every call pays; here a result pays in its first call.
 
 A tensor of the pool is like any other, only that its storage cannot be resized. What is mapped stays within what was in
 use at once, and fragmentation; :func:`release` gives back what no tensor is in.
@@ -32,8 +32,8 @@ ALIGNMENT_BYTES = 64
 class Pool:
     """Blocks of mapped segments. Any thread may take one; blocks come back whenever Python finds a tensor dead.
 
-    A block that comes back lies in the bin of its size, for the next of that size. Where a bin is empty, all that lies in bins
-    becomes free memory again, neighbours one, and a block is cut from the smallest piece that is large enough.
+    A block that comes back lies in the bin of its size, for the next of that size. Where a bin is empty, all that lies
+    in bins becomes free memory again, neighbours one, and a block is cut from the smallest piece that is large enough.
     """
 
     def __init__(self) -> None:
@@ -141,7 +141,8 @@ class Pool:
 class _Segment:
     """Mapped memory that starts at a huge page; unmapped when nothing refers to ``memory``.
 
-    Private: what Python maps by default stays one memory after a fork, and parent and child would write into each other's.
+    Private: what Python maps by default stays one memory after a fork, and parent and child would write into each
+    other's.
     """
 
     memory: mmap.mmap

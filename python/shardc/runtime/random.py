@@ -117,8 +117,9 @@ def uniform(
     """The shard of ``size`` at ``offsets`` of a tensor of ``global_size``, uniform in [0, 1), on the seed's device.
 
     ``seed`` is a 0-d int64 tensor and ``op`` the number of the random op in the program; ``draw`` tells
-    apart the numbers that one op needs for an element. Elements past ``global_size`` (padding) get some number in range. A probability compared with a bfloat16 number is rounded to
-    1/256: ask for float32 there. Raises ValueError for another seed or dtype, an op out of range, or ranks that differ.
+    apart the numbers that one op needs for an element. Elements past ``global_size`` (padding) get some number in
+    range. A probability compared with a bfloat16 number is rounded to 1/256: ask for float32 there. Raises ValueError
+    for another seed or dtype, an op out of range, or ranks that differ.
     """
     _check(seed, op, size, offsets, global_size, dtype)
     if 0 in size:

@@ -92,7 +92,9 @@ def _batches(path: Path) -> Iterator[dict[str, Tensor]]:
         number, _, leaf = name.partition("/")
         batches.setdefault(int(number) if number.isdigit() else -1, {})[leaf] = name
     if not batches or -1 in batches:
-        raise BatchMismatch("the file holds no batches named `<number>/<leaf>`", str(path), "write them as `0/input_ids`")
+        raise BatchMismatch(
+            "the file holds no batches named `<number>/<leaf>`", str(path), "write them as `0/input_ids`"
+        )
     while True:
         for number in sorted(batches):
             yield {leaf: file.mapped(name) for leaf, name in batches[number].items()}

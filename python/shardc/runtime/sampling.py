@@ -1,4 +1,5 @@
-"""``shardc::poisson``, ``shardc::binomial``, ``shardc::standard_gamma``: samples whose number of draws depends on values.
+"""``shardc::poisson``, ``shardc::binomial``, ``shardc::standard_gamma``: samples whose number of draws depends on
+values.
 
 Each element draws from ``shardc::uniform``'s counters until it is done, on its own: its sample depends on the seed,
 the op, its place in the whole tensor and its parameters, and on nothing else. Everything is computed in float64.
@@ -50,7 +51,9 @@ def poisson(rate: Tensor, seed: Tensor, op: int, offsets: Sequence[int], global_
 def binomial(
     count: Tensor, prob: Tensor, seed: Tensor, op: int, offsets: Sequence[int], global_size: Sequence[int]
 ) -> Tensor:
-    """Successes among ``count`` [n...] trials of chance ``prob`` [n...], in count's dtype; NaN where these mean nothing."""
+    """Successes among ``count`` [n...] trials of chance ``prob`` [n...], in count's dtype;
+    NaN where these mean nothing.
+    """
     numbers = _numbers(count, seed, op, offsets, global_size)
     counts, chance = count.double(), prob.double()
     p = torch.minimum(chance, 1 - chance)

@@ -1,8 +1,8 @@
 """The team of threads that runs a kernel: torch's own OpenMP pool, in a forked child too.
 
-GNU OpenMP keeps a pool for each thread that ever had a team. A forked child inherits that of the thread that forked, but
-none of its threads, and the next team would wait for them for ever. So there, teams are led by another thread, which is
-new and gets a pool of its own. (ATen's ops still need ``torch.set_num_threads(1)`` in such a child, as ever.)
+GNU OpenMP keeps a pool for each thread that ever had a team. A forked child inherits that of the thread that forked,
+but none of its threads, and the next team would wait for them for ever. So there, teams are led by another thread,
+which is new and gets a pool of its own. (ATen's ops still need ``torch.set_num_threads(1)`` in such a child, as ever.)
 """
 
 from __future__ import annotations

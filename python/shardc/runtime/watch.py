@@ -1,7 +1,7 @@
 """Finding out who is to blame when a collective fails: signs of life of every rank, in the process group's store.
 
-Each rank writes a counter twice a second from a thread of its own. A rank whose collective raised (the connection broke,
-or the time-out passed) looks at the others: one whose counter stands still has died or hangs, one that is at an
+Each rank writes a counter twice a second from a thread of its own. A rank whose collective raised (the connection
+broke, or the time-out passed) looks at the others: one whose counter stands still has died or hangs, one that is at an
 earlier step is late. Whoever finds the reason first, or has failed by itself, leaves it in the store for all: a rank
 may hear of a death only when the ranks that it waits for have stopped because of it.
 """
@@ -125,7 +125,9 @@ class Watch:
             late = sorted(r for r, (_, step) in first.items() if int(step) < self._step)
             reason = _verdict(sorted(silent), late, self._step, error)
             self._leave(reason)
-        return RankStopped(reason, self._where, "look at the end of that rank's output; if it has none, at its machine's memory")
+        return RankStopped(
+            reason, self._where, "look at the end of that rank's output; if it has none, at its machine's memory"
+        )
 
 
 def _verdict(silent: list[int], late: list[int], step: int, error: Exception) -> str:

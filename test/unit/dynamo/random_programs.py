@@ -180,7 +180,7 @@ LINES = {
         {i}.abs()
         {i}.clamp(0, 3)
         F.one_hot({i}.long() % 5, 5)
-        torch.arange(7)[{i}.long() % 7]
+        torch.arange(7)[{i}.long().contiguous() % 7]
         {i}.bool()
         {i}.to({t}).tanh()
         {i}.amax({d})

@@ -33,6 +33,23 @@ FOUND = {
     "a part of a kernel's result lies as eager's": (
         How(), _program((_given((16, 3), layout="transposed"),), "v1 = F.normalize(v0, p=1.0, dim=1, eps=0.1)", "v2 = v1.unbind(1)[0]"),
     ),
+    "a table that is expanded where it is read": (
+        How(),
+        _program(
+            (_given((9, 5)),), "v1 = v0.mean()", "v2 = v1.unsqueeze(0).expand(3)",
+            "v3 = v2.gather(0, torch.arange(3) * 7 % 3)", "v4 = v3 ** 2",
+        ),
+    ),
+    "a part that is read in another shape": (
+        How(numerics="eager", matmuls="generated"),
+        _program(
+            (_given((7, 5, 17, 8), grad=True),), "v1 = v0.expand(2, *v0.shape)",
+            "v2 = torch.cat(tuple(reversed(v1.chunk(3, -3))), -3)", "v3 = v2.std((0, 1, 2, 3, 4), correction=0).add(0.1)",
+        ),
+    ),
+    "one element of a dim of symbolic size": (
+        How(dynamic=True), _program((_given((1, 1, 127)),), "v1 = v0.flatten()", "v2 = (torch.full_like(v1, 0.1) * v1).narrow(0, 46, 1)"),
+    ),
 }  # fmt: skip
 
 

@@ -48,19 +48,36 @@ def test_complex_numbers_with_gradients(compiled: Wrap, dtype: torch.dtype) -> N
     assert_identical(_gradients(compiled(f), x, y), _gradients(f, x, y))
 
 
-def test_real_and_imaginary_parts() -> None:
-    """Rotary embeddings as Llama's first code wrote them; parts are views of complex memory. The angles' gradient is ATen's."""
+def test_real_and_imaginary_parts(compiled: Wrap) -> None:
+    """Rotary embeddings as Llama's first code wrote them; parts are views of complex memory. The gradient multiplies by 1j."""
 
     def f(q: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
         turned = torch.view_as_complex(q.unflatten(-1, (-1, 2))) * torch.polar(torch.ones_like(angles), angles)
         return torch.view_as_real(turned).flatten(-2) + (turned.real * turned.imag).repeat_interleave(2, -1)
 
     q, angles = torch.randn(2, 3, 8), torch.randn(3, 4)
-    run = torch.compile(f, backend="shardc", options={"fuse": False})
-    with pytest.warns(ShardcFallbackWarning, match="a complex number") as warned:
-        found = _gradients(run, q, angles)
-    assert len(warned) == 1
-    assert_identical(found, _gradients(f, q, angles))
+    assert_identical(_gradients(compiled(f), q, angles), _gradients(f, q, angles))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64, torch.complex128])
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_complex_numbers_in_the_program(compiled: Wrap, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    f = lambda x: (x * 2j, 1 - 0.1j - x, x / 3j, x.sub(2j, alpha=2), torch.full((2, 3), 1 + 2j), torch.full((2,), 0.1j, dtype=dtype.to_complex()) * x.sum())  # noqa: E731
+    x = torch.randn(shape, dtype=dtype)
+    assert_identical(compiled(f)(x), f(x))
+
+
+def test_truth_values_as_numbers(compiled: Wrap) -> None:
+    f = lambda x, i: (x.index_add(0, i, x[i], alpha=True), x.index_fill(0, i, True))  # noqa: E731
+    for x in (torch.tensor([True, False, True]), torch.arange(3), torch.randn(3)):
+        assert_identical(compiled(f)(x, torch.tensor([0, 2])), f(x, torch.tensor([0, 2])))
+
+
+def test_lists_of_copies(compiled: Wrap) -> None:
+    f = lambda x: (*torch.unbind_copy(x, 1), *torch.split_with_sizes_copy(x, [1, 3], 0))  # noqa: E731
+    x = torch.randn(4, 2)
+    assert_identical(_gradients(lambda x: sum(t.sum() for t in compiled(f)(x)), x), _gradients(lambda x: sum(t.sum() for t in f(x)), x))
+    assert_identical(compiled(f)(x), f(x))
 
 
 def test_the_first_complex_call_is_right_too(compiled: Wrap) -> None:

@@ -69,29 +69,50 @@ def gelu(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return nn.functional.gelu(x * w) + 1
 
 
-def test_a_second_process_traces_nothing_and_loads_no_mlir(folder: Path) -> None:
-    """And its numbers are those of the first."""
-    results = []
+@pytest.fixture
+def program(folder: Path) -> str:
+    """A process that trains a step, saves result and gradients where it is told, and says what it found in the caches."""
     (folder / "kept_model.py").write_text(
         "import torch\n\n\ndef model(x, w):\n    return torch.softmax(torch.tanh(x @ w) * torch.tensor([1.0, 2.0]), 1)\n"
     )
-    x, w = torch.randn(5, 3), torch.randn(3, 2)
-    torch.save((x, w), folder / "inputs.pt")
-    program = f"""
+    torch.save((torch.randn(5, 3), torch.randn(3, 2)), folder / "inputs.pt")
+    return f"""
 import sys, torch
 sys.path.insert(0, {str(folder)!r})
 from kept_model import model
 x, w = (t.requires_grad_() for t in torch.load({str(folder / "inputs.pt")!r}))
 result = torch.compile(model, backend="shardc", dynamic=False)(x, w)
 result.abs().sum().backward()
-torch.save([result.detach(), x.grad, w.grad], {str(folder / "found.pt")!r})
+torch.save([result.detach(), x.grad, w.grad], sys.argv[1])
 print(torch._dynamo.utils.counters["aot_autograd"]["autograd_cache_hit"], "torch_mlir" in sys.modules)
 """
+
+
+def test_a_second_process_traces_nothing_and_loads_no_mlir(folder: Path, program: str) -> None:
+    """And its numbers are those of the first."""
+    results = []
     for expected in (["0", "True"], ["1", "False"]):
-        run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        command = [sys.executable, "-c", program, str(folder / "found.pt")]
+        run = subprocess.run(command, capture_output=True, text=True, check=True)
         assert run.stdout.split() == expected, run.stderr
         results.append(torch.load(folder / "found.pt"))
     assert_equal(results[1], results[0])
+
+
+def test_two_processes_at_once(folder: Path, program: str) -> None:
+    """Both compile, into one folder; a third finds what they left."""
+    commands = [[sys.executable, "-c", program, str(folder / f"found{n}.pt")] for n in range(3)]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    running = [subprocess.Popen(command, **pipes) for command in commands[:2]]
+    for process in running:
+        _, errors = process.communicate(timeout=300)
+        assert process.returncode == 0 and "Warning" not in errors, errors
+    last = subprocess.run(commands[2], capture_output=True, text=True, check=True)
+    assert last.stdout.split() == ["1", "False"], last.stderr
+    first, *others = (torch.load(folder / f"found{n}.pt") for n in range(3))
+    for found in others:
+        assert_equal(found, first)
+    assert not [path for path in folder.rglob("*") if path.suffix in (".part", ".lock")]
 
 
 def test_forward_and_backward_are_kept(phases: list[str]) -> None:

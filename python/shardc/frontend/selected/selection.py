@@ -18,7 +18,8 @@ class Selection:
     """Of ``size`` places those where ``mask`` (bool [size]) is true, in their order.
 
     ``span``: they are known to be the places from its start to before its end. ``origin``: each of ``before``
-    repetitions holds every place of that selection ``after`` times in a row, as a dim does that others were merged into.
+    repetitions holds every place of that selection ``after`` times in a row, as a dim does that others were merged
+    into.
     """
 
     size: int

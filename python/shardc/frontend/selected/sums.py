@@ -78,7 +78,9 @@ def _addmm(r: Rewriter, node: Node) -> Value:
 
 
 def _product(r: Rewriter, node: Node, a: Value, b: Value, *bias: Node) -> Value:
-    """``[..., m, k] @ [..., k, n]``; both factors are 0 where ``k`` has no element, for 0 times infinity is no number."""
+    """``[..., m, k] @ [..., k, n]``; both factors are 0 where ``k`` has no element,
+    for 0 times infinity is no number.
+    """
     rank = len(a.dims)
     for dim in range(rank - 2):
         (a, b), selection = r.agreed([a, b], [dim, dim])
