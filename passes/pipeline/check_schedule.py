@@ -22,7 +22,8 @@ def check_schedule(schedule: Schedule, micro_batches: int | None = None) -> None
 
 
 def check_memory(schedule: Schedule, costs: Sequence[StageCost], cap_bytes: float) -> None:
-    """Raises TooMuchMemory if a rank holds more than ``cap_bytes`` of activations at a time; ``costs`` are of each stage."""
+    """Raises TooMuchMemory if a rank holds more than ``cap_bytes`` of activations at a time; ``costs`` are of each
+    stage."""
     for rank, peak in enumerate(simulate(schedule, costs).peak_bytes(costs)):
         if peak > cap_bytes:
             raise TooMuchMemory(schedule=schedule.name, rank=rank, peak=peak, cap=cap_bytes)
@@ -93,4 +94,7 @@ def _stuck(schedule: Schedule, place: dict[Action, tuple[int, int]]) -> Iterator
             yield heads[rank], f"stands before {needed}, which it needs"
     for rank, needed in waits.items():
         other = place[needed][0]
-        yield heads[rank], f"waits for {needed}, but rank {other} waits before that, at {heads[other]} for {waits[other]}"
+        yield (
+            heads[rank],
+            f"waits for {needed}, but rank {other} waits before that, at {heads[other]} for {waits[other]}",
+        )

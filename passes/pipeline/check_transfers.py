@@ -14,14 +14,16 @@ from shardc.dialects.pipe.transfer import Step, Steps, Transfer
 from shardc.passes.pipeline.transfers import transfer
 
 Mode = Literal["blocking", "batched", "buffered"]
-"""What a rank waits for at a send or receive: ``blocking``, until the other side has come to it too; ``batched``, the same
-for all together that stand side by side in its list; ``buffered``, sends for nothing, and receives until it was sent."""
+"""What a rank waits for at a send or receive: ``blocking``, until the other side has come to it too; ``batched``,
+the same for all together that stand side by side in its list; ``buffered``, sends for nothing, and receives until it
+was sent."""
 
 
 def check_transfers(schedule: Schedule, steps: Steps, mode: Mode = "blocking", room: int | None = None) -> None:
     """Plays ``steps``, the lists of the ranks of ``schedule`` with their transfers, through.
 
-    ``room``: received values that a rank has buffers for at a time. Raises BadTransfers, which names the step, and TooManyBuffers.
+    ``room``: received values that a rank has buffers for at a time. Raises BadTransfers, which names the step, and
+    TooManyBuffers.
     """
     for rank, peak in enumerate(_Machine(schedule, steps, mode).run()):
         if room is not None and peak > room:

@@ -10,23 +10,32 @@ import typer
 
 def schedule(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME|CSV", help="Name of a schedule, or CSV file of one; all names if not given.")
+        str | None,
+        typer.Argument(metavar="NAME|CSV", help="Name of a schedule, or CSV file of one; all names if not given."),
     ] = None,
     stages: Annotated[int, typer.Option(help="Stages that the model is cut into.")] = 4,
     microbatches: Annotated[int, typer.Option("--microbatches", "-m", help="Micro-batches of a step.")] = 8,
     ranks: Annotated[int | None, typer.Option(help="Ranks; the most that the schedule can use if not given.")] = None,
     times: Annotated[
-        str, typer.Option(metavar="F,I,W[,SEND]", help="Seconds of a stage's forward, input and weight gradient, and of sending.")
+        str,
+        typer.Option(
+            metavar="F,I,W[,SEND]", help="Seconds of a stage's forward, input and weight gradient, and of sending."
+        ),
     ] = "1,1,1,0",
     memory: Annotated[
         float | None, typer.Option(help="Activations that a rank may hold, in those of one micro-batch and stage.")
     ] = None,
     options: Annotated[
-        list[str] | None, typer.Option("--option", metavar="NAME=NUMBER", help="Option of the schedule, such as slices=2.")
+        list[str] | None,
+        typer.Option("--option", metavar="NAME=NUMBER", help="Option of the schedule, such as slices=2."),
     ] = None,
     width: Annotated[int, typer.Option(min=10, help="Columns of the timeline.")] = 100,
-    csv: Annotated[Path | None, typer.Option(help="Write the actions, as torch.distributed.pipelining reads them.")] = None,
-    csv_transfers: Annotated[Path | None, typer.Option(help="The same with sends and receives (compute_comms).")] = None,
+    csv: Annotated[
+        Path | None, typer.Option(help="Write the actions, as torch.distributed.pipelining reads them.")
+    ] = None,
+    csv_transfers: Annotated[
+        Path | None, typer.Option(help="The same with sends and receives (compute_comms).")
+    ] = None,
     svg: Annotated[Path | None, typer.Option(help="Write a picture.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page with the picture and what is printed here.")] = None,
     trace: Annotated[Path | None, typer.Option(help="Write a trace for Perfetto or chrome://tracing.")] = None,
@@ -62,6 +71,4 @@ def schedule(
     )
     text = "\n".join([played.summary(), "", timeline_text(played.timeline, width), LEGEND])
     print(text)
-    write_files(
-        played, text, csv=csv, csv_transfers=csv_transfers, svg=svg, html=html, trace=trace, measured=measured
-    )
+    write_files(played, text, csv=csv, csv_transfers=csv_transfers, svg=svg, html=html, trace=trace, measured=measured)

@@ -24,9 +24,7 @@ class BadAction(PipelineError):
 class ScheduleStuck(PipelineError):
     """Ranks wait for each other for good."""
 
-    template: ClassVar[str] = (
-        "schedule {schedule} is stuck: nothing can run of {actions}, at which its ranks wait"
-    )
+    template: ClassVar[str] = "schedule {schedule} is stuck: nothing can run of {actions}, at which its ranks wait"
     hint: ClassVar[str] = (
         "an action must stand behind what it needs, and a cap on memory leave room for every stage of a rank"
     )
@@ -96,8 +94,8 @@ class NoScheduleFits(PipelineError):
     """No schedule keeps every rank within a cap on memory."""
 
     template: ClassVar[str] = (
-        "no schedule for {ranks} ranks and {micro_batches} micro-batches keeps activations within {cap:,.0f} bytes a rank; "
-        "the least is {least:,.0f}, of {schedule}"
+        "no schedule for {ranks} ranks and {micro_batches} micro-batches keeps activations within {cap:,.0f} bytes "
+        "a rank; the least is {least:,.0f}, of {schedule}"
     )
     hint: ClassVar[str] = "allow more memory, recompute activations, or take smaller micro-batches"
 
@@ -114,7 +112,7 @@ class BadTransfers(PipelineError):
 
     template: ClassVar[str] = "schedule {schedule} cannot run with {mode} sends: {step} on rank {rank} {problem}"
     hint: ClassVar[str] = (
-        "every value that another rank needs is sent and received once, in one order on both sides of each pair of ranks; "
+        "every value that another rank needs is sent and received once, in one order on both sides of a pair of ranks; "
         "passes/pipeline/transfers.py places them so that any schedule runs"
     )
 
@@ -122,7 +120,9 @@ class BadTransfers(PipelineError):
 class TooManyBuffers(PipelineError):
     """A rank would keep more values that it received, and did not use yet, than it has room for."""
 
-    template: ClassVar[str] = "schedule {schedule} makes rank {rank} keep {peak} received values; it has room for {room}"
+    template: ClassVar[str] = (
+        "schedule {schedule} makes rank {rank} keep {peak} received values; it has room for {room}"
+    )
     hint: ClassVar[str] = "give it more buffers, or take a schedule whose ranks run less far ahead of each other"
 
 

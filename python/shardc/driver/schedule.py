@@ -9,12 +9,13 @@ from typing import Any
 
 from shardc.cost.pipeline import StageCost, Timeline, simulate
 from shardc.diagnostics.cli import UnreadableInput
-from shardc.dialects.pipe.csv_form import read_csv
+from shardc.diagnostics.pipeline import BadTransfers
+from shardc.dialects.pipe.csv_form import read_csv, read_steps
 from shardc.dialects.pipe.schedule import Schedule
-from shardc.dialects.pipe.transfer import Steps
+from shardc.dialects.pipe.transfer import Steps, Transfer
 from shardc.dialects.pipe.weight_versions import versions_held
 from shardc.passes.pipeline.check_schedule import check_memory, check_schedule
-from shardc.passes.pipeline.check_transfers import check_transfers, peak_buffers
+from shardc.passes.pipeline.check_transfers import Mode, check_transfers, peak_buffers
 from shardc.passes.pipeline.schedules.by_name import schedule as by_name
 from shardc.passes.pipeline.schedules.registry import AUTO, SCHEDULES
 from shardc.passes.pipeline.transfers import place_transfers
@@ -22,12 +23,18 @@ from shardc.passes.pipeline.transfers import place_transfers
 
 @dataclass(frozen=True)
 class PlayedSchedule:
-    """A schedule that was proved to run. ``buffers``: received values that each rank keeps at most; ``costs``: of each stage."""
+    """A schedule that was proved to run. ``costs``: of each stage.
+
+    ``steps``: with its sends and receives, as its file has them or as we place them; ``refused``: how sends may wait
+    (:data:`~shardc.passes.pipeline.check_transfers.Mode`) -> why they deadlock then, for those that do; ``buffers``:
+    received values that each rank keeps at most.
+    """
 
     schedule: Schedule
     costs: Sequence[StageCost]
     timeline: Timeline
     steps: Steps
+    refused: Mapping[Mode, BadTransfers]
     buffers: Sequence[int]
 
     def summary(self) -> str:
@@ -36,12 +43,15 @@ class PlayedSchedule:
         lines = [
             f"{schedule.name}: {schedule.stages} stages on {schedule.ranks} ranks, {schedule.micro_batches} "
             + ("micro-batches" if schedule.slices == 1 else f"slices of sequences, {schedule.slices} of each"),
-            f"bubble rate {timeline.bubble_rate:.4f}, step {timeline.step_s:g} s, longest rank {timeline.longest_span_s:g} s",
+            f"bubble rate {timeline.bubble_rate:.4f}, step {timeline.step_s:g} s, "
+            + f"longest rank {timeline.longest_span_s:g} s",
         ]
         if schedule.changes_mathematics:
             lines.append("changes the mathematics: gradients of older weights are applied to newer ones")
         if len(schedule.routes) > 1:
             lines.append("holds the parameters twice: their gradients must be added")
+        for mode, error in self.refused.items():
+            lines.append(f"deadlocks with {mode} sends: {error.fields['step']} {error.fields['problem']}")
         return "\n".join([*lines, *_table(self)])
 
 
@@ -64,16 +74,29 @@ def play_schedule(
     options = dict(options or {})
     if cap_bytes is not None and name == AUTO:
         options["cap_bytes"] = cap_bytes
-    made = _from_file(Path(name), stages, ranks) if name.endswith(".csv") else None
-    if made is None:
+    steps: Steps = ()
+    if name.endswith(".csv"):
+        made, steps = _from_file(Path(name), stages, ranks)
+    else:
         made = by_name(name, stages, micro_batches, ranks=ranks, costs=[cost] * max(0, stages), **options)
     check_schedule(made, micro_batches * made.slices)
-    steps = place_transfers(made)
-    check_transfers(made, steps)
+    if not any(isinstance(step, Transfer) for row in steps for step in row):
+        steps = place_transfers(made)
+    buffers = peak_buffers(made, steps)
     costs = [cost] * made.stages
     if cap_bytes is not None:
         check_memory(made, costs, cap_bytes)
-    return PlayedSchedule(made, costs, simulate(made, costs), steps, peak_buffers(made, steps))
+    return PlayedSchedule(made, costs, simulate(made, costs), steps, _refused(made, steps), buffers)
+
+
+def _refused(made: Schedule, steps: Steps) -> dict[Mode, BadTransfers]:
+    found: dict[Mode, BadTransfers] = {}
+    for mode in ("blocking", "batched"):
+        try:
+            check_transfers(made, steps, mode)
+        except BadTransfers as error:
+            found[mode] = error
+    return found
 
 
 def schedule_list() -> str:
@@ -84,12 +107,12 @@ def schedule_list() -> str:
     return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows)
 
 
-def _from_file(path: Path, stages: int, ranks: int | None) -> Schedule:
+def _from_file(path: Path, stages: int, ranks: int | None) -> tuple[Schedule, Steps]:
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise UnreadableInput(file=path, problem=error) from None
-    return read_csv(text, path.stem, stages=stages, ranks=ranks)
+    return read_csv(text, path.stem, stages=stages, ranks=ranks), read_steps(text)
 
 
 def _table(played: PlayedSchedule) -> Iterator[str]:

@@ -1,10 +1,11 @@
-"""The files of ``shardc schedule``: CSV, pictures and traces of a schedule that was played through, and of a measured run beside it."""
+"""The files of ``shardc schedule``: CSV, pictures and traces of a schedule that was played through, and of a
+measured run beside it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from shardc.diagnostics.cli import UnwritableOutput
+from shardc.diagnostics.cli import UnreadableInput, UnwritableOutput
 from shardc.dialects.pipe.csv_form import write_csv
 from shardc.driver.schedule import PlayedSchedule
 from shardc.report.timeline_svg import Run, timeline_html, timeline_svg
@@ -22,11 +23,16 @@ def write_files(
     trace: Path | None = None,
     measured: Path | None = None,
 ) -> None:
-    """Writes each file that has a path. ``measured``: the trace of a run, which is drawn too. Raises BadTrace, UnwritableOutput."""
+    """Writes each file that has a path. ``measured``: the trace of a run, which is drawn too. Raises BadTrace,
+    UnreadableInput, UnwritableOutput."""
     name = played.schedule.name
     runs = [Run(f"{name}, simulated", played.timeline, played.costs)]
     if measured is not None:
-        runs.append(Run(f"{name}, measured", read_trace(measured.read_text(), where=str(measured))))
+        try:
+            text_of_run = measured.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UnreadableInput(file=measured, problem=error) from None
+        runs.append(Run(f"{name}, measured", read_trace(text_of_run, where=str(measured))))
     files = {
         csv: lambda: write_csv(played.schedule),
         csv_transfers: lambda: write_csv(played.steps),
