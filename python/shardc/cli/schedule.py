@@ -17,11 +17,16 @@ def schedule(
     microbatches: Annotated[int, typer.Option("--microbatches", "-m", help="Micro-batches of a step.")] = 8,
     ranks: Annotated[int | None, typer.Option(help="Ranks; the most that the schedule can use if not given.")] = None,
     times: Annotated[
-        str,
+        list[str] | None,
         typer.Option(
-            metavar="F,I,W[,SEND]", help="Seconds of a stage's forward, input and weight gradient, and of sending."
+            metavar="F,I,W[,SEND]",
+            help="Seconds of a stage's forward, input and weight gradient, and of sending; once, or once a stage.",
         ),
-    ] = "1,1,1,0",
+    ] = None,
+    overlap: Annotated[bool, typer.Option(help="Ranks compute while they send.")] = True,
+    ranks_per_node: Annotated[
+        int | None, typer.Option(min=1, help="Ranks that share the link which leaves their node.")
+    ] = None,
     memory: Annotated[
         float | None, typer.Option(help="Activations that a rank may hold, in those of one micro-batch and stage.")
     ] = None,
@@ -65,9 +70,11 @@ def schedule(
         stages,
         microbatches,
         ranks=ranks,
-        times_s=parse_times(times),
+        times_s=[parse_times(text) for text in times or ["1,1,1,0"]],
         cap_bytes=memory,
         options=parse_options(options or []),
+        overlap=overlap,
+        ranks_per_node=ranks_per_node,
     )
     text = "\n".join([played.summary(), "", timeline_text(played.timeline, width), LEGEND])
     print(text)

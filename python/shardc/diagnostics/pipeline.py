@@ -101,10 +101,10 @@ class NoScheduleFits(PipelineError):
 
 
 class WrongStages(PipelineError):
-    """A schedule that was read from a file is for another number of stages or ranks than the model was cut into."""
+    """A schedule is for another number of stages, ranks or micro-batches than there are."""
 
     template: ClassVar[str] = "the schedule {schedule} is for {found} {what}, not for {wanted}"
-    hint: ClassVar[str] = "cut the model into {found} {what}, or take a schedule for {wanted}"
+    hint: ClassVar[str] = "take a schedule for {wanted} {what}, or {found} {what}"
 
 
 class BadTransfers(PipelineError):

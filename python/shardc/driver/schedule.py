@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shardc.cost.pipeline import StageCost, Timeline, simulate
+from shardc.cost.pipeline import StageCost, Timeline, links_of_nodes, simulate
 from shardc.diagnostics.cli import UnreadableInput
-from shardc.diagnostics.pipeline import BadTransfers
+from shardc.diagnostics.pipeline import BadTimes, BadTransfers
 from shardc.dialects.pipe.csv_form import read_csv, read_steps
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.transfer import Steps, Transfer
@@ -19,6 +19,10 @@ from shardc.passes.pipeline.check_transfers import Mode, check_transfers, peak_b
 from shardc.passes.pipeline.schedules.by_name import schedule as by_name
 from shardc.passes.pipeline.schedules.registry import AUTO, SCHEDULES
 from shardc.passes.pipeline.transfers import place_transfers
+
+
+Times = tuple[float, float, float, float]
+"""Seconds of a stage's F, I, W, and of sending what it makes."""
 
 
 @dataclass(frozen=True)
@@ -61,16 +65,23 @@ def play_schedule(
     micro_batches: int,
     *,
     ranks: int | None = None,
-    times_s: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 0.0),
+    times_s: Sequence[Times] = ((1.0, 1.0, 1.0, 0.0),),
     cap_bytes: float | None = None,
     options: Mapping[str, Any] | None = None,
+    overlap: bool = True,
+    ranks_per_node: int | None = None,
 ) -> PlayedSchedule:
-    """``name``: of a schedule, or a CSV file of one. ``times_s``: of F, I, W and of sending, of each stage.
-    ``cap_bytes``: what a rank may hold of activations, of which a stage keeps 1 for each micro-batch.
+    """``name``: of a schedule, or a CSV file of one. ``times_s``: of each stage, or one for all. ``cap_bytes``: what a
+    rank may hold of activations, of which a stage keeps 1 for each micro-batch. ``ranks_per_node``: ranks that share
+    the link which leaves their node; without it each transfer has one to itself.
 
-    Raises the errors of :func:`by_name`, of the checkers, UnreadableInput and WrongStages.
+    Raises the errors of :func:`by_name`, of the checkers, UnreadableInput, WrongStages and BadTimes.
     """
-    cost = StageCost(*times_s, activation_bytes=1.0, weight_bytes=1.0)
+    if len(times_s) not in (1, stages):
+        given = f"{len(times_s)} stages' are given, of {stages}"
+        raise BadTimes(text=[*times_s], problem=given, where="--times")
+    costs = [StageCost(*times, activation_bytes=1.0, weight_bytes=1.0) for times in times_s]
+    costs *= max(0, stages) // len(costs)
     options = dict(options or {})
     if cap_bytes is not None and name == AUTO:
         options["cap_bytes"] = cap_bytes
@@ -78,15 +89,18 @@ def play_schedule(
     if name.endswith(".csv"):
         made, steps = _from_file(Path(name), stages, ranks)
     else:
-        made = by_name(name, stages, micro_batches, ranks=ranks, costs=[cost] * max(0, stages), **options)
+        made = by_name(name, stages, micro_batches, ranks=ranks, costs=costs, **options)
     check_schedule(made, micro_batches * made.slices)
     if not any(isinstance(step, Transfer) for row in steps for step in row):
         steps = place_transfers(made)
     buffers = peak_buffers(made, steps)
-    costs = [cost] * made.stages
+    part = {stage: costs[place] for route in made.routes for place, stage in enumerate(route)}
+    costs = [part[stage] for stage in range(made.stages)]
     if cap_bytes is not None:
         check_memory(made, costs, cap_bytes)
-    return PlayedSchedule(made, costs, simulate(made, costs), steps, _refused(made, steps), buffers)
+    link = links_of_nodes(ranks_per_node) if ranks_per_node else None
+    timeline = simulate(made, costs, overlap=overlap, link=link)
+    return PlayedSchedule(made, costs, timeline, steps, _refused(made, steps), buffers)
 
 
 def _refused(made: Schedule, steps: Steps) -> dict[Mode, BadTransfers]:

@@ -47,6 +47,19 @@ def test_every_name(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert ("changes the mathematics" in text) == name.startswith("pipedream")
 
 
+def test_times_of_each_stage_and_links(capsys: pytest.CaptureFixture[str]) -> None:
+    def step(arguments: str) -> str:
+        assert main(["schedule", *arguments.split()]) == 0
+        return capsys.readouterr().out.split("step ")[1].split(" s")[0]
+
+    two = "fill-drain --stages 2 -m 2 --times 1,1,1,2"
+    assert step(two) == "13" and step(f"{two} --no-overlap") == "17" and step(f"{two} --ranks-per-node 1") == "14"
+    assert step("1f1b --stages 2 -m 1 --times 1,2,3 --times 4,5,6") == "21"
+    assert step("chimera --stages 2 -m 2 --times 1,2,3 --times 4,5,6") == "21"
+    assert main("schedule 1f1b --stages 3 --times 1,2,3 --times 4,5,6".split()) == 2
+    assert "2 stages' are given, of 3" in capsys.readouterr().err
+
+
 def test_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = {"csv": "a.csv", "csv-transfers": "b.csv", "svg": "a.svg", "html": "a.html", "trace": "a.json"}
     written = [part for option, name in names.items() for part in (f"--{option}", str(tmp_path / name))]
