@@ -44,7 +44,8 @@ class TooMuchMemory(PipelineError):
     """A rank would hold more activations at a time than it may."""
 
     template: ClassVar[str] = (
-        "schedule {schedule} makes rank {rank} hold {peak:,.0f} bytes of activations; it may hold {cap:,.0f}"
+        "schedule {schedule} makes rank {rank} hold {held:,.0f} bytes of activations in {action}; "
+        "it may hold {cap:,.0f}"
     )
     hint: ClassVar[str] = "take a schedule with fewer micro-batches in flight, or recompute activations"
 
@@ -121,7 +122,7 @@ class TooManyBuffers(PipelineError):
     """A rank would keep more values that it received, and did not use yet, than it has room for."""
 
     template: ClassVar[str] = (
-        "schedule {schedule} makes rank {rank} keep {peak} received values; it has room for {room}"
+        "schedule {schedule} makes rank {rank} keep {kept} received values at {step}; it has room for {room}"
     )
     hint: ClassVar[str] = "give it more buffers, or take a schedule whose ranks run less far ahead of each other"
 

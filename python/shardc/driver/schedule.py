@@ -20,7 +20,6 @@ from shardc.passes.pipeline.schedules.by_name import schedule as by_name
 from shardc.passes.pipeline.schedules.registry import AUTO, SCHEDULES
 from shardc.passes.pipeline.transfers import place_transfers
 
-
 Times = tuple[float, float, float, float]
 """Seconds of a stage's F, I, W, and of sending what it makes."""
 

@@ -56,7 +56,7 @@ def test_times_of_each_stage_and_links(capsys: pytest.CaptureFixture[str]) -> No
     assert step(two) == "13" and step(f"{two} --no-overlap") == "17" and step(f"{two} --ranks-per-node 1") == "14"
     assert step("1f1b --stages 2 -m 1 --times 1,2,3 --times 4,5,6") == "21"
     assert step("chimera --stages 2 -m 2 --times 1,2,3 --times 4,5,6") == "21"
-    assert main("schedule 1f1b --stages 3 --times 1,2,3 --times 4,5,6".split()) == 2
+    assert main(["schedule", "1f1b", "--stages", "3", "--times", "1,2,3", "--times", "4,5,6"]) == 2
     assert "2 stages' are given, of 3" in capsys.readouterr().err
 
 
@@ -87,7 +87,7 @@ def test_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ("1f1b --times 1,1,nan", "at least 0"),
         ("seq-1f1b --option slices", "the option 'slices' can't be read"),
         ("1f1b --option slices=2", "has no option 'slices'"),
-        ("1f1b --memory 2", "rank 0 hold 4 bytes of activations; it may hold 2"),
+        ("1f1b --memory 2", "rank 0 hold 3 bytes of activations in 0F2; it may hold 2"),
         ("1f1b -m 0", "needs at least 1 micro-batch, and got 0"),
         ("nowhere.csv", "can't read nowhere.csv"),
         ("1f1b --svg nowhere/a.svg", "can't write nowhere/a.svg"),

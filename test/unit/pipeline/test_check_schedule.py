@@ -163,5 +163,5 @@ def test_weights_that_are_not_there_yet() -> None:
 def test_memory_is_bounded() -> None:
     costs = [StageCost(1, 1, 1, activation_bytes=100)] * 4
     check_memory(one_f_one_b(4, 8), costs, 400)
-    with pytest.raises(TooMuchMemory, match="rank 0 hold 400 bytes of activations; it may hold 399"):
+    with pytest.raises(TooMuchMemory, match="rank 0 hold 400 bytes of activations in 0F3; it may hold 399"):
         check_memory(one_f_one_b(4, 8), costs, 399)
