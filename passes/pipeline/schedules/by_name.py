@@ -36,4 +36,6 @@ def schedule(
     named = named_schedule(name)
     ranks = max(1, stages // named.fewest) if ranks is None else ranks
     named.check(stages, ranks, micro_batches)
+    if costs is not None and len(costs) != stages:
+        raise ValueError(f"costs are of {len(costs)} stages, not of {stages}")
     return named.make_for(ranks, micro_batches, stages // ranks, costs, **options)

@@ -167,4 +167,4 @@ def _nearest(named: Named, stages: int, ranks: int) -> str:
         (s, r) for r in range(1, max(ranks, 1) + 2) for s in range(1, 2 * (abs(stages) + r)) if named.accepts(s, r)
     ]
     s, r = min(pairs, key=lambda pair: (abs(pair[1] - ranks), abs(pair[0] - stages), pair))
-    return f"cut the model into {s} stages for {r} rank{'s' if r > 1 else ''}"
+    return f"cut the model into {s} stage{'s' if s > 1 else ''} for {r} rank{'s' if r > 1 else ''}"

@@ -83,6 +83,8 @@ def best_schedule(
     """:func:`auto`, with how its schedule plays."""
     _check(ranks, micro_batches, len(costs) if stages is None else stages)
     counts = [n for n in range(ranks, len(costs) + 1, ranks) if len(costs) % n == 0 and stages in (None, n)]
+    if not counts:
+        raise ValueError(f"costs are of {len(costs)} stages, which do not make {stages or f'a multiple of {ranks}'}")
     cuts = [merge_stages(costs, count) for count in counts]
     named = [c for cut in cuts for c in named_choices(ranks, micro_batches, cut, parameters_twice)]
     fitting = [choice for choice in named if choice.fits(cap_bytes)]

@@ -23,6 +23,10 @@ def schedule(
             help="Seconds of a stage's forward, input and weight gradient, and of sending; once, or once a stage.",
         ),
     ] = None,
+    times_of: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="Take F, I and W of each stage from the trace of a run."),
+    ] = None,
     overlap: Annotated[bool, typer.Option(help="Ranks compute while they send.")] = True,
     ranks_per_node: Annotated[
         int | None, typer.Option(min=1, help="Ranks that share the link which leaves their node.")
@@ -55,22 +59,25 @@ def schedule(
       shardc schedule
       shardc schedule 1f1b --stages 4 --microbatches 8
       shardc schedule v-half --ranks 4 --stages 8 -m 16 --times 1,1,1,0.1 --svg v-half.svg
+      shardc schedule auto --stages 4 -m 8 --times-of run.json
       shardc schedule mine.csv --stages 4 -m 8 --html mine.html --measured run.json
     """
     from shardc.cli.schedule_options import parse_options, parse_times
     from shardc.driver.schedule import play_schedule, schedule_list
-    from shardc.report.schedule_files import write_files
+    from shardc.report.schedule_files import read_run, write_files
     from shardc.report.timeline_text import LEGEND, timeline_text
 
     if name is None:
         print(schedule_list())
         return
+    run = None if times_of is None else read_run(times_of)
     played = play_schedule(
         name,
         stages,
         microbatches,
         ranks=ranks,
         times_s=[parse_times(text) for text in times or ["1,1,1,0"]],
+        measured=run,
         cap_bytes=memory,
         options=parse_options(options or []),
         overlap=overlap,

@@ -146,3 +146,10 @@ class BadOptionText(PipelineError):
 
     template: ClassVar[str] = "the option {text!r} can't be read"
     hint: ClassVar[str] = "write it as a name and a whole number, such as --option slices=2"
+
+
+class NotMeasured(PipelineError):
+    """A measured run does not have the actions of a stage from which its times are taken."""
+
+    template: ClassVar[str] = "the run has no {kind} of stage {stage}, nor a whole backward to take it from"
+    hint: ClassVar[str] = "give a run of as many stages, with every action in its trace"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shardc.cost.pipeline import StageCost, Timeline, links_of_nodes, simulate
+from shardc.cost.pipeline_run import stage_costs
 from shardc.diagnostics.cli import UnreadableInput
 from shardc.diagnostics.pipeline import BadTimes, BadTransfers
 from shardc.dialects.pipe.csv_form import read_csv, read_steps
@@ -65,22 +66,27 @@ def play_schedule(
     *,
     ranks: int | None = None,
     times_s: Sequence[Times] = ((1.0, 1.0, 1.0, 0.0),),
+    measured: Timeline | None = None,
     cap_bytes: float | None = None,
     options: Mapping[str, Any] | None = None,
     overlap: bool = True,
     ranks_per_node: int | None = None,
 ) -> PlayedSchedule:
-    """``name``: of a schedule, or a CSV file of one. ``times_s``: of each stage, or one for all. ``cap_bytes``: what a
+    """``name``: of a schedule, or a CSV file of one. ``times_s``: of each stage, or one for all; F, I and W
+    are those of ``measured``, if there is a run. ``cap_bytes``: what a
     rank may hold of activations, of which a stage keeps 1 for each micro-batch. ``ranks_per_node``: ranks that share
     the link which leaves their node; without it each transfer has one to itself.
 
-    Raises the errors of :func:`by_name`, of the checkers, UnreadableInput, WrongStages and BadTimes.
+    Raises the errors of :func:`by_name`, of the checkers, UnreadableInput, WrongStages, BadTimes
+    and NotMeasured.
     """
     if len(times_s) not in (1, stages):
         given = f"{len(times_s)} stages' are given, of {stages}"
         raise BadTimes(text=[*times_s], problem=given, where="--times")
     costs = [StageCost(*times, activation_bytes=1.0, weight_bytes=1.0) for times in times_s]
     costs *= max(0, stages) // len(costs)
+    if measured is not None:
+        costs = stage_costs(measured, costs, transfer_s=costs[0].transfer_s)
     options = dict(options or {})
     if cap_bytes is not None and name == AUTO:
         options["cap_bytes"] = cap_bytes

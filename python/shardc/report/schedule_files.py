@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from shardc.cost.pipeline import Timeline
 from shardc.diagnostics.cli import UnreadableInput, UnwritableOutput
 from shardc.dialects.pipe.csv_form import write_csv
 from shardc.driver.schedule import PlayedSchedule
@@ -28,11 +29,7 @@ def write_files(
     name = played.schedule.name
     runs = [Run(f"{name}, simulated", played.timeline, played.costs)]
     if measured is not None:
-        try:
-            text_of_run = measured.read_text()
-        except (OSError, UnicodeDecodeError) as error:
-            raise UnreadableInput(file=measured, problem=error) from None
-        runs.append(Run(f"{name}, measured", read_trace(text_of_run, where=str(measured))))
+        runs.append(Run(f"{name}, measured", read_run(measured)))
     files = {
         csv: lambda: write_csv(played.schedule),
         csv_transfers: lambda: write_csv(played.steps),
@@ -46,3 +43,12 @@ def write_files(
                 path.write_text(written())
             except OSError as error:
                 raise UnwritableOutput(file=path, problem=error) from None
+
+
+def read_run(path: Path) -> Timeline:
+    """The measured run in a trace. Raises BadTrace, UnreadableInput."""
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UnreadableInput(file=path, problem=error) from None
+    return read_trace(text, where=str(path))

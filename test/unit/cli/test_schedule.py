@@ -60,6 +60,19 @@ def test_times_of_each_stage_and_links(capsys: pytest.CaptureFixture[str]) -> No
     assert "2 stages' are given, of 3" in capsys.readouterr().err
 
 
+def test_times_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The step of a schedule at the times of a run is that of the run, where it is the run's own schedule."""
+    run = str(tmp_path / "run.json")
+    times = ["--times", "1,2,3", "--times", "4,5,6"]
+    first = ["schedule", "zb-h1", "--stages", "2", "-m", "4"]
+    assert main([*first, *times, "--trace", run]) == 0
+    measured = capsys.readouterr().out
+    assert main([*first, "--times-of", run]) == 0
+    assert capsys.readouterr().out == measured
+    assert main(["schedule", "auto", "--stages", "3", "-m", "4", "--times-of", run]) == 2
+    assert "the run has no F of stage 2" in capsys.readouterr().err
+
+
 def test_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = {"csv": "a.csv", "csv-transfers": "b.csv", "svg": "a.svg", "html": "a.html", "trace": "a.json"}
     written = [part for option, name in names.items() for part in (f"--{option}", str(tmp_path / name))]

@@ -15,6 +15,7 @@ from shardc.diagnostics.pipeline import (
 from shardc.passes.pipeline.check_schedule import check_schedule
 from shardc.passes.pipeline.schedules.by_name import schedule as by_name
 from shardc.passes.pipeline.schedules.registry import ALIASES, SCHEDULES
+from shardc.passes.pipeline.schedules.zero_bubble import EQUAL
 
 
 def test_names_that_are_not_there() -> None:
@@ -81,3 +82,9 @@ def test_options() -> None:
         by_name("pipedream-2bw", 4, 16, every=2)
     with pytest.raises(NoScheduleFits, match="within 0 bytes a rank; the least is 4, of 1f1b"):
         by_name("auto", 4, 8, cap_bytes=0.5)
+
+
+@pytest.mark.parametrize("name", ["zb-v", "auto"])
+def test_costs_of_another_number_of_stages(name: str) -> None:
+    with pytest.raises(ValueError, match="costs are of 3 stages"):
+        by_name(name, 4, 8, ranks=2, costs=[EQUAL] * 3)

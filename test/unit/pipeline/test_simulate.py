@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from shardc.cost.pipeline import StageCost, Timeline, link_of_sender, links_of_nodes, simulate, timeline_of
-from shardc.diagnostics.pipeline import BadAction, ScheduleStuck
+from shardc.cost.pipeline_run import stage_costs
+from shardc.diagnostics.pipeline import BadAction, NotMeasured, ScheduleStuck
 from shardc.dialects.pipe.action import Action
 from shardc.dialects.pipe.schedule import Schedule, one_route, orders
 from shardc.passes.pipeline.schedules.one_f_one_b import fill_drain, one_f_one_b
@@ -89,3 +90,22 @@ def test_a_large_pipeline_is_played_whole() -> None:
     """64 stages, 512 micro-batches: 0.5 s of CPU (docs/decisions/0028)."""
     timeline = simulate(one_f_one_b(64, 512), [StageCost(1, 1, 1)] * 64)
     assert timeline.step_s == 3 * (512 + 63)
+
+
+def test_times_of_a_measured_run() -> None:
+    """Medians of what each stage took; a whole backward is half I and half W. What was not run is named."""
+    real = [StageCost(1, 2, 3), StageCost(4, 5, 6)]
+    run = simulate(Schedule("x", orders([_row("0F0 0I0 0W0"), _row("1F0 1B0")]), one_route(2)), real)
+    sizes = [StageCost(0, 0, 0, activation_bytes=7)] * 2
+    assert stage_costs(run, sizes, transfer_s=0.5) == [
+        StageCost(1, 2, 3, 0.5, activation_bytes=7),
+        StageCost(4, 5.5, 5.5, 0.5, activation_bytes=7),
+    ]
+    slow = timeline_of([(0, f"0{kind}{m}", m, m + (9 if m == 2 else 1)) for m in range(3) for kind in "FB"], 1)
+    assert stage_costs(slow, sizes[:1])[0].forward_s == 1
+    with pytest.raises(NotMeasured, match="no F of stage 2"):
+        stage_costs(run, [*sizes, sizes[0]])
+
+
+def _row(text: str) -> list[Action]:
+    return [Action.parse(cell) for cell in text.split()]
