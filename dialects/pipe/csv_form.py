@@ -20,7 +20,8 @@ _OF_PARAMETERS = re.compile(r"\d+(UNSHARD|RESHARD|REDUCE_GRAD)")
 
 
 def write_csv(rows: Schedule | Iterable[Iterable[Step]]) -> str:
-    """What ``PipelineScheduleMulti._load_csv`` reads: actions of a schedule, or lists with transfers (``compute_comms``).
+    """What ``PipelineScheduleMulti._load_csv`` reads: actions of a schedule, or lists with transfers
+    (``compute_comms``).
 
     Routes, slices and updates are not in it.
     """
@@ -56,7 +57,8 @@ def read_csv(
 
 
 def read_steps(text: str) -> Steps:
-    """Each rank's actions and transfers. What FSDP does to parameters is left out; actions that overlap follow each other.
+    """Each rank's actions and transfers. What FSDP does to parameters is left out; actions that overlap follow each
+    other.
 
     Raises BadAction.
     """

@@ -1,7 +1,8 @@
 """Which weights the forwards of an asynchronous pipeline use, and how many versions of them a rank keeps for that.
 
-Version v of a stage's weights is what its first v updates left. A micro-batch's backward uses the version of its forward,
-which is therefore kept until then (weight stashing; Narayanan et al., PipeDream, SOSP 2019; PipeDream-2BW, ICML 2021).
+Version v of a stage's weights is what its first v updates left. A micro-batch's backward uses the version of its
+forward, which is therefore kept until then (weight stashing; Narayanan et al., PipeDream, SOSP 2019; PipeDream-2BW,
+ICML 2021).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shardc.cost.pipeline import StageCost, simulate
+from shardc.cost.pipeline import StageCost
 from shardc.diagnostics.pipeline import BadSchedule, TooMuchMemory
 from shardc.dialects.pipe.action import KINDS, Action
 from shardc.dialects.pipe.dependence import Dependences
@@ -22,10 +22,20 @@ def check_schedule(schedule: Schedule, micro_batches: int | None = None) -> None
 
 
 def check_memory(schedule: Schedule, costs: Sequence[StageCost], cap_bytes: float) -> None:
-    """Raises TooMuchMemory if a rank holds more than ``cap_bytes`` of activations at a time; ``costs`` are of each stage."""
-    for rank, peak in enumerate(simulate(schedule, costs).peak_bytes(costs)):
-        if peak > cap_bytes:
-            raise TooMuchMemory(schedule=schedule.name, rank=rank, peak=peak, cap=cap_bytes)
+    """Raises TooMuchMemory if a rank holds more than ``cap_bytes`` of activations at a time; ``costs`` are of each
+    stage.
+
+    It names the first action in which that happens. A rank runs one action at a time, so times do not matter.
+    """
+    for rank, order in enumerate(schedule.orders):
+        held_bytes = 0.0
+        for action in order:
+            for more_bytes in costs[action.stage].held_bytes(action.kind):
+                held_bytes += more_bytes
+                if held_bytes > cap_bytes:
+                    raise TooMuchMemory(
+                        schedule=schedule.name, rank=rank, action=action, held=held_bytes, cap=cap_bytes
+                    )
 
 
 def _problems(schedule: Schedule, micro_batches: int | None) -> Iterator[tuple[Action | str, str]]:
@@ -93,4 +103,7 @@ def _stuck(schedule: Schedule, place: dict[Action, tuple[int, int]]) -> Iterator
             yield heads[rank], f"stands before {needed}, which it needs"
     for rank, needed in waits.items():
         other = place[needed][0]
-        yield heads[rank], f"waits for {needed}, but rank {other} waits before that, at {heads[other]} for {waits[other]}"
+        yield (
+            heads[rank],
+            f"waits for {needed}, but rank {other} waits before that, at {heads[other]} for {waits[other]}",
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, NoReturn
 
 from shardc.diagnostics.pipeline import BadTransfers, TooManyBuffers
@@ -14,23 +14,40 @@ from shardc.dialects.pipe.transfer import Step, Steps, Transfer
 from shardc.passes.pipeline.transfers import transfer
 
 Mode = Literal["blocking", "batched", "buffered"]
-"""What a rank waits for at a send or receive: ``blocking``, until the other side has come to it too; ``batched``, the same
-for all together that stand side by side in its list; ``buffered``, sends for nothing, and receives until it was sent."""
+"""What a rank waits for at a send or receive: ``blocking``, until the other side has come to it too; ``batched``,
+the same for all together that stand side by side in its list; ``buffered``, sends for nothing, and receives until it
+was sent."""
 
 
 def check_transfers(schedule: Schedule, steps: Steps, mode: Mode = "blocking", room: int | None = None) -> None:
     """Plays ``steps``, the lists of the ranks of ``schedule`` with their transfers, through.
 
-    ``room``: received values that a rank has buffers for at a time. Raises BadTransfers, which names the step, and TooManyBuffers.
+    ``room``: received values that a rank has buffers for at a time. Raises BadTransfers and TooManyBuffers, which name
+    the step.
     """
-    for rank, peak in enumerate(_Machine(schedule, steps, mode).run()):
-        if room is not None and peak > room:
-            raise TooManyBuffers(schedule=schedule.name, rank=rank, peak=peak, room=room)
+    _Machine(schedule, steps, mode).run()
+    for rank, row in enumerate(steps):
+        for step, kept in _kept(schedule, row):
+            if room is not None and kept > room:
+                raise TooManyBuffers(schedule=schedule.name, rank=rank, step=step, kept=kept, room=room)
 
 
 def peak_buffers(schedule: Schedule, steps: Steps) -> list[int]:
     """For each rank, how many received values it keeps at most that no action has read. Raises BadTransfers."""
-    return _Machine(schedule, steps, "buffered").run()
+    _Machine(schedule, steps, "buffered").run()
+    return [max((kept for _, kept in _kept(schedule, row)), default=0) for row in steps]
+
+
+def _kept(schedule: Schedule, row: Sequence[Step]) -> Iterator[tuple[Step, int]]:
+    """Each step of a rank with how many received values are kept in it; what an action reads is, until it has run."""
+    rank_of, needs = schedule.rank_of, Dependences(schedule).needs
+    kept = 0
+    for step in row:
+        if isinstance(step, Transfer):
+            kept += not step.sends
+        yield step, kept
+        if isinstance(step, Action):
+            kept -= sum(rank_of[needed.stage] != rank_of[step.stage] for needed in needs(step))
 
 
 class _Machine:
@@ -51,29 +68,25 @@ class _Machine:
                     self._reads.setdefault(reader, []).append(receive)
         self._posted, self._done = set[Transfer](), set[Step]()
 
-    def run(self) -> list[int]:
-        """The most received values that each rank keeps."""
+    def run(self) -> None:
+        """To the end, or until nothing moves, which it refuses."""
         self._pair()
-        at, kept, peaks = ([0] * len(self._steps) for _ in range(3))
-        moved = True
+        at, moved = [0] * len(self._steps), True
         while moved:
             moved = False
             for rank, steps in enumerate(self._steps):
                 while at[rank] < len(steps) and self._starts(rank, group := self._group(steps, at[rank])):
-                    moved = moved or not self._posted.issuperset(t for t in group if isinstance(t, Transfer))
-                    self._posted.update(t for t in group if isinstance(t, Transfer))
+                    posted = len(self._posted)
+                    self._posted.update(step for step in group if isinstance(step, Transfer))
+                    moved = moved or len(self._posted) > posted
                     if not all(map(self._ends, group)):
                         break
                     self._done.update(group)
                     at[rank] += len(group)
-                    kept[rank] += sum(isinstance(t, Transfer) and not t.sends for t in group)
-                    peaks[rank] = max(peaks[rank], kept[rank])
-                    kept[rank] -= sum(len(self._reads.get(t, ())) for t in group if isinstance(t, Action))
                     moved = True
         for rank, steps in enumerate(self._steps):
             if at[rank] < len(steps):
                 self._refuse(*self._why(rank, at))
-        return peaks
 
     def _group(self, steps: Sequence[Step], start: int) -> list[Step]:
         """The steps that the rank begins together: one, or the transfers that are batched."""

@@ -13,8 +13,8 @@ def place_transfers(schedule: Schedule) -> Steps:
     """Each rank's actions with its sends and receives.
 
     The schedule is played in rounds, in each of which a rank runs one action. What an action made for another rank is
-    sent right behind it, and received there behind what that rank has run until then. So all ranks' lists follow one order of transfers,
-    and even a send that waits for its receive never waits in a circle. Raises ScheduleStuck.
+    sent right behind it, and received there behind what that rank has run until then. So all ranks' lists follow one
+    order of transfers, and even a send that waits for its receive never waits in a circle. Raises ScheduleStuck.
     """
     readers = _readers(schedule)
     needs = Dependences(schedule).needs

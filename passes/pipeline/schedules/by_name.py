@@ -24,9 +24,9 @@ def schedule(
 ) -> Schedule:
     """The schedule ``name``, or the one that ``auto`` finds, for a model cut into ``stages``.
 
-    ``ranks``: how many there are; if not given, the most that the schedule can use. ``costs``: of each stage, equal ones if not given; the order
-    of some schedules depends on them. ``micro_batches`` are whole sequences, whatever the slices. ``options``: the
-    schedule's own, such as ``slices`` of the token-level ones, or ``cap_bytes`` of ``auto``.
+    ``ranks``: how many there are; if not given, the most that the schedule can use. ``costs``: of each stage, equal
+    ones if not given; the order of some schedules depends on them. ``micro_batches`` are whole sequences, whatever the
+    slices. ``options``: the schedule's own, such as ``slices`` of the token-level ones, or ``cap_bytes`` of ``auto``.
     Raises UnknownSchedule, UnknownScheduleOption, BadScheduleOption, BadStages, BadMicroBatches, NoScheduleFits.
     """
     if name == AUTO:
@@ -36,4 +36,6 @@ def schedule(
     named = named_schedule(name)
     ranks = max(1, stages // named.fewest) if ranks is None else ranks
     named.check(stages, ranks, micro_batches)
+    if costs is not None and len(costs) != stages:
+        raise ValueError(f"costs are of {len(costs)} stages, not of {stages}")
     return named.make_for(ranks, micro_batches, stages // ranks, costs, **options)

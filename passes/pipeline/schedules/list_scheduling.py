@@ -19,7 +19,8 @@ from shardc.dialects.pipe.dependence import Dependences
 from shardc.dialects.pipe.schedule import Orders, Schedule, orders
 
 Queues = Sequence[Sequence[Iterable[Action]]]
-"""For each rank, its F, B and I in lists of which each keeps its order; of several that can run, the first list's goes first."""
+"""For each rank, its F, B and I in lists of which each keeps its order; of several that can run, the first list's
+goes first."""
 
 
 def list_schedule(

@@ -15,8 +15,8 @@ def fill_drain(ranks: int, micro_batches: int) -> Schedule:
 
 
 def breadth_first(ranks: int, micro_batches: int, stages_per_rank: int) -> Schedule:
-    """Fill-drain with several stages a rank: all micro-batches go through a stage before any goes into the rank's next one
-    (Lamy-Poirier 2022), so that parameters which are cut over data ranks are gathered once for all."""
+    """Fill-drain with several stages a rank: all micro-batches go through a stage before any goes into the rank's
+    next one (Lamy-Poirier 2022), so that parameters which are cut over data ranks are gathered once for all."""
     lists = []
     for rank in range(ranks):
         mine = round_robin(rank, ranks, stages_per_rank)
@@ -27,7 +27,8 @@ def breadth_first(ranks: int, micro_batches: int, stages_per_rank: int) -> Sched
 
 
 def one_f_one_b(ranks: int, micro_batches: int) -> Schedule:
-    """1F1B with a flush (PipeDream-flush, DAPPLE): rank r runs at most ``ranks - r`` forwards ahead of its backwards."""
+    """1F1B with a flush (PipeDream-flush, DAPPLE): rank r runs at most ``ranks - r`` forwards ahead of its
+    backwards."""
     lists = []
     for rank in range(ranks):
         forward = [Action(rank, "F", m) for m in range(micro_batches)]

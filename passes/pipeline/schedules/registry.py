@@ -25,7 +25,8 @@ GIVEN = ("ranks", "micro_batches", "stages_per_rank", "costs")
 
 @dataclass(frozen=True)
 class Named:
-    """A schedule's generator ``make(ranks, micro_batches, ...)``, what it is in a few words, and what it can be made of.
+    """A schedule's generator ``make(ranks, micro_batches, ...)``, what it is in a few words, and what it can be made
+    of.
 
     ``takes`` says it of stages a rank: exactly ``per_rank`` of them, or any multiple of it from two on if ``several``.
     ``least`` and ``multiple`` of micro-batches, from the number of ranks; ``even_ranks`` only where it says so.
@@ -92,7 +93,11 @@ class Named:
     def needs(self, ranks: int) -> str:
         """Of micro-batches, in words."""
         least, multiple = self.least(ranks), self.multiple(ranks)
-        return f"a multiple of {multiple} micro-batches" if multiple > 1 else f"at least {least} micro-batch{'es' if least > 1 else ''}"
+        return (
+            f"a multiple of {multiple} micro-batches"
+            if multiple > 1
+            else f"at least {least} micro-batch{'es' if least > 1 else ''}"
+        )
 
     @property
     def needs_of_any(self) -> str:
@@ -118,24 +123,18 @@ SCHEDULES = {
         Named(
             "interleaved", interleaved, "1F1B over several stages a rank (Megatron)", several=True, multiple=lambda r: r
         ),
-        Named(
-            "chimera", chimera, "two directions, parameters twice", multiple=lambda r: 2, even_ranks=True
-        ),
+        Named("chimera", chimera, "two directions, parameters twice", multiple=lambda r: 2, even_ranks=True),
         Named("hanayo", hanayo, "waves forth and back over the ranks", per_rank=2, several=True),
         Named("zb-h1", zb_h1, "1F1B, weight gradients where a rank would wait"),
         Named("zb-h2", zb_h2, "no bubble, twice the memory"),
         Named("zb-v", zb_v, "no bubble at 1F1B's memory", per_rank=2),
         Named("v-half", v_half, "half of 1F1B's bubble at half of its memory", per_rank=2),
         Named("v-min", v_min, "two thirds of 1F1B's bubble at a third of its memory", per_rank=2),
-        Named(
-            "dualpipe-v", dual_pipe_v, "a forward beside a backward all the time", per_rank=2, least=lambda r: 2 * r
-        ),
+        Named("dualpipe-v", dual_pipe_v, "a forward beside a backward all the time", per_rank=2, least=lambda r: 2 * r),
         Named("terapipe", tera_pipe, "fill-drain over slices of sequences"),
         Named("seq-1f1b", seq_1f1b, "1F1B over slices of sequences"),
         Named("pipedream", pipe_dream, "no flush, stashed weights; changes the mathematics"),
-        Named(
-            "pipedream-2bw", pipe_dream_2bw, "no flush, two versions; changes the mathematics", multiple=lambda r: r
-        ),
+        Named("pipedream-2bw", pipe_dream_2bw, "no flush, two versions; changes the mathematics", multiple=lambda r: r),
     )
 }
 AUTO = "auto"
@@ -164,6 +163,8 @@ def named_schedule(name: str) -> Named:
 
 def _nearest(named: Named, stages: int, ranks: int) -> str:
     """What could be asked for instead: as many ranks, if they can be used, and nearly as many stages."""
-    pairs = [(s, r) for r in range(1, max(ranks, 1) + 2) for s in range(1, 2 * (abs(stages) + r)) if named.accepts(s, r)]
+    pairs = [
+        (s, r) for r in range(1, max(ranks, 1) + 2) for s in range(1, 2 * (abs(stages) + r)) if named.accepts(s, r)
+    ]
     s, r = min(pairs, key=lambda pair: (abs(pair[1] - ranks), abs(pair[0] - stages), pair))
-    return f"cut the model into {s} stages for {r} rank{'s' if r > 1 else ''}"
+    return f"cut the model into {s} stage{'s' if s > 1 else ''} for {r} rank{'s' if r > 1 else ''}"

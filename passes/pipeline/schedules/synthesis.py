@@ -23,11 +23,13 @@ from shardc.passes.pipeline.schedules.registry import AUTO, SCHEDULES
 from shardc.passes.pipeline.schedules.v_shape import building_block, repeat_block
 
 Measure = Literal["step", "span"]
-"""What is to be short: ``step``, from the first rank's start to the last one's end, which counts where ranks wait for each other between
-steps (clipping by the norm of all gradients); ``span``, the longest time that one rank takes (Qi et al., Zero Bubble, section 4)."""
+"""What is to be short: ``step``, from the first rank's start to the last one's end, which counts where ranks wait
+for each other between steps (clipping by the norm of all gradients); ``span``, the longest time that one rank takes
+(Qi et al., Zero Bubble, section 4)."""
 
 PLAYED_ACTIONS = 500_000
-"""How many actions the search may play through in all: some 4 s of CPU; the named schedules are played whatever their size."""
+"""How many actions the search may play through in all: some 4 s of CPU; the named schedules are played whatever
+their size."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,8 @@ class Choice:
         return self.peak_bytes <= cap_bytes * (1 + 1e-9)
 
     def order(self, measure: Measure) -> tuple[float, float, float]:
-        """What makes it better than another one: the shorter time, then the other time, then the lower peak of memory."""
+        """What makes it better than another one: the shorter time, then the other time, then the lower peak of
+        memory."""
         times = self.timeline.step_s, self.timeline.longest_span_s
         return (*(times if measure == "step" else reversed(times)), self.peak_bytes)  # type: ignore[return-value]
 
@@ -61,9 +64,9 @@ def auto(
 ) -> Schedule:
     """The schedule of the shortest step in which no rank holds more than ``cap_bytes`` of activations.
 
-    ``costs``: of the finest stages that the model may be cut into, in order, a multiple of ``ranks``. The schedule's own
-    ``stages``, which the caller may fix, are these or neighbours of them together. ``parameters_twice``: whether Chimera, which holds them
-    twice, takes part. ``measure``: see :data:`Measure`. Raises NoScheduleFits.
+    ``costs``: of the finest stages that the model may be cut into, in order, a multiple of ``ranks``. The schedule's
+    own ``stages``, which the caller may fix, are these or neighbours of them together. ``parameters_twice``: whether
+    Chimera, which holds them twice, takes part. ``measure``: see :data:`Measure`. Raises NoScheduleFits.
     """
     return best_schedule(ranks, micro_batches, costs, cap_bytes, stages, measure, parameters_twice).schedule
 
@@ -80,6 +83,8 @@ def best_schedule(
     """:func:`auto`, with how its schedule plays."""
     _check(ranks, micro_batches, len(costs) if stages is None else stages)
     counts = [n for n in range(ranks, len(costs) + 1, ranks) if len(costs) % n == 0 and stages in (None, n)]
+    if not counts:
+        raise ValueError(f"costs are of {len(costs)} stages, which do not make {stages or f'a multiple of {ranks}'}")
     cuts = [merge_stages(costs, count) for count in counts]
     named = [c for cut in cuts for c in named_choices(ranks, micro_batches, cut, parameters_twice)]
     fitting = [choice for choice in named if choice.fits(cap_bytes)]
@@ -95,7 +100,11 @@ def best_schedule(
     if not fitting:
         least = min(named, key=lambda choice: choice.peak_bytes)
         raise NoScheduleFits(
-            ranks=ranks, micro_batches=micro_batches, cap=cap_bytes, least=least.peak_bytes, schedule=least.schedule.name
+            ranks=ranks,
+            micro_batches=micro_batches,
+            cap=cap_bytes,
+            least=least.peak_bytes,
+            schedule=least.schedule.name,
         )
     best = min(fitting, key=lambda choice: choice.order(measure))
     return _improved(best, cap_bytes, measure, budget)
@@ -152,7 +161,9 @@ def _families(ranks: int, micro_batches: int, stages_per_rank: int) -> Iterator[
                 yield [[order] for order in repeat_block(block, micro_batches)]
     for placement in (round_robin, zigzag)[: 2 if stages_per_rank > 1 else 1]:
         for backward_first in (True, False):
-            yield [_free(placement, rank, ranks, micro_batches, stages_per_rank, backward_first) for rank in range(ranks)]
+            yield [
+                _free(placement, rank, ranks, micro_batches, stages_per_rank, backward_first) for rank in range(ranks)
+            ]
 
 
 def _ahead(rank: int, ranks: int, micro_batches: int, ahead: int) -> list[Action]:

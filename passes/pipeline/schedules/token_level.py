@@ -1,7 +1,7 @@
 """Schedules in which a sequence is cut into slices that follow one another through the pipeline.
 
-Attention is causal: forward of a slice needs the keys and values of those before it, and backward of a slice the gradients
-that those behind it have for its own. What counts as a micro-batch of the schedule is a slice: number
+Attention is causal: forward of a slice needs the keys and values of those before it, and backward of a slice the
+gradients that those behind it have for its own. What counts as a micro-batch of the schedule is a slice: number
 ``slices * sequence + slice``.
 """
 
@@ -26,15 +26,17 @@ def tera_pipe(ranks: int, micro_batches: int, slices: int = 4) -> Schedule:
 def seq_1f1b(ranks: int, micro_batches: int, slices: int = 4) -> Schedule:
     """1F1B over slices: a sequence's last slice is the first to go back (Sun et al., Seq1F1B, 2024).
 
-    Rank r runs at most ``ranks - r`` slices, and what a sequence has besides its last, ahead of its backwards: with s slices about 1/s of 1F1B's
-    memory and bubble.
+    Rank r runs at most ``ranks - r`` slices, and what a sequence has besides its last, ahead of its backwards: with s
+    slices about 1/s of 1F1B's memory and bubble.
     """
     _check(slices, "seq-1f1b")
     lists = []
     for rank in range(ranks):
         forward = [Action(rank, "F", m) for m in range(micro_batches * slices)]
         backward = [
-            Action(rank, "B", sequence * slices + part) for sequence in range(micro_batches) for part in reversed(range(slices))
+            Action(rank, "B", sequence * slices + part)
+            for sequence in range(micro_batches)
+            for part in reversed(range(slices))
         ]
         ahead = ranks - rank - 1 + slices - 1
         lists.append(alternate(forward, backward, min(ahead, len(forward))))

@@ -1,4 +1,5 @@
-"""Schedules on two stages a rank, of which the second ones go back: the first rank holds the first stage and the last one.
+"""Schedules on two stages a rank, of which the second ones go back: the first rank holds the first stage and the last
+one.
 
 Activations of a micro-batch that are kept for long in a rank's first stage are so for a short time in its second.
 """
@@ -24,7 +25,8 @@ Moments = tuple[int, int, int, int]
 
 
 def zb_v(ranks: int, micro_batches: int, costs: Sequence[StageCost] | None = None) -> Schedule:
-    """No bubble where F, I and W take as long and there are ``2 * ranks`` micro-batches, at 1F1B's memory (Qi et al., Zero Bubble, section 6)."""
+    """No bubble where F, I and W take as long and there are ``2 * ranks`` micro-batches, at 1F1B's memory (Qi et
+    al., Zero Bubble, section 6)."""
     queues = [[_zb_v_order(rank, ranks, micro_batches)] for rank in range(ranks)]
     return _weights_fill_holes("zb-v", queues, costs, 2 * ranks)
 
@@ -63,8 +65,9 @@ def dual_pipe_v(ranks: int, micro_batches: int) -> Schedule:
 
 
 def building_block(ranks: int, down: int, up: int) -> list[Moments] | None:
-    """Moments of each rank where both passes go down the ranks in ``down`` units a rank and up in ``up``, with as little waiting
-    at the ends as lets the block be repeated; None if it cannot be. V-Min is 1 and 1, V-Half 2 and 1, and 4 and 2 has no bubble."""
+    """Moments of each rank where both passes go down the ranks in ``down`` units a rank and up in ``up``, with as
+    little waiting at the ends as lets the block be repeated; None if it cannot be. V-Min is 1 and 1, V-Half 2 and 1,
+    and 4 and 2 has no bubble."""
     waits = sorted(itertools.product(range(PERIOD), repeat=3), key=lambda wait: (sum(wait), wait))
     for last, first, again in waits:
         turn = down * (ranks - 1) + 1 + last
@@ -94,9 +97,7 @@ def repeat_block(block: list[Moments], micro_batches: int) -> list[list[Action]]
     return lists
 
 
-def _repeated(
-    name: str, micro_batches: int, costs: Sequence[StageCost] | None, block: list[Moments]
-) -> Schedule:
+def _repeated(name: str, micro_batches: int, costs: Sequence[StageCost] | None, block: list[Moments]) -> Schedule:
     queues = [[order] for order in repeat_block(block, micro_batches)]
     return _weights_fill_holes(name, queues, costs, max(map(_held, block)))
 
@@ -111,7 +112,8 @@ def _weights_fill_holes(
 
 
 def _held(moments: Moments) -> int:
-    """How many stages' activations a rank holds at most while the block repeats, with each W in the better of the two units left."""
+    """How many stages' activations a rank holds at most while the block repeats, with each W in the better of the
+    two units left."""
     taken = {moment % PERIOD for moment in moments}
     free = [unit for unit in range(PERIOD) if unit not in taken]
     first_f, second_f, second_i, first_i = moments

@@ -15,11 +15,12 @@ from shardc.passes.pipeline.schedules.zero_bubble import EQUAL
 def hanayo(
     ranks: int, micro_batches: int, stages_per_rank: int = 2, costs: Sequence[StageCost] | None = None
 ) -> Schedule:
-    """Waves of forwards and backwards that fill each other's gaps, without parameters held twice (Liu et al., Hanayo, SC23).
+    """Waves of forwards and backwards that fill each other's gaps, without parameters held twice (Liu et al., Hanayo,
+    SC23).
 
     Whenever a rank is free it runs the forward that is furthest on, or a backward; which of them goes first is
-    whichever makes the shorter step. A rank holds at most half more than 1F1B's first one. ``stages_per_rank``, twice the
-    number of waves, must be even. ``costs``: of each stage.
+    whichever makes the shorter step. A rank holds at most half more than 1F1B's first one. ``stages_per_rank``, twice
+    the number of waves, must be even. ``costs``: of each stage.
     """
     stages = ranks * stages_per_rank
     costs = costs or [EQUAL] * stages

@@ -10,23 +10,41 @@ import typer
 
 def schedule(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME|CSV", help="Name of a schedule, or CSV file of one; all names if not given.")
+        str | None,
+        typer.Argument(metavar="NAME|CSV", help="Name of a schedule, or CSV file of one; all names if not given."),
     ] = None,
     stages: Annotated[int, typer.Option(help="Stages that the model is cut into.")] = 4,
     microbatches: Annotated[int, typer.Option("--microbatches", "-m", help="Micro-batches of a step.")] = 8,
     ranks: Annotated[int | None, typer.Option(help="Ranks; the most that the schedule can use if not given.")] = None,
     times: Annotated[
-        str, typer.Option(metavar="F,I,W[,SEND]", help="Seconds of a stage's forward, input and weight gradient, and of sending.")
-    ] = "1,1,1,0",
+        list[str] | None,
+        typer.Option(
+            metavar="F,I,W[,SEND]",
+            help="Seconds of a stage's forward, input and weight gradient, and of sending; once, or once a stage.",
+        ),
+    ] = None,
+    times_of: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="Take F, I and W of each stage from the trace of a run."),
+    ] = None,
+    overlap: Annotated[bool, typer.Option(help="Ranks compute while they send.")] = True,
+    ranks_per_node: Annotated[
+        int | None, typer.Option(min=1, help="Ranks that share the link which leaves their node.")
+    ] = None,
     memory: Annotated[
         float | None, typer.Option(help="Activations that a rank may hold, in those of one micro-batch and stage.")
     ] = None,
     options: Annotated[
-        list[str] | None, typer.Option("--option", metavar="NAME=NUMBER", help="Option of the schedule, such as slices=2.")
+        list[str] | None,
+        typer.Option("--option", metavar="NAME=NUMBER", help="Option of the schedule, such as slices=2."),
     ] = None,
     width: Annotated[int, typer.Option(min=10, help="Columns of the timeline.")] = 100,
-    csv: Annotated[Path | None, typer.Option(help="Write the actions, as torch.distributed.pipelining reads them.")] = None,
-    csv_transfers: Annotated[Path | None, typer.Option(help="The same with sends and receives (compute_comms).")] = None,
+    csv: Annotated[
+        Path | None, typer.Option(help="Write the actions, as torch.distributed.pipelining reads them.")
+    ] = None,
+    csv_transfers: Annotated[
+        Path | None, typer.Option(help="The same with sends and receives (compute_comms).")
+    ] = None,
     svg: Annotated[Path | None, typer.Option(help="Write a picture.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page with the picture and what is printed here.")] = None,
     trace: Annotated[Path | None, typer.Option(help="Write a trace for Perfetto or chrome://tracing.")] = None,
@@ -41,27 +59,30 @@ def schedule(
       shardc schedule
       shardc schedule 1f1b --stages 4 --microbatches 8
       shardc schedule v-half --ranks 4 --stages 8 -m 16 --times 1,1,1,0.1 --svg v-half.svg
+      shardc schedule auto --stages 4 -m 8 --times-of run.json
       shardc schedule mine.csv --stages 4 -m 8 --html mine.html --measured run.json
     """
     from shardc.cli.schedule_options import parse_options, parse_times
     from shardc.driver.schedule import play_schedule, schedule_list
-    from shardc.report.schedule_files import write_files
+    from shardc.report.schedule_files import read_run, write_files
     from shardc.report.timeline_text import LEGEND, timeline_text
 
     if name is None:
         print(schedule_list())
         return
+    run = None if times_of is None else read_run(times_of)
     played = play_schedule(
         name,
         stages,
         microbatches,
         ranks=ranks,
-        times_s=parse_times(times),
+        times_s=[parse_times(text) for text in times or ["1,1,1,0"]],
+        measured=run,
         cap_bytes=memory,
         options=parse_options(options or []),
+        overlap=overlap,
+        ranks_per_node=ranks_per_node,
     )
     text = "\n".join([played.summary(), "", timeline_text(played.timeline, width), LEGEND])
     print(text)
-    write_files(
-        played, text, csv=csv, csv_transfers=csv_transfers, svg=svg, html=html, trace=trace, measured=measured
-    )
+    write_files(played, text, csv=csv, csv_transfers=csv_transfers, svg=svg, html=html, trace=trace, measured=measured)

@@ -89,7 +89,8 @@ class Timeline:
     @cached_property
     def step_s(self) -> float:
         """From the first action's start to the last one's end."""
-        return max((r[-1].end_s for r in self.spans if r), default=0.0) - min((r[0].start_s for r in self.spans if r), default=0.0)
+        ends_s, starts_s = [r[-1].end_s for r in self.spans if r], [r[0].start_s for r in self.spans if r]
+        return max(ends_s, default=0.0) - min(starts_s, default=0.0)
 
     @cached_property
     def longest_span_s(self) -> float:
@@ -167,8 +168,8 @@ def simulate(
 ) -> Timeline:
     """Plays ``schedule`` through, with ``costs`` for each stage.
 
-    ``overlap``: a rank goes on while what it made is sent; else it waits. ``link``: which transfers share a link; without it each
-    has one to itself. Raises ScheduleStuck where ranks wait for each other for good.
+    ``overlap``: a rank goes on while what it made is sent; else it waits. ``link``: which transfers share a link;
+    without it each has one to itself. Raises ScheduleStuck where ranks wait for each other for good.
     """
     return _Simulation(schedule, costs, overlap, link).run()
 

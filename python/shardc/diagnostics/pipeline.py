@@ -24,9 +24,7 @@ class BadAction(PipelineError):
 class ScheduleStuck(PipelineError):
     """Ranks wait for each other for good."""
 
-    template: ClassVar[str] = (
-        "schedule {schedule} is stuck: nothing can run of {actions}, at which its ranks wait"
-    )
+    template: ClassVar[str] = "schedule {schedule} is stuck: nothing can run of {actions}, at which its ranks wait"
     hint: ClassVar[str] = (
         "an action must stand behind what it needs, and a cap on memory leave room for every stage of a rank"
     )
@@ -46,7 +44,8 @@ class TooMuchMemory(PipelineError):
     """A rank would hold more activations at a time than it may."""
 
     template: ClassVar[str] = (
-        "schedule {schedule} makes rank {rank} hold {peak:,.0f} bytes of activations; it may hold {cap:,.0f}"
+        "schedule {schedule} makes rank {rank} hold {held:,.0f} bytes of activations in {action}; "
+        "it may hold {cap:,.0f}"
     )
     hint: ClassVar[str] = "take a schedule with fewer micro-batches in flight, or recompute activations"
 
@@ -96,17 +95,17 @@ class NoScheduleFits(PipelineError):
     """No schedule keeps every rank within a cap on memory."""
 
     template: ClassVar[str] = (
-        "no schedule for {ranks} ranks and {micro_batches} micro-batches keeps activations within {cap:,.0f} bytes a rank; "
-        "the least is {least:,.0f}, of {schedule}"
+        "no schedule for {ranks} ranks and {micro_batches} micro-batches keeps activations within {cap:,.0f} bytes "
+        "a rank; the least is {least:,.0f}, of {schedule}"
     )
     hint: ClassVar[str] = "allow more memory, recompute activations, or take smaller micro-batches"
 
 
 class WrongStages(PipelineError):
-    """A schedule that was read from a file is for another number of stages or ranks than the model was cut into."""
+    """A schedule is for another number of stages, ranks or micro-batches than there are."""
 
     template: ClassVar[str] = "the schedule {schedule} is for {found} {what}, not for {wanted}"
-    hint: ClassVar[str] = "cut the model into {found} {what}, or take a schedule for {wanted}"
+    hint: ClassVar[str] = "take a schedule for {wanted} {what}, or {found} {what}"
 
 
 class BadTransfers(PipelineError):
@@ -114,7 +113,7 @@ class BadTransfers(PipelineError):
 
     template: ClassVar[str] = "schedule {schedule} cannot run with {mode} sends: {step} on rank {rank} {problem}"
     hint: ClassVar[str] = (
-        "every value that another rank needs is sent and received once, in one order on both sides of each pair of ranks; "
+        "every value that another rank needs is sent and received once, in one order on both sides of a pair of ranks; "
         "passes/pipeline/transfers.py places them so that any schedule runs"
     )
 
@@ -122,7 +121,9 @@ class BadTransfers(PipelineError):
 class TooManyBuffers(PipelineError):
     """A rank would keep more values that it received, and did not use yet, than it has room for."""
 
-    template: ClassVar[str] = "schedule {schedule} makes rank {rank} keep {peak} received values; it has room for {room}"
+    template: ClassVar[str] = (
+        "schedule {schedule} makes rank {rank} keep {kept} received values at {step}; it has room for {room}"
+    )
     hint: ClassVar[str] = "give it more buffers, or take a schedule whose ranks run less far ahead of each other"
 
 
@@ -145,3 +146,10 @@ class BadOptionText(PipelineError):
 
     template: ClassVar[str] = "the option {text!r} can't be read"
     hint: ClassVar[str] = "write it as a name and a whole number, such as --option slices=2"
+
+
+class NotMeasured(PipelineError):
+    """A measured run does not have the actions of a stage from which its times are taken."""
+
+    template: ClassVar[str] = "the run has no {kind} of stage {stage}, nor a whole backward to take it from"
+    hint: ClassVar[str] = "give a run of as many stages, with every action in its trace"

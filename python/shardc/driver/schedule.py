@@ -7,27 +7,38 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shardc.cost.pipeline import StageCost, Timeline, simulate
+from shardc.cost.pipeline import StageCost, Timeline, links_of_nodes, simulate
+from shardc.cost.pipeline_run import stage_costs
 from shardc.diagnostics.cli import UnreadableInput
-from shardc.dialects.pipe.csv_form import read_csv
+from shardc.diagnostics.pipeline import BadTimes, BadTransfers
+from shardc.dialects.pipe.csv_form import read_csv, read_steps
 from shardc.dialects.pipe.schedule import Schedule
-from shardc.dialects.pipe.transfer import Steps
+from shardc.dialects.pipe.transfer import Steps, Transfer
 from shardc.dialects.pipe.weight_versions import versions_held
 from shardc.passes.pipeline.check_schedule import check_memory, check_schedule
-from shardc.passes.pipeline.check_transfers import check_transfers, peak_buffers
+from shardc.passes.pipeline.check_transfers import Mode, check_transfers, peak_buffers
 from shardc.passes.pipeline.schedules.by_name import schedule as by_name
 from shardc.passes.pipeline.schedules.registry import AUTO, SCHEDULES
 from shardc.passes.pipeline.transfers import place_transfers
 
+Times = tuple[float, float, float, float]
+"""Seconds of a stage's F, I, W, and of sending what it makes."""
+
 
 @dataclass(frozen=True)
 class PlayedSchedule:
-    """A schedule that was proved to run. ``buffers``: received values that each rank keeps at most; ``costs``: of each stage."""
+    """A schedule that was proved to run. ``costs``: of each stage.
+
+    ``steps``: with its sends and receives, as its file has them or as we place them; ``refused``: how sends may wait
+    (:data:`~shardc.passes.pipeline.check_transfers.Mode`) -> why they deadlock then, for those that do; ``buffers``:
+    received values that each rank keeps at most.
+    """
 
     schedule: Schedule
     costs: Sequence[StageCost]
     timeline: Timeline
     steps: Steps
+    refused: Mapping[Mode, BadTransfers]
     buffers: Sequence[int]
 
     def summary(self) -> str:
@@ -36,12 +47,15 @@ class PlayedSchedule:
         lines = [
             f"{schedule.name}: {schedule.stages} stages on {schedule.ranks} ranks, {schedule.micro_batches} "
             + ("micro-batches" if schedule.slices == 1 else f"slices of sequences, {schedule.slices} of each"),
-            f"bubble rate {timeline.bubble_rate:.4f}, step {timeline.step_s:g} s, longest rank {timeline.longest_span_s:g} s",
+            f"bubble rate {timeline.bubble_rate:.4f}, step {timeline.step_s:g} s, "
+            + f"longest rank {timeline.longest_span_s:g} s",
         ]
         if schedule.changes_mathematics:
             lines.append("changes the mathematics: gradients of older weights are applied to newer ones")
         if len(schedule.routes) > 1:
             lines.append("holds the parameters twice: their gradients must be added")
+        for mode, error in self.refused.items():
+            lines.append(f"deadlocks with {mode} sends: {error.fields['step']} {error.fields['problem']}")
         return "\n".join([*lines, *_table(self)])
 
 
@@ -51,29 +65,57 @@ def play_schedule(
     micro_batches: int,
     *,
     ranks: int | None = None,
-    times_s: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 0.0),
+    times_s: Sequence[Times] = ((1.0, 1.0, 1.0, 0.0),),
+    measured: Timeline | None = None,
     cap_bytes: float | None = None,
     options: Mapping[str, Any] | None = None,
+    overlap: bool = True,
+    ranks_per_node: int | None = None,
 ) -> PlayedSchedule:
-    """``name``: of a schedule, or a CSV file of one. ``times_s``: of F, I, W and of sending, of each stage.
-    ``cap_bytes``: what a rank may hold of activations, of which a stage keeps 1 for each micro-batch.
+    """``name``: of a schedule, or a CSV file of one. ``times_s``: of each stage, or one for all; F, I and W
+    are those of ``measured``, if there is a run. ``cap_bytes``: what a
+    rank may hold of activations, of which a stage keeps 1 for each micro-batch. ``ranks_per_node``: ranks that share
+    the link which leaves their node; without it each transfer has one to itself.
 
-    Raises the errors of :func:`by_name`, of the checkers, UnreadableInput and WrongStages.
+    Raises the errors of :func:`by_name`, of the checkers, UnreadableInput, WrongStages, BadTimes
+    and NotMeasured.
     """
-    cost = StageCost(*times_s, activation_bytes=1.0, weight_bytes=1.0)
+    if len(times_s) not in (1, stages):
+        given = f"{len(times_s)} stages' are given, of {stages}"
+        raise BadTimes(text=[*times_s], problem=given, where="--times")
+    costs = [StageCost(*times, activation_bytes=1.0, weight_bytes=1.0) for times in times_s]
+    costs *= max(0, stages) // len(costs)
+    if measured is not None:
+        costs = stage_costs(measured, costs, transfer_s=costs[0].transfer_s)
     options = dict(options or {})
     if cap_bytes is not None and name == AUTO:
         options["cap_bytes"] = cap_bytes
-    made = _from_file(Path(name), stages, ranks) if name.endswith(".csv") else None
-    if made is None:
-        made = by_name(name, stages, micro_batches, ranks=ranks, costs=[cost] * max(0, stages), **options)
+    steps: Steps = ()
+    if name.endswith(".csv"):
+        made, steps = _from_file(Path(name), stages, ranks)
+    else:
+        made = by_name(name, stages, micro_batches, ranks=ranks, costs=costs, **options)
     check_schedule(made, micro_batches * made.slices)
-    steps = place_transfers(made)
-    check_transfers(made, steps)
-    costs = [cost] * made.stages
+    if not any(isinstance(step, Transfer) for row in steps for step in row):
+        steps = place_transfers(made)
+    buffers = peak_buffers(made, steps)
+    part = {stage: costs[place] for route in made.routes for place, stage in enumerate(route)}
+    costs = [part[stage] for stage in range(made.stages)]
     if cap_bytes is not None:
         check_memory(made, costs, cap_bytes)
-    return PlayedSchedule(made, costs, simulate(made, costs), steps, peak_buffers(made, steps))
+    link = links_of_nodes(ranks_per_node) if ranks_per_node else None
+    timeline = simulate(made, costs, overlap=overlap, link=link)
+    return PlayedSchedule(made, costs, timeline, steps, _refused(made, steps), buffers)
+
+
+def _refused(made: Schedule, steps: Steps) -> dict[Mode, BadTransfers]:
+    found: dict[Mode, BadTransfers] = {}
+    for mode in ("blocking", "batched"):
+        try:
+            check_transfers(made, steps, mode)
+        except BadTransfers as error:
+            found[mode] = error
+    return found
 
 
 def schedule_list() -> str:
@@ -84,12 +126,12 @@ def schedule_list() -> str:
     return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows)
 
 
-def _from_file(path: Path, stages: int, ranks: int | None) -> Schedule:
+def _from_file(path: Path, stages: int, ranks: int | None) -> tuple[Schedule, Steps]:
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise UnreadableInput(file=path, problem=error) from None
-    return read_csv(text, path.stem, stages=stages, ranks=ranks)
+    return read_csv(text, path.stem, stages=stages, ranks=ranks), read_steps(text)
 
 
 def _table(played: PlayedSchedule) -> Iterator[str]:

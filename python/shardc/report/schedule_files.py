@@ -1,10 +1,12 @@
-"""The files of ``shardc schedule``: CSV, pictures and traces of a schedule that was played through, and of a measured run beside it."""
+"""The files of ``shardc schedule``: CSV, pictures and traces of a schedule that was played through, and of a
+measured run beside it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from shardc.diagnostics.cli import UnwritableOutput
+from shardc.cost.pipeline import Timeline
+from shardc.diagnostics.cli import UnreadableInput, UnwritableOutput
 from shardc.dialects.pipe.csv_form import write_csv
 from shardc.driver.schedule import PlayedSchedule
 from shardc.report.timeline_svg import Run, timeline_html, timeline_svg
@@ -22,11 +24,12 @@ def write_files(
     trace: Path | None = None,
     measured: Path | None = None,
 ) -> None:
-    """Writes each file that has a path. ``measured``: the trace of a run, which is drawn too. Raises BadTrace, UnwritableOutput."""
+    """Writes each file that has a path. ``measured``: the trace of a run, which is drawn too. Raises BadTrace,
+    UnreadableInput, UnwritableOutput."""
     name = played.schedule.name
     runs = [Run(f"{name}, simulated", played.timeline, played.costs)]
     if measured is not None:
-        runs.append(Run(f"{name}, measured", read_trace(measured.read_text(), where=str(measured))))
+        runs.append(Run(f"{name}, measured", read_run(measured)))
     files = {
         csv: lambda: write_csv(played.schedule),
         csv_transfers: lambda: write_csv(played.steps),
@@ -40,3 +43,12 @@ def write_files(
                 path.write_text(written())
             except OSError as error:
                 raise UnwritableOutput(file=path, problem=error) from None
+
+
+def read_run(path: Path) -> Timeline:
+    """The measured run in a trace. Raises BadTrace, UnreadableInput."""
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UnreadableInput(file=path, problem=error) from None
+    return read_trace(text, where=str(path))

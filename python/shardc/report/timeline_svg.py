@@ -1,4 +1,5 @@
-"""A pipeline's timeline as a standalone SVG picture or HTML page: simulated and measured runs above each other, on one scale of time."""
+"""A pipeline's timeline as a standalone SVG picture or HTML page: simulated and measured runs above each other, on
+one scale of time."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ WIDTH, ROW, MEMORY, LEFT, GAP = 1200.0, 22.0, 16.0, 70.0, 34.0
 
 @dataclass(frozen=True)
 class Run:
-    """A timeline with its title. With ``costs`` (of each stage) a curve shows the bytes of activations that each rank holds."""
+    """A timeline with its title. With ``costs`` (of each stage) a curve shows the bytes of activations that each
+    rank holds."""
 
     title: str
     timeline: Timeline
@@ -76,7 +78,8 @@ def _action(span: Span, start_s: float, y: float, per_second: float, later: bool
     shade = ' fill-opacity="0.6"' if later else ""
     yield f'<rect {box} fill="{COLOURS[kind]}"{shade} stroke="white" stroke-width="0.5"><title>{text}</title></rect>'
     if width > 7 * len(label):
-        yield f'<text x="{x + width / 2:.2f}" y="{y + ROW - 8:g}" text-anchor="middle" pointer-events="none">{label}</text>'
+        place = f'x="{x + width / 2:.2f}" y="{y + ROW - 8:g}"'
+        yield f'<text {place} text-anchor="middle" pointer-events="none">{label}</text>'
 
 
 def _curve(curve: Sequence[tuple[float, float]], most: float, start_s: float, base: float, per_second: float) -> str:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from shardc.cost.pipeline import Span, Timeline
 
-LEGEND = "F forward, B backward, I input gradient, W weight gradient, each with its micro-batch; small letters: a rank's later stages"
+LEGEND = (
+    "F forward, B backward, I input gradient, W weight gradient, each with its micro-batch; "
+    "small letters: a rank's later stages"
+)
 
 
 def timeline_text(timeline: Timeline, width: int = 100) -> str:
@@ -13,7 +16,9 @@ def timeline_text(timeline: Timeline, width: int = 100) -> str:
     Short actions show their letter alone, or share a column, in which the later one is seen.
     """
     step_s = timeline.step_s or 1.0
-    shortest_s = min((s.end_s - s.start_s for spans in timeline.spans for s in spans if s.end_s > s.start_s), default=step_s)
+    shortest_s = min(
+        (s.end_s - s.start_s for spans in timeline.spans for s in spans if s.end_s > s.start_s), default=step_s
+    )
     each = int(width * shortest_s / step_s)
     width = round(each * step_s / shortest_s) if each else width
     start_s = min((spans[0].start_s for spans in timeline.spans if spans), default=0.0)

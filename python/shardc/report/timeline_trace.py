@@ -34,16 +34,20 @@ def read_trace(text: str, process: int | None = None, where: str | None = None) 
     except json.JSONDecodeError as error:
         raise BadTrace(problem=f"it is no JSON: {error}", where=where) from None
     events = trace.get("traceEvents", []) if isinstance(trace, dict) else trace
-    found = [e for e in events if isinstance(e, dict) and e.get("ph") == "X" and _action(e) is not None]
-    found = [e for e in found if process is None or e.get("pid") == process]
+    found = [event for event in events if _is_run(event)] if isinstance(events, list) else []
+    found = [event for event in found if process is None or event.get("pid") == process]
     if not found:
         raise BadTrace(problem="it has no event that is named as an action", where=where)
     lanes = sorted({_lane(e) for e in found})
     ranks = {lane: number for number, lane in enumerate(lanes)}
-    records = [
-        (ranks[_lane(e)], str(_action(e)), e["ts"] / US, (e["ts"] + e.get("dur", 0)) / US) for e in found
-    ]
+    records = [(ranks[_lane(e)], str(_action(e)), e["ts"] / US, (e["ts"] + e.get("dur", 0)) / US) for e in found]
     return timeline_of(records, len(lanes))
+
+
+def _is_run(event: object) -> bool:
+    """Whether it says when an action ran."""
+    timed = isinstance(event, dict) and event.get("ph") == "X" and isinstance(event.get("ts"), int | float)
+    return timed and _action(event) is not None
 
 
 def _lane(event: dict[str, Any]) -> tuple[str, int, str, int]:
