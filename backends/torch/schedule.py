@@ -10,7 +10,7 @@ from torch_mlir import ir
 
 from shardc.backends.torch.batch import batch_kernels
 from shardc.backends.torch.kernels import KERNEL
-from shardc.backends.torch.loop_values import TUPLES, loop_values
+from shardc.dialects.dist.loop_values import TUPLES, loop_values
 from shardc.backends.torch.prefetch import prefetch
 from shardc.backends.torch.step import Step
 from shardc.dialects.aten.call import CallReader, is_constant

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from torch_mlir import ir
 
-from shardc.backends.torch.loop_values import LoopValues
+from shardc.dialects.dist.loop_values import LoopValues
 from shardc.dialects.aten.call import Call
 
 COLLECTIVES = frozenset(
