@@ -145,3 +145,55 @@ class BadOptionText(PipelineError):
 
     template: ClassVar[str] = "the option {text!r} can't be read"
     hint: ClassVar[str] = "write it as a name and a whole number, such as --option slices=2"
+
+
+class NoMicroBatches(PipelineError):
+    """A step for a pipeline has no loop over micro-batches.
+
+    Fails: ``mesh={"pipe": 2}, plan="pipeline"``. Works: ``mesh={"pipe": 2}, plan="pipeline", micro_batches=4``.
+    """
+
+    template: ClassVar[str] = "a pipeline runs micro-batches, and nothing in this step is cut into any"
+    hint: ClassVar[str] = "pass micro_batches=n, from 2, to compile_step; the batch is dim 0 of the inputs"
+
+
+class SeveralLoops(PipelineError):
+    """A value of all micro-batches is needed in the middle of forward or backward, as batch norm's statistics are."""
+
+    template: ClassVar[str] = "forward and backward of one micro-batch cannot run without waiting for the others"
+    hint: ClassVar[str] = "replace what mixes samples of a batch, such as batch norm by group norm, or do without a pipeline"
+
+
+class TooManyStages(PipelineError):
+    """There are more stages than places to cut the forward at."""
+
+    template: ClassVar[str] = "{stages} stages need {stages} ops that depend on parameters; forward has {most}"
+    hint: ClassVar[str] = "take at most {most} stages"
+
+
+class UnknownCut(PipelineError):
+    """A stage is to start at a module that the model does not have, or that has no parameters."""
+
+    template: ClassVar[str] = "no module {name!r} with parameters runs in the forward; the nearest is {nearest!r}"
+    hint: ClassVar[str] = "name modules as in model.named_modules(), such as stages=[{nearest!r}]"
+
+
+class CutOrder(PipelineError):
+    """Stages are to start at modules in another order than these run in."""
+
+    template: ClassVar[str] = "a stage cannot start at {name!r}: {problem}"
+    hint: ClassVar[str] = "name the first module of each stage but the first, in the order in which they run"
+
+
+class WrongStageCount(PipelineError):
+    """A schedule is for another number of stages, ranks or micro-batches than the program has."""
+
+    template: ClassVar[str] = "schedule {schedule} is for {found} {what}; this program has {wanted}"
+    hint: ClassVar[str] = "take a schedule for {wanted} {what}"
+
+
+class TooFewMicroBatches(PipelineError):
+    """A schedule needs more micro-batches, or a multiple of some number."""
+
+    template: ClassVar[str] = "schedule {schedule} on {ranks} ranks needs {needed}; there are {found} micro-batches"
+    hint: ClassVar[str] = "pass micro_batches={nearest}"

@@ -1,0 +1,20 @@
+"""The functions that the ranks of a pipeline run: ``@step_0``, ``@step_1``, ... of a module of level 3."""
+
+from torch_mlir import ir
+
+from shardc.dialects.pipe.schedule_op import ScheduleOp
+
+
+def function_name(rank: int) -> str:
+    """The symbol of a rank's function."""
+    return f"step_{rank}"
+
+
+def rank_functions(module: ir.Module) -> list[ir.Operation]:
+    """The functions of a pipeline's ranks in order; none of a module without a ``pipe.schedule``."""
+    ops = [op.operation for op in module.body.operations]
+    schedules = [op for op in ops if op.name == ScheduleOp.OPERATION_NAME]
+    if not schedules:
+        return []
+    named = {op.attributes["sym_name"].value: op for op in ops if op.name == "func.func"}
+    return [named[function_name(rank)] for rank in range(len(schedules[0].attributes["orders"]))]

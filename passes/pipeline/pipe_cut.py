@@ -1,0 +1,86 @@
+"""``pipe-cut``: the step as stages, and a program for each rank of the pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch_mlir import ir
+
+from shardc.diagnostics.levels import LevelBroken
+from shardc.diagnostics.pipeline import NoMicroBatches, WrongStageCount
+from shardc.dialects.dist.mesh import read_mesh
+from shardc.dialects.pipe.schedule import Schedule
+from shardc.dialects.pipe.schedule_op import write_schedule
+from shardc.passes.base import Pass
+from shardc.passes.pipeline.assign_stages import assign_stages, forward_of
+from shardc.passes.pipeline.check_schedule import check_schedule
+from shardc.passes.pipeline.rank_programs import write_rank_programs
+from shardc.passes.pipeline.schedules.named import named_schedule
+from shardc.passes.pipeline.stage_bodies import stage_bodies, write_bodies
+from shardc.passes.pipeline.step_program import read_step
+
+
+@dataclass(frozen=True)
+class PipeCut(Pass):
+    """Cuts a step of level 3 into stages, and writes the program of each rank along the mesh axis ``axis``.
+
+    The step's loop over micro-batches is taken apart: forward is cut at the modules ``cuts`` or, if none are named, so
+    that the stages of ``schedule`` cost the same; every backward op goes to the stage of its forward, and is W where only
+    gradients of parameters need it. ``stages_per_rank``: 0 for the schedule's own. Micro-batches are the mesh's time axis.
+    """
+
+    name: ClassVar[str] = "pipe-cut"
+    axis: str = "pipe"
+    schedule: str = "1f1b"
+    stages_per_rank: int = 0
+    cuts: tuple[str, ...] = ()
+
+    def run(self, module: ir.Module) -> None:
+        ranks, micro_batches = _sizes(module, self.axis)
+        stages_per_rank = self.stages_per_rank
+        cut_into_stages(module, named_schedule(self.schedule, ranks, micro_batches, stages_per_rank), self.axis, self.cuts)
+
+
+def cut_into_stages(module: ir.Module, schedule: Schedule, axis: str, cuts: Sequence[str] = ()) -> None:
+    """Rewrites the step of ``module`` for ``schedule``, which may be anybody's: it is checked first.
+
+    Raises BadSchedule, WrongStageCount, and what reading and cutting the step raise.
+    """
+    ranks, micro_batches = _sizes(module, axis)
+    stages = len(schedule.routes[0])
+    _expect(schedule, "ranks", schedule.ranks, ranks)
+    _expect(schedule, "micro-batches", schedule.micro_batches, micro_batches)
+    if cuts:
+        _expect(schedule, "stages", stages, len(cuts) + 1)
+    check_schedule(schedule)
+    program = read_step(module)
+    forward = forward_of(program)
+    places = forward.named(cuts) if cuts else forward.balanced(stages)
+    assignment = assign_stages(program, forward, places)
+    kinds: dict[int, set[str]] = {}
+    for action in schedule.actions():
+        kinds.setdefault(schedule.route(action.micro_batch).index(action.stage), set()).add(action.kind)
+    bodies = stage_bodies(program, assignment, kinds)
+    ip = ir.InsertionPoint(program.function)
+    write_schedule(module, schedule, ip)
+    write_bodies(program, bodies, ip)
+    write_rank_programs(program, bodies, assignment.folds, schedule, ip)
+    program.function.erase()
+
+
+def _sizes(module: ir.Module, axis: str) -> tuple[int, int]:
+    """The ranks of the pipeline and the micro-batches."""
+    mesh = read_mesh(module)
+    if mesh is None or all(a.name != axis for a in mesh.space):
+        raise LevelBroken(level=3, problem=f"pipe-cut needs a mesh with the axis {axis!r}")
+    times = [a.size for a in mesh.axes if a.kind == "time"]
+    if len(times) != 1:
+        raise NoMicroBatches()
+    return mesh.size(axis), times[0]
+
+
+def _expect(schedule: Schedule, what: str, found: int, wanted: int) -> None:
+    if found != wanted:
+        raise WrongStageCount(schedule=schedule.name, what=what, found=found, wanted=wanted)
