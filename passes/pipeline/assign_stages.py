@@ -52,9 +52,16 @@ class Fold:
 def forward_of(program: StepProgram) -> Forward:
     """The forward ops that may be cut."""
     free = _free_ops(program)
-    ops = [op for op in body_ops(program.body) if phase(op) == "forward" and op.results[0] not in free]
     folds = {_owner(v).results[0] for v in program.values.following}
-    return Forward([op for op in ops if op.results[0] not in folds], program.roots)
+    read: set[ir.Value] = set()
+    ops: list[ir.Operation] = []
+    for op in reversed(body_ops(program.body)):
+        # Ops that passes have put in have no phase of their own.
+        if phase(op) == "forward" or any(result in read for result in op.results):
+            read.update(reads(op))
+            ops.append(op)
+    mine = [op for op in reversed(ops) if op.results[0] not in free and op.results[0] not in folds]
+    return Forward(mine, program.roots)
 
 
 def assign_stages(program: StepProgram, forward: Forward, cuts: Sequence[int]) -> Assignment:

@@ -9,7 +9,7 @@ from typing import ClassVar
 from torch_mlir import ir
 
 from shardc.diagnostics.levels import LevelBroken
-from shardc.diagnostics.pipeline import NoMicroBatches, WrongStageCount
+from shardc.diagnostics.pipeline import NoMicroBatches, SlicesNotYet, WrongStageCount
 from shardc.dialects.dist.mesh import read_mesh
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.schedule_op import write_schedule
@@ -38,22 +38,24 @@ class PipeCut(Pass):
     cuts: tuple[str, ...] = ()
 
     def run(self, module: ir.Module) -> None:
-        ranks, micro_batches = _sizes(module, self.axis)
-        stages_per_rank = self.stages_per_rank
-        cut_into_stages(module, named_schedule(self.schedule, ranks, micro_batches, stages_per_rank), self.axis, self.cuts)
+        ranks, micro_batches = pipeline_sizes(module, self.axis)
+        schedule = named_schedule(self.schedule, ranks, micro_batches, self.stages_per_rank)
+        cut_into_stages(module, schedule, self.axis, self.cuts)
 
 
-def cut_into_stages(module: ir.Module, schedule: Schedule, axis: str, cuts: Sequence[str] = ()) -> None:
+def cut_into_stages(module: ir.Module, schedule: Schedule, axis: str, cuts: Sequence[str] = (), wanted: int = 0) -> None:
     """Rewrites the step of ``module`` for ``schedule``, which may be anybody's: it is checked first.
 
-    Raises BadSchedule, WrongStageCount, and what reading and cutting the step raise.
+    ``wanted``: how many stages there must be; 0 for any number. Raises BadSchedule, WrongStageCount, SlicesNotYet, and what
+    reading and cutting the step raise.
     """
-    ranks, micro_batches = _sizes(module, axis)
+    ranks, micro_batches = pipeline_sizes(module, axis)
     stages = len(schedule.routes[0])
+    if schedule.slices > 1:
+        raise SlicesNotYet(schedule=schedule.name, slices=schedule.slices)
     _expect(schedule, "ranks", schedule.ranks, ranks)
     _expect(schedule, "micro-batches", schedule.micro_batches, micro_batches)
-    if cuts:
-        _expect(schedule, "stages", stages, len(cuts) + 1)
+    _expect(schedule, "stages", stages, wanted or (len(cuts) + 1 if cuts else stages))
     check_schedule(schedule)
     program = read_step(module)
     forward = forward_of(program)
@@ -70,7 +72,7 @@ def cut_into_stages(module: ir.Module, schedule: Schedule, axis: str, cuts: Sequ
     program.function.erase()
 
 
-def _sizes(module: ir.Module, axis: str) -> tuple[int, int]:
+def pipeline_sizes(module: ir.Module, axis: str) -> tuple[int, int]:
     """The ranks of the pipeline and the micro-batches."""
     mesh = read_mesh(module)
     if mesh is None or all(a.name != axis for a in mesh.space):

@@ -65,6 +65,9 @@ class _Finder:
             for rank in self._ranks if home is None else sorted(home):
                 self._found.results[rank].append(number)
                 self._need(rank, value)
+        for value in self._program.keys:
+            if not any(value in arguments for arguments in self._found.arguments):
+                self._found.arguments[0].add(value)  # the step takes it, though nobody reads it
         return self._found
 
     def _need_here(self, rank: int, value: ir.Value) -> None:

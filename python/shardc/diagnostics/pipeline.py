@@ -197,3 +197,27 @@ class TooFewMicroBatches(PipelineError):
 
     template: ClassVar[str] = "schedule {schedule} on {ranks} ranks needs {needed}; there are {found} micro-batches"
     hint: ClassVar[str] = "pass micro_batches={nearest}"
+
+
+class NotAPipeline(PipelineError):
+    """A schedule or stages were given for a plan without a pipeline.
+
+    Fails: ``plan="data", schedule="1f1b"``. Works: ``plan="pipeline*data", schedule="1f1b"``.
+    """
+
+    template: ClassVar[str] = "plan {plan!r} has no pipeline, so it takes no schedule and no stages"
+    hint: ClassVar[str] = "add one, as in plan=\"pipeline*data\" with mesh={{\"pipe\": 2, \"data\": 2}}"
+
+
+class BadScheduleFile(PipelineError):
+    """A schedule's file is missing or cannot be read."""
+
+    template: ClassVar[str] = "the schedule {path} can't be read: {problem}"
+    hint: ClassVar[str] = "give a CSV file with a row for each rank and cells such as 2F0, or the name of a schedule"
+
+
+class SlicesNotYet(PipelineError):
+    """A schedule cuts sequences of tokens into slices, which a step cannot be cut into yet."""
+
+    template: ClassVar[str] = "schedule {schedule} cuts sequences into {slices} slices; only batches can be cut as yet"
+    hint: ClassVar[str] = "take a schedule of whole sequences, such as 1f1b"
