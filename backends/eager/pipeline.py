@@ -23,7 +23,7 @@ from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.dialects.pipe.action import Action
 from shardc.dialects.pipe.action_op import find_stage
-from shardc.dialects.pipe.rank_function import rank_functions
+from shardc.dialects.pipe.rank_function import pipeline_axis, rank_functions
 from shardc.runtime.kernels import Library
 
 Key = tuple[str, str]
@@ -44,9 +44,9 @@ class PipelineProgram:
     results: list[list[Port]]
 
 
-def read_pipeline(module: ir.Module, axis: str = "pipe") -> PipelineProgram | None:
+def read_pipeline(module: ir.Module) -> PipelineProgram | None:
     """None for a module that is no pipeline."""
-    functions = rank_functions(module)
+    functions, axis = rank_functions(module), pipeline_axis(module)
     whole = read_mesh(module)
     if not functions or whole is None:
         return None

@@ -2,7 +2,7 @@
 
 from torch_mlir import ir
 
-from shardc.dialects.pipe.schedule_op import ScheduleOp
+from shardc.dialects.pipe.schedule_op import find_schedule
 
 
 def function_name(rank: int) -> str:
@@ -12,9 +12,15 @@ def function_name(rank: int) -> str:
 
 def rank_functions(module: ir.Module) -> list[ir.Operation]:
     """The functions of a pipeline's ranks in order; none of a module without a ``pipe.schedule``."""
-    ops = [op.operation for op in module.body.operations]
-    schedules = [op for op in ops if op.name == ScheduleOp.OPERATION_NAME]
-    if not schedules:
+    schedule = find_schedule(module)
+    if schedule is None:
         return []
+    ops = (op.operation for op in module.body.operations)
     named = {op.attributes["sym_name"].value: op for op in ops if op.name == "func.func"}
-    return [named[function_name(rank)] for rank in range(len(schedules[0].attributes["orders"]))]
+    return [named[function_name(rank)] for rank in range(len(schedule.attributes["orders"]))]
+
+
+def pipeline_axis(module: ir.Module) -> str | None:
+    """The mesh axis along which the ranks of a pipeline lie; None if the module is no pipeline."""
+    schedule = find_schedule(module)
+    return None if schedule is None else schedule.attributes["axis"].value

@@ -108,14 +108,24 @@ class _Backward:
 
     def __init__(self, program: StepProgram, forward: Forward, found: Assignment) -> None:
         self._found, self._roots = found, program.roots
-        self._last: dict[ir.Value, int] = {}
+        self._read: dict[ir.Value, range] = {}
         self._homes: dict[str, set[int]] = {}
         for op in forward.ops:
             stage, _ = found.place[op.results[0]]
             for value in reads(op):
-                self._last[value] = stage
+                self._note(value, stage)
                 for name in program.roots.get(value, ()):
                     self._homes.setdefault(name, set()).add(stage)
+
+    def _note(self, value: ir.Value, stage: int) -> None:
+        """The forward of ``stage`` reads a value; if it is free, also what that is made of."""
+        known = self._read.get(value)
+        if known is not None and stage in known:
+            return
+        self._read[value] = range(min(stage, known.start) if known else stage, stage + 1)
+        if self._found.is_free(value):
+            for operand in reads(value.owner.operation):
+                self._note(operand, stage)
 
     def place(self) -> None:
         found = self._found
@@ -128,9 +138,15 @@ class _Backward:
         found = self._found
         places = {v: place for v in reads(op) if (place := found.place_of(v)) is not None}
         latest = min((stage for stage, kind in places.values() if kind != "F"), default=found.stages - 1)
-        made = {v: stage for v, (stage, kind) in places.items() if kind == "F"}
-        at_hand = lambda s: all(stage <= s <= self._last.get(v, stage) for v, stage in made.items())  # noqa: E731
-        homes = [self._homes[n] for v in reads(op) for n in self._roots.get(v, ()) if n in self._homes]
+        made = {v: range(stage, stage + 1) for v, (stage, kind) in places.items() if kind == "F"}
+        seen = [
+            range(stages.start, max(stages.stop, self._read[v].stop)) if v in self._read else stages
+            for v, stages in made.items()
+        ]
+        seen += [self._read[v] for v in reads(op) if found.is_free(v) and v in self._read]
+        at_hand = lambda s: all(s in stages for stages in seen)  # noqa: E731
+        names = [n for v in reads(op) for n in self._roots.get(v, ())] + _parameters(op)
+        homes = [self._homes[n] for n in names if n in self._homes]
         at_home = lambda s: all(s in home for home in homes)  # noqa: E731
         options = range(latest, -1, -1)
         for is_right in (lambda s: at_hand(s) and at_home(s), at_home, at_hand):
@@ -138,6 +154,14 @@ class _Backward:
                 if is_right(stage):
                     return stage
         return latest
+
+
+def _parameters(op: ir.Operation) -> list[str]:
+    """The parameters whose gradients an op makes."""
+    if "dist.name" not in op.attributes:
+        return []
+    named = (name.partition("#")[0].partition(":") for name in op.attributes["dist.name"].value.split(","))
+    return [name for kind, _, name in named if kind.strip() == "grad"]
 
 
 def _parts(term: ir.Value, reader: ir.Operation, found: Assignment) -> list[ir.Value]:

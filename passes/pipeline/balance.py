@@ -94,7 +94,7 @@ class Forward:
 
     def _before(self, name: str, names: Sequence[str]) -> int:
         first = self._first(name)
-        return min(range(self._last_before(first) + 1, first + 1), key=lambda p: (self.crossing[p], p))
+        return min(range(self._last_before(first) + 1, first + 1), key=lambda p: (self.crossing[p], -p))
 
     def _first(self, name: str) -> int:
         """The first op that reads a parameter of a module."""

@@ -66,7 +66,7 @@ def cut_into_stages(module: ir.Module, schedule: Schedule, axis: str, cuts: Sequ
         kinds.setdefault(schedule.route(action.micro_batch).index(action.stage), set()).add(action.kind)
     bodies = stage_bodies(program, assignment, kinds)
     ip = ir.InsertionPoint(program.function)
-    write_schedule(module, schedule, ip)
+    write_schedule(module, schedule, axis, ip)
     write_bodies(program, bodies, ip)
     write_rank_programs(program, bodies, assignment.folds, schedule, ip)
     program.function.erase()

@@ -62,8 +62,8 @@ class CompiledStep:
 
     @cached_property
     def peak(self) -> str:
-        """The most memory that a step's tensors take at once on a rank, and where."""
-        return said_peak(self.compiled.program)
+        """The most memory that a step's tensors take at once on a rank, and where; nothing of a pipeline."""
+        return said_peak(self.compiled.program) if self.compiled.pipeline_module is None else ""
 
     def save_plan(self, path: Path | str) -> None:
         """Write the plan as JSON, for ``plan=`` of another compile."""

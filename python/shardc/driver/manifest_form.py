@@ -15,6 +15,7 @@ ENTRIES: dict[str, dict[str, type | tuple[type, ...]]] = {
     "results": _PORT,
     "operators": {"name": str},
     "kernels": {"name": str, "calls": int, "ops": list},
+    "pipeline": {"name": str, "arguments": list},
     "hyperparameters": {"name": str, "group": int, "key": str, "value": (int, float)},
     "baked": {"group": int, "key": str},
     "files": {"size": int, "sha256": str},

@@ -1,7 +1,9 @@
 // RUN: shardc-opt %s | shardc-opt | filecheck %s
 
-// CHECK: "pipe.schedule"() {orders = {{\[\[}}"0F0", "0B0"], ["1F0", "1I0", "1W0"]], routes = {{\[\[}}0, 1]], slices = 1 : i64, sym_name = "mine"} : () -> ()
-"pipe.schedule"() {sym_name = "mine", orders = [["0F0", "0B0"], ["1F0", "1I0", "1W0"]], routes = [[0, 1]], slices = 1 : i64} : () -> ()
+"dist.mesh"() {axes = [["pipe", 2, "space"]], sym_name = "mesh"} : () -> ()
+
+// CHECK: "pipe.schedule"() {axis = "pipe", orders = {{\[\[}}"0F0", "0B0"], ["1F0", "1I0", "1W0"]], routes = {{\[\[}}0, 1]], slices = 1 : i64, sym_name = "mine"} : () -> ()
+"pipe.schedule"() {axis = "pipe", sym_name = "mine", orders = [["0F0", "0B0"], ["1F0", "1I0", "1W0"]], routes = [[0, 1]], slices = 1 : i64} : () -> ()
 
 // CHECK: "pipe.stage"() ({
 // CHECK-NEXT: ^bb0(%arg0: !torch.vtensor<[4,8],f32>):
