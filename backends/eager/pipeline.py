@@ -12,9 +12,17 @@ from dataclasses import dataclass
 import torch
 from torch_mlir import ir
 
-from shardc.backends.eager.interpreter import Environment, Machine, Observe, check_arguments, computing, detached, widened
-from shardc.backends.eager.program import Instruction, read_block
 from shardc.backends.eager.dist_ops import Values
+from shardc.backends.eager.interpreter import (
+    Environment,
+    Machine,
+    Observe,
+    check_arguments,
+    computing,
+    detached,
+    widened,
+)
+from shardc.backends.eager.program import Instruction, read_block
 from shardc.backends.eager.ranks import Ranks
 from shardc.backends.eager.signature import Port, read_arguments, read_results
 from shardc.diagnostics.oracle import Deadlock

@@ -10,12 +10,12 @@ from torch_mlir import ir
 
 from shardc.backends.torch.batch import batch_kernels
 from shardc.backends.torch.kernels import KERNEL
-from shardc.dialects.dist.loop_values import TUPLES, loop_values
 from shardc.backends.torch.messages import PIPE, post_receives
 from shardc.backends.torch.prefetch import prefetch
 from shardc.backends.torch.step import Step
 from shardc.dialects.aten.call import CallReader, is_constant
 from shardc.dialects.aten.types import read_type
+from shardc.dialects.dist.loop_values import TUPLES, loop_values
 from shardc.dialects.dist.tuples import packed, unpacked
 from shardc.dialects.kern.extern import ExternOp, extern_call
 from shardc.dialects.kern.kernel import kernel_operands, kernel_results

@@ -20,6 +20,7 @@ from shardc.passes.pipeline.rank_demand import Demand, find_demand
 from shardc.passes.pipeline.stage_bodies import StageBody, Stages
 from shardc.passes.pipeline.step_program import StepProgram, reads
 
+
 def write_rank_programs(
     program: StepProgram, stages: Stages, folds: Sequence[Fold], schedule: Schedule, ip: ir.InsertionPoint
 ) -> None:

@@ -34,11 +34,11 @@ class State:
     """
 
     def __init__(
-        self, leaves: Iterable[Leaf], mesh: Mesh, place: Place, every: Iterable[Leaf], apart: Axis | None = None
+        self, leaves: Iterable[Leaf], mesh: Mesh, place: Place, every: Iterable[Leaf] = (), apart: Axis | None = None
     ) -> None:
-        """``leaves`` are the rank's, ``every`` those of all ranks: they differ along the axis ``apart``, a pipeline's."""
+        """``leaves`` are the rank's, ``every`` those of all ranks, if they differ along the axis ``apart``, a pipeline's."""
         self.leaves = {leaf.name: leaf for leaf in leaves if leaf.role in ROLES}
-        self._every = {leaf.name: leaf for leaf in every if leaf.role in ROLES}
+        self._every = {leaf.name: leaf for leaf in every if leaf.role in ROLES} or self.leaves
         self._apart = apart
         self.local: dict[str, Tensor] = {}
         self._mesh, self._place = mesh, place

@@ -59,7 +59,7 @@ def test_what_is_in_the_folder(folder: Path) -> None:
 
 def test_manifest(folder: Path) -> None:
     manifest = read_manifest(folder, FIELDS.model)
-    assert manifest["schema"] == {"name": "shardc-artefact", "version": 2}
+    assert manifest["schema"] == {"name": "shardc-artefact", "version": 3}
     assert [a["name"] for a in manifest["mesh"]] == ["data", "tensor", "micro"]
     up, _, steps, _, x, *_ = manifest["arguments"]
     assert (up["name"], up["role"], up["shape"], up["dtype"]) == ("up.weight", "param", [6, 8], "float64")
