@@ -31,10 +31,12 @@ WRONG = {
         "cannot start at 'layers.2': it does not start after 'layers.4'",
     ),
     "cut at the start": (errors.CutOrder, {"stages": ["layers.0"]}, "no module with parameters runs before it"),
-    "stages for another schedule": (errors.WrongStageCount, {"stages": 4}, "schedule 1f1b is for 2 stages; this program has 4"),
+    "stages for another schedule": (errors.BadStages, {"stages": 4}, "1f1b cannot put 4 stages on 2 ranks"),
     "too many stages": (errors.TooManyStages, {"stages": 200, "schedule": "interleaved"}, "200 stages need 200 ops .*; forward has"),
     "unknown schedule": (errors.UnknownSchedule, {"schedule": "1f2b"}, "no schedule '1f2b'; the nearest is '1f1b'"),
-    "no groups": (errors.TooFewMicroBatches, {"micro_batches": 3, "schedule": "interleaved"}, "a multiple of 2 micro-batches; there are 3"),
+    "no groups": (errors.BadMicroBatches, {"micro_batches": 3, "schedule": "interleaved"}, "needs a multiple of 2 micro-batches, and got 3"),
+    "sliced sequences": (errors.ScheduleNotYet, {"schedule": "terapipe"}, "it cuts sequences into slices"),
+    "stale weights": (errors.ScheduleNotYet, {"schedule": "pipedream"}, "it updates weights while micro-batches are in flight"),
     "no file": (errors.BadScheduleFile, {"schedule": "mine.csv"}, "mine.csv can't be read"),
     "no pipeline": (errors.NotAPipeline, {"plan": "data", "mesh": {"data": 2}, "schedule": "1f1b"}, "plan 'data' has no pipeline"),
     "no axis": (UnknownAxis, {"mesh": {"data": 2}}, "pipe"),
@@ -51,8 +53,8 @@ def test_what_is_wrong_is_named(case: str) -> None:
 
 
 FILES = {
-    "another stage count": ("0F0,0B0\n1F0,1B0\n2F0,2B0\n", errors.WrongStageCount, "is for 3 ranks; this program has 2"),
-    "too few micro-batches": ("0F0,0B0\n1F0,1B0\n", errors.WrongStageCount, "is for 1 micro-batches; this program has 4"),
+    "another stage count": ("0F0,0B0\n1F0,1B0\n2F0,2B0\n", errors.WrongStages, "is for 3 ranks, not for 2"),
+    "too few micro-batches": ("0F0,0B0\n1F0,1B0\n", errors.WrongStages, "is for 1 micro-batches, not for 4"),
     "no backward": (
         "0F0,0F1,0F2,0F3,0B0,0B1,0B2,0B3\n1F0,1F1,1F2,1F3,1B0,1B1,1B2\n", errors.BadSchedule, "1B3 is not there",
     ),

@@ -185,20 +185,6 @@ class CutOrder(PipelineError):
     hint: ClassVar[str] = "name the first module of each stage but the first, in the order in which they run"
 
 
-class WrongStageCount(PipelineError):
-    """A schedule is for another number of stages, ranks or micro-batches than the program has."""
-
-    template: ClassVar[str] = "schedule {schedule} is for {found} {what}; this program has {wanted}"
-    hint: ClassVar[str] = "take a schedule for {wanted} {what}"
-
-
-class TooFewMicroBatches(PipelineError):
-    """A schedule needs more micro-batches, or a multiple of some number."""
-
-    template: ClassVar[str] = "schedule {schedule} on {ranks} ranks needs {needed}; there are {found} micro-batches"
-    hint: ClassVar[str] = "pass micro_batches={nearest}"
-
-
 class NotAPipeline(PipelineError):
     """A schedule or stages were given for a plan without a pipeline.
 
@@ -216,8 +202,8 @@ class BadScheduleFile(PipelineError):
     hint: ClassVar[str] = "give a CSV file with a row for each rank and cells such as 2F0, or the name of a schedule"
 
 
-class SlicesNotYet(PipelineError):
-    """A schedule cuts sequences of tokens into slices, which a step cannot be cut into yet."""
+class ScheduleNotYet(PipelineError):
+    """A schedule can be made, checked and simulated, but steps cannot be cut for it yet."""
 
-    template: ClassVar[str] = "schedule {schedule} cuts sequences into {slices} slices; only batches can be cut as yet"
-    hint: ClassVar[str] = "take a schedule of whole sequences, such as 1f1b"
+    template: ClassVar[str] = "a step cannot be cut for the schedule {schedule} yet: {why}"
+    hint: ClassVar[str] = "take a schedule of whole sequences with one update a step, such as 1f1b or zb-v"

@@ -158,7 +158,7 @@ def compile_step(
     path of a saved plan. ``loss(output, batch)`` is needed unless the output has ``.loss`` or is a scalar.
     ``micro_batches`` cuts each rank's batch into parts that run one after the other, gradients accumulated.
     ``plan="pipeline"`` (``"pipeline*tensor"``, ...) cuts the program into stages along the axis ``pipe``: ``schedule`` is a name
-    (``shardc.passes.pipeline.schedules.named``; ``"1f1b"`` if not given), a CSV file or a schedule; ``stages`` how many there are, or
+    (``shardc.passes.pipeline.schedules.registry``; ``"1f1b"`` if not given), a CSV file or a schedule; ``stages`` how many there are, or
     the names of the modules at which all but the first start.
     ``state`` gives initial values (a state dict, or a function ``(name, shape, dtype, slices) -> tensor`` called for
     each block) where the model's own tensors are not to be used, or have no storage.

@@ -11,14 +11,13 @@ from torch_mlir import ir
 from shardc.diagnostics.pipeline import BadScheduleFile
 from shardc.dialects.pipe.csv_form import read_csv
 from shardc.dialects.pipe.schedule import Schedule
-from shardc.passes.pipeline.pipe_cut import cut_into_stages, pipeline_sizes
-from shardc.passes.pipeline.schedules.named import named_schedule
+from shardc.passes.pipeline.pipe_cut import cut_into_stages, schedule_for
 
 
 @dataclass(frozen=True)
 class PipelineOptions:
-    """``schedule``: a name, a CSV file, or a schedule. ``stages``: how many there are (0: as many as the schedule usually
-    has), or the modules at which each but the first starts."""
+    """``schedule``: a name, a CSV file, or a schedule. ``stages``: how many there are (0: as few as the
+    schedule takes), or the modules at which each but the first starts."""
 
     schedule: str | Path | Schedule = "1f1b"
     stages: int | Sequence[str] = 0
@@ -29,20 +28,17 @@ def cut_pipeline(module: ir.Module, axis: str, options: PipelineOptions) -> None
 
     Raises UnknownSchedule, BadScheduleFile and what :func:`cut_into_stages` raises.
     """
-    ranks, micro_batches = pipeline_sizes(module, axis)
     cuts = () if isinstance(options.stages, int) else tuple(options.stages)
     stages = options.stages if isinstance(options.stages, int) else len(cuts) + 1
-    schedule = _schedule(options.schedule, ranks, micro_batches, stages)
-    cut_into_stages(module, schedule, axis, cuts, stages)
+    given = options.schedule
+    if isinstance(given, str) and not given.endswith(".csv"):
+        given = schedule_for(module, axis, given, stages)
+    cut_into_stages(module, given if isinstance(given, Schedule) else _from_file(given), axis, cuts, stages)
 
 
-def _schedule(given: str | Path | Schedule, ranks: int, micro_batches: int, stages: int) -> Schedule:
-    if isinstance(given, Schedule):
-        return given
-    if isinstance(given, Path) or given.endswith(".csv"):
-        path = Path(given)
-        try:
-            return read_csv(path.read_text(), path.stem)
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadScheduleFile(path=path, problem=str(error), where=str(path)) from None
-    return named_schedule(given, ranks, micro_batches, -(-stages // ranks))
+def _from_file(given: str | Path) -> Schedule:
+    path = Path(given)
+    try:
+        return read_csv(path.read_text(), path.stem)
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadScheduleFile(path=path, problem=str(error), where=str(path)) from None
