@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from models import TRAININGS, Training, default_f64, sgd
+from pipelines import PIPELINED
 from safetensors.torch import save_file
 from training import STEPS, Values, errors, train_eagerly
 
@@ -23,13 +24,17 @@ pytestmark = pytest.mark.processes
 
 @dataclass(frozen=True)
 class Run:
-    """``bound`` is on the error of each tensor, by the metric of ``training.errors``. ``fuse``: with compiled kernels."""
+    """``bound`` is on the error of each tensor, by the metric of ``training.errors``. ``fuse``: with compiled kernels.
+
+    ``pipeline``: options of a plan with one.
+    """
 
     training: Training
     mesh: dict[str, int]
     plan: str
     bound: float
     fuse: bool = True
+    pipeline: dict[str, Any] = field(default_factory=dict)
 
 
 RUNS = {
@@ -41,6 +46,13 @@ RUNS = {
     "gpt2-zero3-4": Run(TRAININGS["gpt2"], {"data": 4}, "zero3", 1e-9, fuse=False),
     "t5-tensor2": Run(replace(TRAININGS["t5"], optimizer=sgd), {"tensor": 2}, "tensor", 1e-5),
     "convnet-data2": Run(TRAININGS["convnet"], {"data": 2}, "data", 1e-9),
+    "llama-pipe4": Run(
+        replace(TRAININGS["llama"], optimizer=sgd), {"pipe": 4}, "pipeline", 1e-5, False, {"micro_batches": 8, "schedule": "zb-h1"}
+    ),
+    "gpt2-pipe2-data2": Run(  # the tied weight is on both ranks of the pipeline
+        TRAININGS["gpt2"], {"pipe": 2, "data": 2}, "pipeline*zero1", 1e-9, False, {"micro_batches": 4, "schedule": "interleaved"}
+    ),
+    "unet-pipe2": Run(PIPELINED["unet"], {"pipe": 2}, "pipeline", 1e-9, False, {"micro_batches": 4, "stages": ["up"]}),
 }
 
 
@@ -76,6 +88,7 @@ def compile_to(folder: Path, run: Run) -> None:
             plan=run.plan,
             loss=run.training.loss,
             fuse=run.fuse,
+            **run.pipeline,
         )
         step.save(folder)
     assert (folder / "kernels.so").exists() is run.fuse
