@@ -1,4 +1,4 @@
-"""Copies of ops in another block, with the constants that they read."""
+"""Copies of ops in another block, with the constants and the integers (offsets of a rank) that they read."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ class Copier:
         self.values = values
 
     def copy(self, op: ir.Operation) -> ir.Operation:
-        operands = [self._operand(v) for v in op.operands]
+        operands = [self.operand(v) for v in op.operands]
         made = op.clone(self.ip).operation
         for i, operand in enumerate(operands):
             made.operands[i] = operand
         self.values.update(zip(op.results, made.results, strict=True))
         return made
 
-    def _operand(self, value: ir.Value) -> ir.Value:
+    def operand(self, value: ir.Value) -> ir.Value:
+        """What stands for ``value`` in the block."""
         if value not in self.values:
             op = value.owner.operation
-            assert is_constant(op) or op.name == "torch.prim.TupleConstruct", f"{op.name} is read and was not copied"
+            light = is_constant(op) or op.name == "torch.prim.TupleConstruct" or str(value.type) == "!torch.int"
+            assert light, f"{op.name} is read and was not copied"
             self.copy(op)
         return self.values[value]

@@ -82,6 +82,7 @@ def cut_into_stages(module: ir.Module, schedule: Schedule, axis: str, cuts: Sequ
     write_bodies(program, bodies, ip)
     write_rank_programs(program, bodies, assignment.folds, schedule, ip)
     program.function.erase()
+    module.operation.verify()
 
 
 def pipeline_sizes(module: ir.Module, axis: str) -> tuple[int, int]:

@@ -23,6 +23,7 @@ class StageBody:
 
     It reads ``inputs`` (values of the same micro-batch made elsewhere), ``captures`` (arguments of the loop's body that
     hold the same for all micro-batches) and the sums ``numbers``, in that order; it makes ``outputs``, then the new sums.
+    Captured ``integers`` it computes by itself.
     """
 
     index: int
@@ -31,6 +32,7 @@ class StageBody:
     folds: list[Fold]
     inputs: list[ir.Value] = field(default_factory=list)
     captures: list[ir.Value] = field(default_factory=list)
+    integers: list[ir.Value] = field(default_factory=list)
     outputs: list[ir.Value] = field(default_factory=list)
 
     @property
@@ -82,7 +84,8 @@ class _Collector:
         made = {result for op in ordered for result in op.results}
         captures = self._program.captures
         read = dict.fromkeys([v for op in ordered for v in reads(op)] + [fold.term for fold in body.folds])
-        body.captures = [v for v in read if v in captures]
+        body.captures = [v for v in read if v in captures and tensor(v)]
+        body.integers = [v for v in read if v in captures and not tensor(v)]
         body.inputs = [v for v in read if v not in captures and v not in made]
         return body
 
@@ -161,6 +164,8 @@ def _write_body(program: StepProgram, body: StageBody, ip: ir.InsertionPoint) ->
     block = stage(body.index, body.kind, [v.type for v in arguments], loc=loc, ip=ip)
     end = ir.InsertionPoint(block)
     copier = Copier(end, dict(zip(arguments, block.arguments, strict=True)))
+    for value in body.integers:
+        copier.values[value] = copier.operand(program.captures[value])
     for op in body.ops:
         copier.copy(op)
     so_far = dict(zip(body.numbers, list(block.arguments)[len(arguments) - len(sums) :], strict=True))
