@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import Literal, NamedTuple
 
-from shardc.diagnostics.pipeline import BadAction
 from shardc.dialects.pipe.action import Action
 
 TransferKind = Literal["SEND_F", "RECV_F", "SEND_B", "RECV_B"]

@@ -80,3 +80,16 @@ def test_a_schedule_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text("0F0,0F1,0F2,0F3,0B3,0B2,0B1,0B0\n1F0,1F1,1F2,1F3,1B3,1B2,1B1,1B0\n")
     step = compile_pipeline(Tower(), (torch.randn(16, 64),), loss=sum_of_squares, schedule=tmp_path / "mine.csv", verify=True)
     assert "3-pipeline" in step.compiled.levels  # type: ignore[attr-defined]
+
+
+def test_the_report_says_who_holds_and_sends_what() -> None:
+    step = compile_pipeline(Tower(), (torch.randn(16, 64),), loss=sum_of_squares, stages=["layers.6"])
+    report = step.plan  # type: ignore[attr-defined]
+    assert report.pipeline is not None
+    first, second = report.pipeline.ranks
+    layer = (64 * 64 + 64) * 4
+    assert (first.state_bytes, second.state_bytes) == (6 * layer, 2 * layer)
+    activation = 4 * 64 * 4
+    assert first.sent_bytes == 4 * activation
+    assert second.sent_bytes == 4 * activation + 4  # gradients, and the loss
+    assert "pipeline: 1f1b, 2 stages, 4 micro-batches" in str(report)

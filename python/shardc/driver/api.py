@@ -24,6 +24,7 @@ from shardc.driver.manifest import ManifestFields, build_manifest, describe_kern
 from shardc.driver.memory import said_peak
 from shardc.driver.model_plan import model_plan_of
 from shardc.driver.pipeline_options import PipelineOptions
+from shardc.driver.pipeline_report import describe_pipeline
 from shardc.driver.report import Report, make_report
 from shardc.driver.step_kernels import fuse_step
 from shardc.driver.values import batch_leaves, example_inputs
@@ -58,7 +59,9 @@ class CompiledStep:
     def plan(self) -> Report:
         """What was cut how and why, what it needs and what it sends."""
         c = self.compiled
-        return make_report(c.rank_module, c.plan.text, list(c.remarks), c.seconds, describe_kernels(c.program), self.peak)
+        pipeline = describe_pipeline(c.pipeline_module)
+        remarks = list(c.remarks)
+        return make_report(c.rank_module, c.plan.text, remarks, c.seconds, describe_kernels(c.program), self.peak, pipeline)
 
     @cached_property
     def peak(self) -> str:
