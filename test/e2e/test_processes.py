@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +16,9 @@ from pipelines import PIPELINED
 from safetensors.torch import save_file
 from training import STEPS, Values, errors, train_eagerly
 
+from shardc.diagnostics.runtime import BadArtefact, RankFailed
 from shardc.driver.api import compile_step
+from shardc.driver.check import check_artefact
 from shardc.driver.run import run_artefact
 from shardc.driver.values import batch_leaves
 
@@ -65,6 +68,8 @@ def test_equals_eager_training(name: str, tmp_path: Path, capfd: pytest.CaptureF
     options = {"save": tmp_path / "trained", "batches": tmp_path / "out.batches"}
     ranks = torch.Size(run.mesh.values()).numel()
     assert run_artefact(tmp_path / "out", ranks, STEPS, options) == 0
+    if run.pipeline:
+        assert check_artefact(tmp_path / "out", 1).passed
     printed = [float(text) for text in re.findall(r"loss (\S+)", capfd.readouterr().out)]
     losses = [values.pop(("loss", "loss")).item() for values in wanted]
     assert printed == pytest.approx(losses, rel=max(run.bound, 1e-5))  # six digits are printed
@@ -102,3 +107,19 @@ def load(folder: Path, like: Values) -> Values:
     state: dict[str, Any] = {name: torch.empty_like(value) for (_, name), value in like.items()}
     dcp.load(state, checkpoint_id=folder, no_dist=True)
     return {key: state[key[1]] for key in like}
+
+
+def test_a_dead_rank_of_a_pipeline_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_to(tmp_path / "out", RUNS["unet-pipe2"])
+    monkeypatch.setenv("SHARDC_FAULT", "1:1")
+    with pytest.raises(RankFailed, match="rank 1 was killed by SIGKILL; the other ranks were stopped"):
+        run_artefact(tmp_path / "out", 2, STEPS)
+
+
+def test_a_damaged_pipeline_is_named(tmp_path: Path) -> None:
+    compile_to(tmp_path / "out", RUNS["unet-pipe2"])
+    manifest = json.loads((tmp_path / "out" / "shardc.json").read_text())
+    manifest["pipeline"][0]["arguments"].pop()
+    (tmp_path / "out" / "shardc.json").write_text(json.dumps(manifest))
+    with pytest.raises(BadArtefact, match=r"pipeline\[0\] has arguments for 1 ranks along the axis 'pipe' of \[2\] ways"):
+        run_artefact(tmp_path / "out", 2, STEPS)

@@ -116,7 +116,7 @@ def damage_manifest(folder: Path, change: object) -> None:
 
 def test_another_version_is_refused(folder: Path) -> None:
     damage_manifest(folder, lambda m: m["schema"].update(version=7))
-    with pytest.raises(BadArtefact, match="version 7; this runtime reads version 2"):
+    with pytest.raises(BadArtefact, match="version 7; this runtime reads version 3"):
         read_manifest(folder)
 
 
