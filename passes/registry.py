@@ -15,6 +15,7 @@ PASSES: dict[str, str] = {
     "dist-propagate": "shardc.passes.propagate.dist_propagate:DistPropagate",
     "kern-extern": "shardc.passes.extern.kern_extern:KernExtern",
     "kern-fuse": "shardc.passes.fuse.kern_fuse:KernFuse",
+    "pipe-cut": "shardc.passes.pipeline.pipe_cut:PipeCut",
     "torch-lift-bmm": "shardc.passes.ingest.torch_lift_bmm:TorchLiftBmm",
     "torch-share": "shardc.passes.ingest.torch_share:TorchShare",
     "torch-split-softmax": "shardc.passes.propagate.torch_split_softmax:TorchSplitSoftmax",

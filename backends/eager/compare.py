@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 
 import torch
@@ -13,6 +13,7 @@ from shardc.backends.eager import tolerance as measure
 from shardc.backends.eager.comparison import Comparison, Proof, Row
 from shardc.backends.eager.interpreter import observed_names, run
 from shardc.backends.eager.layout import adds_over_time, cut, join, with_padding, without_padding
+from shardc.backends.eager.pipeline import read_pipeline, run_pipeline
 from shardc.backends.eager.program import STEP, find_step
 from shardc.backends.eager.signature import Port, holds_blocks, read_arguments, read_results
 from shardc.backends.eager.tolerance import Tolerance, coarsest_dtype, in_f64, own_precision
@@ -90,33 +91,48 @@ def prove_step(
 
 @dataclass
 class _Value:
-    """A result or observed value: a block for each rank. ``sharding`` is None where values are global."""
+    """A result or observed value: a block for each rank. ``sharding`` is None where values are global.
+
+    ``copies`` are the blocks that other ranks of a pipeline have of it.
+    """
 
     blocks: list[torch.Tensor]
     sharding: Sharding | None
     mesh: Mesh
     shape: tuple[int, ...]
+    copies: list[list[torch.Tensor]] = field(default_factory=list)
 
     def join(self, shape: tuple[int, ...]) -> tuple[torch.Tensor, float]:
         """The whole tensor of global ``shape``, and by how much ranks differ that should agree."""
         if self.sharding is None:
             return without_padding(self.blocks[0], shape), 0.0
-        return join(self.blocks, self.sharding, self.mesh, shape)
+        whole, spread = join(self.blocks, self.sharding, self.mesh, shape)
+        for copy in self.copies:
+            spread = max(spread, *map(measure.difference, copy, self.blocks))
+        return whole, spread
 
 
 class _Program:
-    """One of the two modules, with its arguments and results by role and name."""
+    """One of the two modules, with its arguments and results by role and name.
+
+    ``pipeline`` if its ranks run programs of their own: ``mesh`` is then what each of these is for.
+    """
 
     def __init__(self, module: ir.Module) -> None:
-        step = find_step(module)
+        self.module = module
+        self.pipeline = read_pipeline(module)
+        step = find_step(module) if self.pipeline is None else self.pipeline.functions[0]
         if step is None:
             raise NoStep(function=STEP)
         self.step = step
-        self.module = module
-        self.mesh = read_mesh(module) or Mesh(())
-        self.codec = ShardingCodec(module.context, self.mesh)
-        self.arguments = read_arguments(step, self.codec)
-        self.results = read_results(step, self.codec)
+        if self.pipeline is not None:
+            self.mesh = self.pipeline.mesh
+            self.arguments, self.results = _merged(self.pipeline.arguments), _merged(self.pipeline.results)
+            self.codec = ShardingCodec(module.context, self.mesh)
+        else:
+            self.mesh = read_mesh(module) or Mesh(())
+            self.codec = ShardingCodec(module.context, self.mesh)
+            self.arguments, self.results = read_arguments(step, self.codec), read_results(step, self.codec)
         self.is_ranked = holds_blocks([*self.arguments, *self.results], self.mesh)
 
     def cut(self, values: Mapping[Key, torch.Tensor]) -> dict[Key, list[torch.Tensor]]:
@@ -136,11 +152,19 @@ class _Program:
                 value.blocks = [a + b for a, b in zip(known.blocks, value.blocks, strict=True)]
             made[role, rest] = value
 
-        arguments = [blocks[p.key] for p in self.arguments]
-        results = run(self.module, arguments, widen=widen, observe=observe, library=library)
-        for port, values in zip(self.results, results, strict=True):
-            sharding = port.sharding if self.is_ranked else None
-            made[port.key] = _Value(values, sharding, self.mesh, port.global_type.shape)
+        sharding = {port.key: port.sharding if self.is_ranked else None for port in self.results}
+        shapes = {port.key: port.global_type.shape for port in self.results}
+        if self.pipeline is not None:
+            found = run_pipeline(
+                self.pipeline, [blocks] * len(self.pipeline.functions), widen=widen, observe=observe, library=library
+            )
+        else:
+            arguments = [blocks[p.key] for p in self.arguments]
+            values = run(self.module, arguments, widen=widen, observe=observe, library=library)
+            found = [dict(zip(sharding, values, strict=True))]
+        for key in sharding:
+            first, *others = [results[key] for results in found if key in results]
+            made[key] = _Value(first, sharding[key], self.mesh, shapes[key], others)
         return made
 
     def _blocks(self, port: Port, tensor: torch.Tensor) -> list[torch.Tensor]:
@@ -156,6 +180,11 @@ class _Program:
         index = dict(observed_names(op))[name]
         sharding = self.codec.read(op.attributes["dist.shardings"][index])
         return _Value(values, sharding, self.mesh, tuple(values[0].shape))
+
+
+def _merged(ports: list[list[Port]]) -> list[Port]:
+    """The ports of all ranks of a pipeline, each once."""
+    return list({port.key: port for of_rank in ports for port in of_rank}.values())
 
 
 def _rows(

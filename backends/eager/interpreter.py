@@ -7,7 +7,8 @@ collective is arithmetic on that list. Levels 1 and 2 hold global values and run
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -74,21 +75,27 @@ def run(
     mesh = read_mesh(module) or Mesh(())
     codec = ShardingCodec(module.context, mesh)
     count = max((len(values) for values in arguments), default=1)
-    inputs = [[_widened(t) if widen else t for t in values] for values in arguments]
-    _check_arguments(read_arguments(step, codec), inputs, count, mesh.world_size, widen)
-    machine = _Machine(Ranks(mesh, codec, count), widen, observe, library)
+    inputs = [[widened(t) if widen else t for t in values] for values in arguments]
+    check_arguments(read_arguments(step, codec), inputs, count, mesh.world_size, widen)
+    machine = Machine(Ranks(mesh, codec, count), widen, observe, library)
+    with computing(widen):
+        results = machine.run_block(step.regions[0].blocks[0], inputs)
+    return detached(results, arguments)
+
+
+@contextmanager
+def computing(widen: bool) -> Iterator[None]:
+    """Without autograd, and in f64 where factory ops whose dtype argument is absent follow the default dtype."""
     default = torch.get_default_dtype()
-    # Factory ops whose dtype argument is absent follow the default dtype.
     torch.set_default_dtype(torch.float64 if widen else default)
     try:
         with torch.no_grad():
-            results = machine.run_block(step.regions[0].blocks[0], inputs)
+            yield
     finally:
         torch.set_default_dtype(default)
-    return _detached(results, arguments)
 
 
-class _Machine:
+class Machine:
     """Runs blocks. Each block is read once, however often a loop runs it."""
 
     def __init__(self, ranks: Ranks, widen: bool, observe: Observe | None, library: Library | None) -> None:
@@ -96,23 +103,27 @@ class _Machine:
         self._widen = widen
         self._observe = observe
         self._library = library
-        self._reader = CallReader()
+        self.reader = CallReader()
         self._blocks: dict[ir.Block, list[Instruction]] = {}
         self._calls: dict[ir.Operation, AtenCall] = {}
 
     def run_block(self, block: ir.Block, inputs: Sequence[Values]) -> list[Values]:
         """The operands of the block's terminator, after running it on ``inputs``."""
         if block not in self._blocks:
-            self._blocks[block] = read_block(block, self._reader)
+            self._blocks[block] = read_block(block, self.reader)
         *body, terminator = self._blocks[block]
         values: Environment = dict(zip(block.arguments, inputs, strict=True))
         for instruction in body:
-            for result, made in zip(instruction.op.results, self._run(instruction, values), strict=True):
-                values[result] = made
-            self._report(instruction.op, values)
+            self.run_instruction(instruction, values)
             for value in instruction.dying:
                 values.pop(value, None)
         return [self._value(v, values) for v in terminator.op.operands]
+
+    def run_instruction(self, instruction: Instruction, values: Environment) -> None:
+        """One op of a block, whose results join ``values``."""
+        for result, made in zip(instruction.op.results, self._run(instruction, values), strict=True):
+            values[result] = made
+        self._report(instruction.op, values)
 
     def _run(self, instruction: Instruction, values: Environment) -> list[Values]:
         with blamed_on(instruction.op):
@@ -250,11 +261,11 @@ def _stacked(iterations: list[Values], dim: int) -> Values:
     return once_per([tuple(map(id, parts)) for parts in by_rank], lambda rank: torch.cat(by_rank[rank], dim))
 
 
-def _widened(tensor: torch.Tensor) -> torch.Tensor:
+def widened(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to(WIDE.get(tensor.dtype, tensor.dtype))
 
 
-def _check_arguments(
+def check_arguments(
     ports: Sequence[Port], arguments: Sequence[Sequence[torch.Tensor]], count: int, world: int, widen: bool
 ) -> None:
     if len(ports) != len(arguments):
@@ -273,7 +284,7 @@ def _check_arguments(
                 raise BadArguments(argument=str(port), problem=f"on rank {rank} {error}") from None
 
 
-def _detached(results: list[Values], arguments: Sequence[Sequence[torch.Tensor]]) -> list[list[torch.Tensor]]:
+def detached(results: list[Values], arguments: Sequence[Sequence[torch.Tensor]]) -> list[list[torch.Tensor]]:
     """The results, copied where they share memory with an argument, so that callers may write to either."""
     held = {t.untyped_storage().data_ptr() for values in arguments for t in values}
     copy = lambda t: t.clone() if t.untyped_storage().data_ptr() in held else t  # noqa: E731

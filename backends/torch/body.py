@@ -12,6 +12,7 @@ from shardc.backends.torch.aliases import Aliases
 from shardc.backends.torch.collectives import DistText
 from shardc.backends.torch.functions import Functions
 from shardc.backends.torch.kernels import KERNEL, Kernels
+from shardc.backends.torch.messages import WRITERS, Messages
 from shardc.backends.torch.names import Names
 from shardc.backends.torch.overwrite import Overwrites
 from shardc.backends.torch.schedule import Schedule
@@ -42,6 +43,8 @@ class Program:
     lines: list[str] = field(default_factory=list)
     values: dict[ir.Value, str] = field(default_factory=dict)
     place: tuple[str | None, str | None] = (None, None)
+    messages: Messages | None = None
+    """Those between the ranks of a pipeline."""
 
 
 class Body:
@@ -77,6 +80,8 @@ class Body:
             self._write_place(step.op)
             if step.name == "dist.loop":
                 self._write_loop(step, position)
+            elif step.name in WRITERS:
+                WRITERS[step.name](self, step)
             else:
                 self._write_step(step, position)
             self._write_stores(position)
@@ -191,6 +196,11 @@ class Body:
         if source != self.program.place[1]:
             self.line(f"# {source}")
         self.program.place = (phase, source)
+
+    def name_results(self, step: Step) -> list[str]:
+        """Variables for what a step makes, ``_`` for what nobody reads."""
+        self._name_results(step)
+        return ["_" if v not in self.schedule.first else self.program.values[v] for v in step.results]
 
     def _name_results(self, step: Step) -> None:
         values, names = self.program.values, self.program.names

@@ -18,6 +18,7 @@ from shardc.backends.torch.aliases import Aliases
 from shardc.backends.torch.axes import AxesTable
 from shardc.backends.torch.body import Body, Program
 from shardc.backends.torch.collectives import DistText
+from shardc.backends.torch.emit_pipeline import Text, write_stages
 from shardc.backends.torch.functions import Functions
 from shardc.backends.torch.kernels import Kernels
 from shardc.backends.torch.names import Names
@@ -25,6 +26,7 @@ from shardc.backends.torch.schedule import schedule_block
 from shardc.dialects.collection import collection_paused
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
+from shardc.dialects.pipe.rank_function import function_name, pipeline_axis, rank_functions
 from shardc.dialects.roles import STATE_ROLES
 
 HEAD = '''"""The step that every rank runs, written by shardc. Shapes are local; `rank` does the communication."""
@@ -46,6 +48,8 @@ class Edge:
 def emit_program(module: ir.Module) -> str:
     """The Python text of the ``@step`` of level 3 or 4: ``GROUPS``, and ``step(rank, *arguments)`` returning a tuple.
 
+    Of a pipeline: ``STEPS``, such a function for each of its ranks.
+
     One with kernels is to be run with the globals ``kernel`` (:meth:`shardc.runtime.kernels.Library.kernel`) and ``empty``
     (:func:`shardc.runtime.pool.contiguous`): large results of its kernels and of matrix products are in the pool.
 
@@ -59,17 +63,32 @@ def _emit(module: ir.Module) -> str:
     mesh = read_mesh(module)
     if mesh is None:
         raise ValueError("the module has no dist.mesh: it is not at level 3")
-    function = step_function(module)
+    program = _new_program(module, mesh)
+    axis = pipeline_axis(module)
+    if axis is None:
+        return _assemble(program, [_write_step(program, step_function(module), "step")])
+    texts = write_stages(program, module, mesh, mesh.whole(axis))
+    functions = rank_functions(module)
+    for number, function in enumerate(functions):
+        assert program.messages is not None
+        program.messages.rank = number
+        texts.append(_write_step(program, function, function_name(number)))
+    steps = ", ".join(function_name(number) for number in range(len(functions)))
+    return _assemble(program, texts) + f"\n\nSTEPS = [{steps}]\n"
+
+
+def _write_step(program: Program, function: ir.Operation, name: str) -> Text:
     block = function.regions[0].blocks[0]
     arguments = _edges(function, "arg_attrs", list(block.arguments))
     returned = list(list(block.operations)[-1].operation.operands)
     results = _edges(function, "res_attrs", returned)
-    program = _new_program(module, mesh)
     for edge in arguments:
         program.values[edge.value] = program.names.exact(edge.name)
     stores, outputs = _split_results(arguments, results)
+    program.lines, program.place = [], (None, None)
     _write_function(program, block, arguments, stores, outputs)
-    return _assemble(program, arguments)
+    parameters = "".join(f"    {program.values[a.value]},\n" for a in arguments)
+    return f"def {name}(\n    rank,\n{parameters}):", program.lines
 
 
 def step_function(module: ir.Module) -> ir.Operation:
@@ -121,6 +140,8 @@ def _write_function(
     _name_new_values(program, arguments, stores, schedule.made)
     body = Body(program, schedule, Aliases(values), "    ", _copied(program, values, stores), returned=outputs)
     body.write()
+    if program.messages is not None:
+        body.line("rank.finish_sends()")
     body.line(f"return ({', '.join(map(body.name, outputs))}{',' if len(outputs) == 1 else ''})")
 
 
@@ -148,9 +169,10 @@ def _copied(
     return stores
 
 
-def _assemble(program: Program, arguments: list[Edge]) -> str:
+def _assemble(program: Program, texts: list[Text]) -> str:
     axes = program.dist.axes
     indices = [f"    {line}" for line in axes.indices()]
-    parameters = "".join(f"    {program.values[a.value]},\n" for a in arguments)
-    head = [*axes.head(), "", *program.functions.head(), *program.kernels.head(), "", "", f"def step(\n    rank,\n{parameters}):", *indices]
-    return "\n".join([HEAD, *head, *program.lines, ""])
+    lines = [HEAD, *axes.head(), "", *program.functions.head(), *program.kernels.head()]
+    for head, body in texts:
+        lines += ["", "", head, *indices, *body]
+    return "\n".join([*lines, ""])

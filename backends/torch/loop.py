@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from torch_mlir import ir
 
 from shardc.backends.torch.aliases import Aliases
-from shardc.backends.torch.loop_values import LoopValues
 from shardc.backends.torch.schedule import Schedule, schedule_block
 from shardc.backends.torch.step import Step
+from shardc.dialects.dist.loop_values import LoopValues
 
 if TYPE_CHECKING:
     from shardc.backends.torch.body import Body

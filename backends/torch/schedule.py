@@ -10,11 +10,13 @@ from torch_mlir import ir
 
 from shardc.backends.torch.batch import batch_kernels
 from shardc.backends.torch.kernels import KERNEL
-from shardc.backends.torch.loop_values import TUPLES, loop_values
+from shardc.backends.torch.messages import PIPE, post_receives
 from shardc.backends.torch.prefetch import prefetch
 from shardc.backends.torch.step import Step
 from shardc.dialects.aten.call import CallReader, is_constant
 from shardc.dialects.aten.types import read_type
+from shardc.dialects.dist.loop_values import TUPLES, loop_values
+from shardc.dialects.dist.tuples import packed, unpacked
 from shardc.dialects.kern.extern import ExternOp, extern_call
 from shardc.dialects.kern.kernel import kernel_operands, kernel_results
 
@@ -97,10 +99,10 @@ def schedule_block(block: ir.Block, reader: CallReader, wanted: Iterable[ir.Valu
     needed = set(wanted)
     steps: list[Step] = []
     for step in reversed(_read(block, reader)):
-        if needed.intersection(step.results):
+        if needed.intersection(step.results) or step.name in PIPE:
             needed.update(step.operands)
             steps.append(step)
-    schedule = Schedule(batch_kernels(prefetch(steps[::-1])))
+    schedule = Schedule(post_receives(batch_kernels(prefetch(steps[::-1]))))
     for position, step in enumerate(schedule.steps):
         for value in step.operands:
             schedule.need(value, position)
@@ -123,6 +125,8 @@ def _read(block: ir.Block, reader: CallReader) -> list[Step]:
             loop = loop_values(op)
             operands, results = [*loop.inits, *loop.captures], [*loop.carried, *loop.stacked]
             steps.append(Step(op, name, None, operands, results, loop))
+        elif name in PIPE:
+            steps.append(Step(op, name, None, packed(list(op.operands)), unpacked(list(op.results))))
         elif name == KERNEL:
             steps.append(Step(op, name, None, kernel_operands(op), kernel_results(op)))
         elif name == ExternOp.OPERATION_NAME:

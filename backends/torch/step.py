@@ -8,8 +8,8 @@ from functools import cached_property
 
 from torch_mlir import ir
 
-from shardc.backends.torch.loop_values import LoopValues
 from shardc.dialects.aten.call import Call
+from shardc.dialects.dist.loop_values import LoopValues
 
 COLLECTIVES = frozenset(
     f"dist.{name}" for name in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute", "broadcast")

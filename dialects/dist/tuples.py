@@ -42,6 +42,17 @@ def unpack(value: ir.Value | None, *, loc: ir.Location, ip: ir.InsertionPoint) -
     return list(ir.Operation.create("torch.prim.TupleUnpack", types, [value], loc=loc, ip=ip).results)
 
 
+def packed(values: Sequence[ir.Value]) -> list[ir.Value]:
+    """What a group of operands, one tuple or none, is made of."""
+    return [v for value in values for v in value.owner.operation.operands]
+
+
+def unpacked(values: Sequence[ir.Value]) -> list[ir.Value]:
+    """What a group of results, one tuple or none, is taken apart to; nothing if it never is."""
+    unpacks = [use.owner.operation for v in values for use in v.uses if use.owner.name == "torch.prim.TupleUnpack"]
+    return list(unpacks[0].results) if unpacks else []
+
+
 @lru_cache(maxsize=4096)
 def _elements(text: str) -> tuple[str, ...] | None:
     """The bindings have no accessors for tuples, hence the text: cut at the commas that stand in no bracket."""

@@ -116,10 +116,20 @@ def _keep_terms(
     codec: ShardingCodec,
     mesh: Mesh,
 ) -> None:
-    """Ops on one iteration's terms of a sum run where the terms are made: handing those on would cost their full size."""
+    """Ops on one iteration's terms of a sum run where the terms are made: handing those on would cost their full size.
+
+    What such an op reads from outside of loops is then needed sooner, too.
+    """
     for i, op in enumerate(body):
         if inside[i] and any(_is_term(v, codec, mesh) for v in op.operands):
             latest[i] = max(latest[s] for s in sources[i] if inside[s])
+            todo = [i]
+            while todo:
+                reader = todo.pop()
+                early = [s for s in sources[reader] if not inside[s] and latest[s] > latest[i]]
+                for s in early:
+                    latest[s] = latest[i]
+                todo.extend(early)
 
 
 def _is_term(value: ir.Value, codec: ShardingCodec, mesh: Mesh) -> bool:

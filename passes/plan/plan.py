@@ -30,10 +30,11 @@ class Entry:
 
 @dataclass
 class Plan:
-    """Entries by argument, and the text they came from."""
+    """Entries by argument, and the text they came from. ``pipeline`` is the axis along which stages lie, if any does."""
 
     text: str
     entries: dict[Key, Entry] = field(default_factory=dict)
+    pipeline: str = ""
 
     def say(self, key: Key, dims: DimNames, *, closed: bool, why: str) -> None:
         """Fix the dims of an argument; a later call for the same argument joins its cuts dim by dim."""

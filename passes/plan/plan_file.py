@@ -30,6 +30,7 @@ def plan_to_json(plan: Plan, mesh: Mesh, arguments: Sequence[Argument]) -> dict[
         "model": fingerprint(arguments),
         "mesh": [[a.name, a.size, a.kind] for a in mesh.axes],
         "text": plan.text,
+        "pipeline": plan.pipeline,
         "entries": [
             {
                 "role": role,
@@ -72,13 +73,13 @@ def plan_from_json(data: Any, mesh: Mesh, arguments: Sequence[Argument], path: P
     try:
         saved = Mesh(tuple(MeshAxis(*axis) for axis in data["mesh"]))
         entries = {(e["role"], e["name"]): _entry(e) for e in data["entries"]}
-        text = str(data["text"])
+        text, pipeline = str(data["text"]), str(data.get("pipeline", ""))
     except (KeyError, TypeError, ValueError) as error:
         raise BadPlanFile(path=path, problem=f"a field is missing or of the wrong kind ({error!r})") from None
     if saved != mesh:
         shown = ", ".join(f"{a.name}={a.size}" for a in saved.axes)
         raise BadPlanFile(path=path, problem=f"it was made for the mesh {shown}")
-    return Plan(text, entries)
+    return Plan(text, entries, pipeline)
 
 
 def _entry(e: dict[str, Any]) -> Entry:

@@ -20,6 +20,7 @@ from shardc.dialects.dist.mesh import Mesh
 from shardc.passes.plan.plan import Argument, DimNames, Plan, time_axes
 
 _DATA_AXES = ("data", "dp", "fsdp", "batch", "replica")
+_PIPELINE_AXES = ("pipe", "pp", "pipeline", "stage")
 _TENSOR_AXES = ("tensor", "tp", "model")
 _TERM = re.compile(r"\s*([a-z0-9]+)\s*(?::\s*(\w+)\s*)?")
 
@@ -117,6 +118,11 @@ def sequence(plan: Plan, setting: Setting, axis: str) -> None:
             plan.refine(argument.key, 1, axis, 1, why="sequence")
 
 
+def pipeline(plan: Plan, setting: Setting, axis: str) -> None:
+    """Nothing is cut along the axis: ``pipe-cut`` gives each of its ranks a part of the program."""
+    plan.pipeline = axis
+
+
 Preset = Callable[[Plan, Setting, str], None]
 PRESETS: dict[str, tuple[Preset, tuple[str, ...]]] = {
     "data": (data, _DATA_AXES),
@@ -125,6 +131,7 @@ PRESETS: dict[str, tuple[Preset, tuple[str, ...]]] = {
     "zero3": (partial(zero, stage=3), _DATA_AXES),
     "tensor": (tensor, _TENSOR_AXES),
     "sequence": (sequence, _TENSOR_AXES),
+    "pipeline": (pipeline, _PIPELINE_AXES),
 }
 
 

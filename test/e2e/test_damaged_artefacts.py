@@ -102,7 +102,7 @@ COMMANDS = [("check",), ("explain",), ("run", "--nproc", "2")]
         (lambda f: (f / "shardc.json").write_text((f / "shardc.json").read_text()[:300]), ["manifest is truncated or no JSON", "line 18"]),
         (lambda f: (f / "shardc.json").write_bytes(b"\xff\xfe"), ["manifest is truncated or no JSON"]),
         (lambda f: (f / "shardc.json").unlink(), ["there is no manifest, so this is no artefact of shardc"]),
-        (lambda f: change_manifest(f, lambda m: m["schema"].update(version=9)), ["of version 9; this runtime reads version 2"]),
+        (lambda f: change_manifest(f, lambda m: m["schema"].update(version=9)), ["of version 9; this runtime reads version 3"]),
         (lambda f: change_manifest(f, lambda m: m["mesh"][0].pop("size")), ["manifest is damaged: mesh[0] has no 'size'"]),
         (lambda f: change_manifest(f, lambda m: m["files"].clear()), ["manifest is damaged: files does not list program.py"]),
         (lambda f: (f / LEVEL_3).unlink(), [f"{LEVEL_3} is missing"]),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,13 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from models import TRAININGS, Training, default_f64, sgd
+from pipelines import PIPELINED
 from safetensors.torch import save_file
 from training import STEPS, Values, errors, train_eagerly
 
+from shardc.diagnostics.runtime import BadArtefact, RankFailed
 from shardc.driver.api import compile_step
+from shardc.driver.check import check_artefact
 from shardc.driver.run import run_artefact
 from shardc.driver.values import batch_leaves
 
@@ -23,13 +27,17 @@ pytestmark = pytest.mark.processes
 
 @dataclass(frozen=True)
 class Run:
-    """``bound`` is on the error of each tensor, by the metric of ``training.errors``. ``fuse``: with compiled kernels."""
+    """``bound`` is on the error of each tensor, by the metric of ``training.errors``. ``fuse``: with compiled kernels.
+
+    ``pipeline``: options of a plan with one.
+    """
 
     training: Training
     mesh: dict[str, int]
     plan: str
     bound: float
     fuse: bool = True
+    pipeline: dict[str, Any] = field(default_factory=dict)
 
 
 RUNS = {
@@ -41,6 +49,13 @@ RUNS = {
     "gpt2-zero3-4": Run(TRAININGS["gpt2"], {"data": 4}, "zero3", 1e-9, fuse=False),
     "t5-tensor2": Run(replace(TRAININGS["t5"], optimizer=sgd), {"tensor": 2}, "tensor", 1e-5),
     "convnet-data2": Run(TRAININGS["convnet"], {"data": 2}, "data", 1e-9),
+    "llama-pipe4": Run(
+        replace(TRAININGS["llama"], optimizer=sgd), {"pipe": 4}, "pipeline", 1e-5, False, {"micro_batches": 8, "schedule": "zb-h1"}
+    ),
+    "gpt2-pipe2-data2": Run(  # the tied weight is on both ranks of the pipeline
+        TRAININGS["gpt2"], {"pipe": 2, "data": 2}, "pipeline*zero1", 1e-9, False, {"micro_batches": 4, "schedule": "interleaved"}
+    ),
+    "unet-pipe2": Run(PIPELINED["unet"], {"pipe": 2}, "pipeline", 1e-9, False, {"micro_batches": 4, "stages": ["up"]}),
 }
 
 
@@ -53,6 +68,8 @@ def test_equals_eager_training(name: str, tmp_path: Path, capfd: pytest.CaptureF
     options = {"save": tmp_path / "trained", "batches": tmp_path / "out.batches"}
     ranks = torch.Size(run.mesh.values()).numel()
     assert run_artefact(tmp_path / "out", ranks, STEPS, options) == 0
+    if run.pipeline:
+        assert check_artefact(tmp_path / "out", 1).passed
     printed = [float(text) for text in re.findall(r"loss (\S+)", capfd.readouterr().out)]
     losses = [values.pop(("loss", "loss")).item() for values in wanted]
     assert printed == pytest.approx(losses, rel=max(run.bound, 1e-5))  # six digits are printed
@@ -76,6 +93,7 @@ def compile_to(folder: Path, run: Run) -> None:
             plan=run.plan,
             loss=run.training.loss,
             fuse=run.fuse,
+            **run.pipeline,
         )
         step.save(folder)
     assert (folder / "kernels.so").exists() is run.fuse
@@ -89,3 +107,19 @@ def load(folder: Path, like: Values) -> Values:
     state: dict[str, Any] = {name: torch.empty_like(value) for (_, name), value in like.items()}
     dcp.load(state, checkpoint_id=folder, no_dist=True)
     return {key: state[key[1]] for key in like}
+
+
+def test_a_dead_rank_of_a_pipeline_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_to(tmp_path / "out", RUNS["unet-pipe2"])
+    monkeypatch.setenv("SHARDC_FAULT", "1:1")
+    with pytest.raises(RankFailed, match="rank 1 was killed by SIGKILL; the other ranks were stopped"):
+        run_artefact(tmp_path / "out", 2, STEPS)
+
+
+def test_a_damaged_pipeline_is_named(tmp_path: Path) -> None:
+    compile_to(tmp_path / "out", RUNS["unet-pipe2"])
+    manifest = json.loads((tmp_path / "out" / "shardc.json").read_text())
+    manifest["pipeline"][0]["arguments"].pop()
+    (tmp_path / "out" / "shardc.json").write_text(json.dumps(manifest))
+    with pytest.raises(BadArtefact, match=r"pipeline\[0\] has arguments for 1 ranks along the axis 'pipe' of \[2\] ways"):
+        run_artefact(tmp_path / "out", 2, STEPS)

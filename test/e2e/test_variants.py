@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from models import TRAININGS, Training, bert, gpt2, llama, masked_tokens, tokens
 from training import Captured, Ranks, Values, capture, captured, check_equal, train_eagerly, trained
 
@@ -81,6 +82,15 @@ def clipped() -> tuple[Training, Captured, list[Values]]:
     """A Llama with tied embeddings whose gradients are clipped."""
     training = Training(partial(llama, tie_word_embeddings=True), tokens)
     return training, capture(training, CLIP), train_eagerly(training, clip=CLIP)
+
+
+def test_a_plain_update_over_several_loops() -> None:
+    """Batch norm takes a loop for each norm; the learning rate's sign is turned in front of the loop that reads it first."""
+    training = replace(TRAININGS["convnet"], optimizer=lambda model: torch.optim.SGD(model.parameters(), lr=0.1))
+    step = capture(training)
+    compiled = step.compile(TWO, "data", 4)
+    assert compiled.rank_module.operation.verify()
+    check_equal(step, compiled, training, train_eagerly(training))
 
 
 @pytest.mark.parametrize(

@@ -27,13 +27,21 @@ def compile_(
     plan: Annotated[
         str,
         typer.Option(
-            help="What is sharded: a preset (data, zero1, zero2, zero3, tensor, sequence), a product of presets "
+            help="What is sharded: a preset (data, zero1, zero2, zero3, tensor, sequence, pipeline), a product of presets "
             "over different axes (data*tensor), or a saved plan.json."
         ),
     ] = "data",
     micro_batches: Annotated[
         int, typer.Option(min=1, help="Cut each rank's batch into this many parts and accumulate gradients.")
     ] = 1,
+    schedule: Annotated[
+        str | None,
+        typer.Option(help="With a plan such as pipeline*data: a schedule's name (shardc schedule lists them), or a CSV file."),
+    ] = None,
+    stages: Annotated[
+        str | None,
+        typer.Option(metavar="N|MODULE,...", help="How many stages, or the modules at which all but the first start."),
+    ] = None,
     clip: Annotated[
         float | None, typer.Option(min=0.0, help="Clip the gradients to this global norm.")
     ] = None,
@@ -58,11 +66,18 @@ def compile_(
     Examples:
       shardc compile examples/llama.py --mesh data=2,tensor=2 --plan 'data*tensor' -o out/
       shardc compile examples/llama.py --mesh data=4 --plan zero3 --micro-batches 4 --clip 1.0 -o out/
+      shardc compile examples/llama.py --mesh pipe=2,data=2 --plan 'pipeline*data' --micro-batches 4 --schedule zb-h1 -o out/
     """
     axes = parse_mesh(mesh)
-    options = {"clip": clip, "fuse": fuse, "numerics": numerics, "verify": verify}
+    options = {"clip": clip, "fuse": fuse, "numerics": numerics, "verify": verify, "schedule": schedule, "stages": _stages(stages)}
     with status(f"compiling {script.name}"):
         from shardc.driver.compile import compile_script
 
         report = compile_script(script, out, axes, micro_batches, plan, options)
     print(report.render())
+
+
+def _stages(text: str | None) -> int | list[str] | None:
+    if text is None or text.isdecimal():
+        return None if text is None else int(text)
+    return [name.strip() for name in text.split(",")]

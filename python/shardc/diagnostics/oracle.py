@@ -56,3 +56,11 @@ class ProgramsDiffer(ShardcError):
     template = "the rank program is not the same step as the global one: {problem}"
     hint = "compile both from the same model and optimizer, with the same version of shardc"
     exit_code = 1
+
+
+class Deadlock(ShardcError):
+    """Every rank of a pipeline waits for a message that nobody sends any more."""
+
+    template = "the pipeline is stuck: {waits}"
+    hint = "check the schedule; one that passes check_schedule does not end like this, so please report it"
+    exit_code = 1

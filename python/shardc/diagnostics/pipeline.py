@@ -153,3 +153,65 @@ class NotMeasured(PipelineError):
 
     template: ClassVar[str] = "the run has no {kind} of stage {stage}, nor a whole backward to take it from"
     hint: ClassVar[str] = "give a run of as many stages, with every action in its trace"
+
+
+class NoMicroBatches(PipelineError):
+    """A step for a pipeline has no loop over micro-batches.
+
+    Fails: ``mesh={"pipe": 2}, plan="pipeline"``. Works: ``mesh={"pipe": 2}, plan="pipeline", micro_batches=4``.
+    """
+
+    template: ClassVar[str] = "a pipeline runs micro-batches, and nothing in this step is cut into any"
+    hint: ClassVar[str] = "pass micro_batches=n, from 2, to compile_step; the batch is dim 0 of the inputs"
+
+
+class SeveralLoops(PipelineError):
+    """A value of all micro-batches is needed in the middle of forward or backward, as batch norm's statistics are."""
+
+    template: ClassVar[str] = "forward and backward of one micro-batch cannot run without waiting for the others"
+    hint: ClassVar[str] = "replace what mixes samples of a batch, such as batch norm by group norm, or do without a pipeline"
+
+
+class TooManyStages(PipelineError):
+    """There are more stages than places to cut the forward at."""
+
+    template: ClassVar[str] = "{stages} stages need {stages} ops that depend on parameters; forward has {most}"
+    hint: ClassVar[str] = "take at most {most} stages"
+
+
+class UnknownCut(PipelineError):
+    """A stage is to start at a module that the model does not have, or that has no parameters."""
+
+    template: ClassVar[str] = "no module {name!r} with parameters runs in the forward; the nearest is {nearest!r}"
+    hint: ClassVar[str] = "name modules as in model.named_modules(), such as stages=[{nearest!r}]"
+
+
+class CutOrder(PipelineError):
+    """Stages are to start at modules in another order than these run in."""
+
+    template: ClassVar[str] = "a stage cannot start at {name!r}: {problem}"
+    hint: ClassVar[str] = "name the first module of each stage but the first, in the order in which they run"
+
+
+class NotAPipeline(PipelineError):
+    """A schedule or stages were given for a plan without a pipeline.
+
+    Fails: ``plan="data", schedule="1f1b"``. Works: ``plan="pipeline*data", schedule="1f1b"``.
+    """
+
+    template: ClassVar[str] = "plan {plan!r} has no pipeline, so it takes no schedule and no stages"
+    hint: ClassVar[str] = "add one, as in plan=\"pipeline*data\" with mesh={{\"pipe\": 2, \"data\": 2}}"
+
+
+class BadScheduleFile(PipelineError):
+    """A schedule's file is missing or cannot be read."""
+
+    template: ClassVar[str] = "the schedule {path} can't be read: {problem}"
+    hint: ClassVar[str] = "give a CSV file with a row for each rank and cells such as 2F0, or the name of a schedule"
+
+
+class ScheduleNotYet(PipelineError):
+    """A schedule can be made, checked and simulated, but steps cannot be cut for it yet."""
+
+    template: ClassVar[str] = "a step cannot be cut for the schedule {schedule} yet: {why}"
+    hint: ClassVar[str] = "take a schedule of whole sequences with one update a step, such as 1f1b or zb-v"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,15 @@ from shardc.backends.torch.emit import emit_program
 from shardc.diagnostics.api import MeshIsNotTheWorld, NotEqual
 from shardc.dialects.collection import collection_paused
 from shardc.dialects.context import new_context
+from shardc.dialects.pipe.schedule import Schedule
 from shardc.driver.arguments import check_arguments, world_size
 from shardc.driver.artefact import write_artefact
 from shardc.driver.compiler import Compiled, PlanLike, compile_capture, make_mesh
 from shardc.driver.manifest import ManifestFields, build_manifest, describe_kernels, fields_of
 from shardc.driver.memory import said_peak
 from shardc.driver.model_plan import model_plan_of
+from shardc.driver.pipeline_options import PipelineOptions
+from shardc.driver.pipeline_report import describe_pipeline
 from shardc.driver.report import Report, make_report
 from shardc.driver.step_kernels import fuse_step
 from shardc.driver.values import batch_leaves, example_inputs
@@ -56,12 +59,14 @@ class CompiledStep:
     def plan(self) -> Report:
         """What was cut how and why, what it needs and what it sends."""
         c = self.compiled
-        return make_report(c.rank_module, c.plan.text, list(c.remarks), c.seconds, describe_kernels(c.program), self.peak)
+        pipeline = describe_pipeline(c.pipeline_module)
+        remarks = list(c.remarks)
+        return make_report(c.rank_module, c.plan.text, remarks, c.seconds, describe_kernels(c.program), self.peak, pipeline)
 
     @cached_property
     def peak(self) -> str:
-        """The most memory that a step's tensors take at once on a rank, and where."""
-        return said_peak(self.compiled.program)
+        """The most memory that a step's tensors take at once on a rank, and where; nothing of a pipeline."""
+        return said_peak(self.compiled.program) if self.compiled.pipeline_module is None else ""
 
     def save_plan(self, path: Path | str) -> None:
         """Write the plan as JSON, for ``plan=`` of another compile."""
@@ -139,6 +144,8 @@ def compile_step(
     clip_grad_norm: float | None = None,
     autocast: torch.dtype | None = None,
     micro_batches: int = 1,
+    schedule: str | Path | Schedule | None = None,
+    stages: int | Sequence[str] | None = None,
     seed: int = 0,
     state: Source = None,
     fuse: bool = True,
@@ -153,6 +160,9 @@ def compile_step(
     ``zero2``, ``zero3``, ``tensor``, ``sequence``; ``"zero3*tensor"``), a mapping from name patterns to shardings, or the
     path of a saved plan. ``loss(output, batch)`` is needed unless the output has ``.loss`` or is a scalar.
     ``micro_batches`` cuts each rank's batch into parts that run one after the other, gradients accumulated.
+    ``plan="pipeline"`` (``"pipeline*tensor"``, ...) cuts the program into stages along the axis ``pipe``: ``schedule`` is a name
+    (``shardc.passes.pipeline.schedules.registry``; ``"1f1b"`` if not given), a CSV file or a schedule; ``stages`` how many there are, or
+    the names of the modules at which all but the first start.
     ``state`` gives initial values (a state dict, or a function ``(name, shape, dtype, slices) -> tensor`` called for
     each block) where the model's own tensors are not to be used, or have no storage.
     ``fuse``: on machines without GPUs, groups of ops become kernels compiled for the CPU; ``numerics`` says where their
@@ -179,8 +189,11 @@ def compile_step(
             context=new_context(),
         )
         fields = fields_of(capture, optimizer, capture.module.operation.get_asm(assume_verified=True), seed)
-        compiled = compile_capture(capture, device_mesh, plan, model_plan=model_plan_of(model))
-        if fuse and not torch.cuda.is_available():
+        options = None
+        if schedule is not None or stages is not None:
+            options = PipelineOptions(schedule or PipelineOptions.schedule, stages or PipelineOptions.stages)
+        compiled = compile_capture(capture, device_mesh, plan, model_plan=model_plan_of(model), pipeline=options)
+        if fuse and compiled.pipeline_module is None and not torch.cuda.is_available():
             fuse_step(compiled, numerics)
     step = CompiledStep(compiled, fields, example_batch, optimizer, state)
     if verify:

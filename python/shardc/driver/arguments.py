@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from shardc.diagnostics.api import BadArgument
+from shardc.dialects.pipe.schedule import Schedule
 from shardc.passes.fuse.choices import NUMERICS
 
 AUTOCAST = (torch.bfloat16, torch.float16)
@@ -50,6 +51,10 @@ def _is_plan(plan: Any) -> bool:
     if isinstance(plan, Mapping):
         return all(isinstance(pattern, str) for pattern in plan)
     return isinstance(plan, str | Path)
+
+
+def _is_names(value: Any) -> bool:
+    return isinstance(value, list | tuple) and bool(value) and all(isinstance(name, str) for name in value)
 
 
 Rule = tuple[Callable[[Any], bool], str, str]
@@ -94,6 +99,16 @@ RULES: dict[str, Rule] = {
         lambda v: _is_whole(v) and v >= 1,
         "a whole number from 1",
         "give the number of parts that each rank's batch is cut into",
+    ),
+    "schedule": (
+        lambda v: v is None or isinstance(v, str | Path | Schedule),
+        "the name of a schedule, a CSV file, or a schedule",
+        'as in schedule="1f1b" or schedule="mine.csv"',
+    ),
+    "stages": (
+        lambda v: v is None or (_is_whole(v) and v >= 1) or _is_names(v),
+        "a whole number from 1, or names of modules",
+        'as in stages=4, or stages=["layers.8", "layers.16", "layers.24"] for the modules at which stages 1 to 3 start',
     ),
     "seed": (_is_whole, "a whole number", "give the seed of dropout and other random numbers, such as 0"),
     "fuse": (

@@ -19,8 +19,8 @@ def compile_script(
 ) -> Report:
     """Compile what ``script`` builds for ``mesh`` and write the folder ``out``; what was done, as a report.
 
-    ``options``: ``clip`` (largest gradient norm, or None), ``fuse`` and ``numerics`` (of kernels), and ``verify`` (prove
-    equality first).
+    ``options``: ``clip`` (largest gradient norm, or None), ``fuse`` and ``numerics`` (of kernels), ``schedule`` and
+    ``stages`` (of a pipeline), and ``verify`` (prove equality first).
     """
     check_folder(out.absolute())
     training = read_script(script)
@@ -37,6 +37,8 @@ def compile_script(
             fuse=options.get("fuse", True),
             numerics=options.get("numerics", "fused"),
             verify=bool(options.get("verify")),
+            schedule=options.get("schedule"),
+            stages=options.get("stages"),
         )
     step.save(out)
     return replace(step.plan, written=out)

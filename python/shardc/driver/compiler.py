@@ -12,10 +12,12 @@ from typing import Any
 from torch_mlir import ir
 
 from shardc.diagnostics.base import Remarks, collect_remarks
+from shardc.diagnostics.pipeline import NotAPipeline
 from shardc.diagnostics.plan import BadMeshSpec
 from shardc.dialects.collection import collection_paused
 from shardc.dialects.dist.mesh import Mesh, MeshAxis, write_mesh
-from shardc.driver.levels import Levels
+from shardc.driver.levels import Levels, copy_module
+from shardc.driver.pipeline_options import PipelineOptions, cut_pipeline
 from shardc.driver.pipelines import build, run
 from shardc.driver.plan_check import check_plan
 from shardc.frontend.spec import Capture
@@ -32,6 +34,7 @@ _PASSES = (
     "dist-pad,torch-split-softmax,dist-propagate,dist-insert-reshards,verify-level{level=2},"
     "dist-partition,dist-combine,verify-level{level=3}"
 )
+_BEFORE_CUTTING = _PASSES.replace("dist-combine,", "")  # what it packs together may be of several stages
 
 MICRO = "micro"
 """The time axis of micro-batches."""
@@ -42,6 +45,7 @@ class Compiled:
     """A step after all passes.
 
     ``rank_module`` is level 3; ``kernel_module`` level 4, if ops were fused, and ``library`` its compiled kernels.
+    ``pipeline_module`` is level 3 with a program for each rank of a pipeline, if the plan has one.
     ``levels`` are the texts of all levels with source lines, there if they were asked for. ``seconds`` says what each
     pass took.
     """
@@ -56,11 +60,12 @@ class Compiled:
     seconds: dict[str, float] = field(default_factory=dict)
     kernel_module: ir.Module | None = None
     library: Path | None = None
+    pipeline_module: ir.Module | None = None
 
     @property
     def program(self) -> ir.Module:
-        """What runs on each rank: level 4, or 3 where nothing was fused."""
-        return self.rank_module if self.kernel_module is None else self.kernel_module
+        """What runs on each rank: level 4, or 3 where nothing was fused; a pipeline's programs."""
+        return self.pipeline_module or self.kernel_module or self.rank_module
 
     @cached_property
     def global_module(self) -> ir.Module:
@@ -112,9 +117,13 @@ def compile_capture(
     plan: PlanLike,
     *,
     model_plan: Mapping[str, str] | None = None,
+    pipeline: PipelineOptions | None = None,
     keep_levels: bool = True,
 ) -> Compiled:
-    """Run every pass on a captured step."""
+    """Run every pass on a captured step; of a plan with a pipeline, cut it as ``pipeline`` says.
+
+    Raises NotAPipeline for such options where the plan has none.
+    """
     seconds: dict[str, float] = {"trace": capture.trace_s, "import": capture.import_s}
     module, levels = capture.module, Levels()
 
@@ -142,7 +151,15 @@ def compile_capture(
         saved = plan_to_json(chosen, mesh, arguments_of(program))
         apply_plan(program, mesh, chosen)
         passed("dist-apply-plan", module)
-        run(module, build(_PASSES), verify_each=False, after_pass=passed, reading=reading)
+        passes = _BEFORE_CUTTING if chosen.pipeline else _PASSES
+        run(module, build(passes), verify_each=False, after_pass=passed, reading=reading)
         keep("3-rank")
-    return Compiled(capture, mesh, chosen, saved, module, levels, remarks, seconds)
-
+        compiled = Compiled(capture, mesh, chosen, saved, module, levels, remarks, seconds)
+        if chosen.pipeline:
+            compiled.pipeline_module = copy_module(module)
+            cut_pipeline(compiled.pipeline_module, chosen.pipeline, pipeline or PipelineOptions())
+            passed("pipe-cut", compiled.pipeline_module)
+            levels.keep("3-pipeline", compiled.pipeline_module)
+        elif pipeline is not None:
+            raise NotAPipeline(plan=chosen.text)
+    return compiled

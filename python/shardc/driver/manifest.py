@@ -20,6 +20,7 @@ from shardc.dialects.aten.call import target_name
 from shardc.dialects.aten.types import read_type
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
+from shardc.dialects.pipe.rank_function import pipeline_axis, rank_functions
 from shardc.frontend.spec import BatchTree, Capture
 from shardc.runtime.check import SCHEMA_NAME, SCHEMA_VERSION
 
@@ -82,21 +83,37 @@ def build_manifest(module: ir.Module, fields: ManifestFields, files: Mapping[str
 
 
 def describe_program(module: ir.Module) -> dict[str, Any]:
-    """What a manifest says of a module of level 3 or 4 alone: its mesh, arguments, results, custom operators and kernels."""
+    """What a manifest says of a module of level 3 or 4 alone: its mesh, arguments, results, custom operators and kernels,
+    and of a pipeline what each of its ranks takes."""
     mesh = read_mesh(module)
     if mesh is None:
         raise ValueError("the module has no dist.mesh: it is not at level 3")
-    function = step_function(module)
     codec = ShardingCodec(module.context, mesh)
-    block = function.regions[0].blocks[0]
-    returned = list(block.operations)[-1].operation.operands
+    functions = rank_functions(module) or [step_function(module)]
+    arguments = [list(_edges(f, "arg_attrs", f.regions[0].blocks[0].arguments, codec)) for f in functions]
+    results = [list(_edges(f, "res_attrs", _returned(f), codec)) for f in functions]
+    axis = pipeline_axis(module)
     return {
         "mesh": _mesh(mesh),
-        "arguments": list(_edges(function, "arg_attrs", block.arguments, codec)),
-        "results": list(_edges(function, "res_attrs", returned, codec)),
-        "operators": [{"name": name} for name in sorted(_custom_operators(block))],
+        "arguments": _merged(arguments),
+        "results": _merged(results),
+        "operators": [{"name": name} for name in sorted(_custom_operators(module.body))],
         "kernels": describe_kernels(module),
+        "pipeline": [] if axis is None else [{"name": axis, "arguments": [[_key(e) for e in of] for of in arguments]}],
     }
+
+
+def _returned(function: ir.Operation) -> list[ir.Value]:
+    return list(list(function.regions[0].blocks[0].operations)[-1].operation.operands)
+
+
+def _merged(entries: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The arguments or results of all ranks of a pipeline, each once."""
+    return list({tuple(_key(entry)): entry for of_rank in entries for entry in of_rank}.values())
+
+
+def _key(entry: dict[str, Any]) -> list[str]:
+    return [entry["role"], entry["name"]]
 
 
 def describe_kernels(module: ir.Module) -> list[dict[str, Any]]:

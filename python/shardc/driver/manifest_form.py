@@ -15,6 +15,7 @@ ENTRIES: dict[str, dict[str, type | tuple[type, ...]]] = {
     "results": _PORT,
     "operators": {"name": str},
     "kernels": {"name": str, "calls": int, "ops": list},
+    "pipeline": {"name": str, "arguments": list},
     "hyperparameters": {"name": str, "group": int, "key": str, "value": (int, float)},
     "baked": {"group": int, "key": str},
     "files": {"size": int, "sha256": str},
@@ -23,7 +24,9 @@ ENTRIES: dict[str, dict[str, type | tuple[type, ...]]] = {
 
 FILES = ("program.py", "run.py", "plan.json", "levels/3-rank.mlir", "constants.safetensors", "batches.safetensors")
 KERNEL_FILES = (KERNELS, "levels/4-kernel.mlir")
-"""What every artefact has, and one with kernels besides; a manifest that does not list one of them would let a change of it pass."""
+PIPELINE_FILES = ("levels/3-pipeline.mlir",)
+"""What every artefact has, and one with kernels or a pipeline besides; a manifest that does not list one of them would let a
+change of it pass."""
 
 
 def form_problem(manifest: Mapping[str, Any]) -> str | None:
@@ -39,7 +42,8 @@ def _problems(manifest: Mapping[str, Any]) -> Iterator[str]:
     for field in ("arguments", "results"):
         for label, entry in _entries(field, manifest[field]):
             yield from _port_problems(label, entry)
-    wanted = [*FILES, *(KERNEL_FILES if manifest["kernels"] else ())]
+    yield from _pipeline_problems(manifest)
+    wanted = [*FILES, *(KERNEL_FILES if manifest["kernels"] else ()), *(PIPELINE_FILES if manifest["pipeline"] else ())]
     yield from (f"files does not list {name}" for name in wanted if name not in manifest["files"])
 
 
@@ -65,6 +69,17 @@ def _mesh_problems(axes: list[dict[str, Any]]) -> Iterator[str]:
     for axis in axes:
         if axis["size"] < 1 or axis["kind"] not in ("space", "time"):
             yield f"mesh axis {axis['name']!r} has size {axis['size']} and kind {axis['kind']!r}"
+
+
+def _pipeline_problems(manifest: Mapping[str, Any]) -> Iterator[str]:
+    known = [[entry["role"], entry["name"]] for entry in manifest["arguments"]]
+    for label, entry in _entries("pipeline", manifest["pipeline"]):
+        sizes = [axis["size"] for axis in manifest["mesh"] if axis["name"] == entry["name"]]
+        if sizes != [len(entry["arguments"])]:
+            yield f"{label} has arguments for {len(entry['arguments'])} ranks along the axis {entry['name']!r} of {sizes or 'no'} ways"
+        unknown = [key for of_rank in entry["arguments"] for key in of_rank if key not in known]
+        if unknown:
+            yield f"{label} names {unknown[0]!r}, which is no argument"
 
 
 def _port_problems(label: str, entry: dict[str, Any]) -> Iterator[str]:

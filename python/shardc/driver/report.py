@@ -14,6 +14,7 @@ from torch_mlir import ir
 
 from shardc.diagnostics.base import Remark
 from shardc.driver.manifest import edges
+from shardc.driver.pipeline_report import PipelineReport
 from shardc.driver.source_lines import shown_in
 from shardc.driver.traffic import totals, transfers
 from shardc.runtime.layout import Leaf
@@ -42,22 +43,33 @@ class Report:
     written: Path | None = None
     kernels: Sequence[Mapping[str, Any]] = ()
     peak: str = ""
+    pipeline: PipelineReport | None = None
 
     def render(self) -> str:
-        parts = [[self.title()], self._memory(), self._collectives(), self._kernels(), self._layouts(), self._remarks(), self._end()]
+        parts = [[self.title()], self._pipeline(), self._memory(), self._collectives(), self._kernels(), self._layouts(), self._remarks(), self._end()]
         return "\n\n".join("\n".join(lines) for lines in parts if lines)
 
     def title(self) -> str:
         devices = f" ({self.devices} device{'' if self.devices == 1 else 's'})" if self.devices else ""
         return f"mesh {self.mesh}{devices}   plan {self.plan}"
 
+    def _pipeline(self) -> list[str]:
+        if self.pipeline is None:
+            return []
+        ranks = enumerate(self.pipeline.ranks)
+        shown = [(str(n), ", ".join(map(str, r.stages)), size_text(r.state_bytes), size_text(r.sent_bytes)) for n, r in ranks]
+        return [self.pipeline.title, *table([("rank", "stages", "state of a device", "sends"), *shown], right=(2, 3))]
+
     def _memory(self) -> list[str]:
+        if self.pipeline is not None:  # what follows is of the program before it was cut into stages
+            return []
         rows = [(role, size_text(size)) for role, size in self.local_bytes.items()]
         rows.append(("total", size_text(sum(self.local_bytes.values()))))
         return ["bytes on each device", *table(rows, right=(1,)), *([f"a step takes {self.peak}"] if self.peak else [])]
 
     def _collectives(self) -> list[str]:
-        title = "collectives of a step: phase, axes, kind, how many, bytes that each device sends in all of them"
+        of = " before it was cut" if self.pipeline is not None else ""
+        title = f"collectives of a step{of}: phase, axes, kind, how many, bytes that each device sends in all of them"
         rows = [(phase or "-", axes, kind, str(n), size_text(moved)) for phase, axes, kind, n, moved in self.traffic]
         if not rows:
             return [title, "  none"]
@@ -97,9 +109,9 @@ class Report:
 
 def make_report(
     rank_module: ir.Module, plan: str, remarks: list[Remark], seconds: dict[str, float] | None = None,
-    kernels: Sequence[Mapping[str, Any]] = (), peak: str = "",
+    kernels: Sequence[Mapping[str, Any]] = (), peak: str = "", pipeline: PipelineReport | None = None,
 ) -> Report:
-    """The report of a level-3 module, of the ``kernels`` of a manifest, and of what a step needs at most."""
+    """The report of a level-3 module, of the ``kernels`` of a manifest, of what a step needs at most, and of its ``pipeline``."""
     mesh, leaves, whys = edges(rank_module)
     runtime_mesh = RuntimeMesh.read(mesh)
     shardings: list[tuple[str, str, str, str, str]] = []
@@ -112,7 +124,7 @@ def make_report(
         shardings.append((leaf.role, leaf.name, str(list(leaf.shape)), layout(entry["sharding"]), why))
     rows = [(phase, "+".join(axes), kind, n, moved) for (phase, axes, kind), (n, moved) in totals(transfers(rank_module)).items()]
     text = " x ".join(f"{a['name']} {a['size']}" + (" (time)" if a["kind"] == "time" else "") for a in mesh)
-    return Report(text, plan, shardings, sizes, rows, remarks, seconds or {}, runtime_mesh.world_size, kernels=kernels, peak=peak)
+    return Report(text, plan, shardings, sizes, rows, remarks, seconds or {}, runtime_mesh.world_size, kernels=kernels, peak=peak, pipeline=pipeline)
 
 
 def layout(sharding: dict[str, Any]) -> str:

@@ -14,12 +14,13 @@ from torch_mlir.dialects import ext
 
 from shardc.dialects.dist import Dist
 from shardc.dialects.kern import Kern
+from shardc.dialects.pipe import load
 from shardc.driver.pipelines import PIPELINES
 from shardc.passes.base import Pass
 from shardc.passes.registry import PASSES, pass_class
 
 WRITTEN = "Written by `make docs` from the definitions; not edited by hand."
-DIALECTS: dict[str, type[ext.Dialect]] = {"dist": Dist, "kern": Kern}
+DIALECTS: dict[str, type[ext.Dialect]] = {"dist": Dist, "kern": Kern, "pipe": load()}
 
 
 def pages() -> dict[str, str]:

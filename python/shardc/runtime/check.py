@@ -11,14 +11,14 @@ from .errors import BadArtefact
 
 MANIFEST = "shardc.json"
 SCHEMA_NAME = "shardc-artefact"
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 KERNELS = "kernels.so"
 """The library of the program's compiled kernels, if it has any."""
 WHOLE_HASH_BYTES = 256 << 20
 """Files larger than this are checked for their size alone at every start: hashing takes a second for each 1.5 GB."""
 
 FIELDS = {
-    "mesh": list, "arguments": list, "results": list, "operators": list, "kernels": list, "target": str,
+    "mesh": list, "arguments": list, "results": list, "operators": list, "kernels": list, "pipeline": list, "target": str,
     "hyperparameters": list, "baked": list, "batch": dict, "seed": int, "tied": dict, "files": dict, "model": str,
 }  # fmt: skip
 """What a manifest must hold, and the JSON type of each."""

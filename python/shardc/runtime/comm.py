@@ -50,11 +50,25 @@ class Pending:
         return self.finish(self.result) if self.finish else self.result
 
 
+class Message:
+    """What another rank of a pipeline sends. ``wait`` gives its tensors, once. It raises CommunicationError if that rank is gone."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: list[Pending]) -> None:
+        self.parts = parts
+
+    def wait(self) -> list[Tensor]:
+        parts, self.parts = self.parts, []
+        return [part.wait() for part in parts]
+
+
 class Rank:
-    """One rank of the mesh: its number, its device, and its groups. Every method is called by all ranks alike."""
+    """One rank of the mesh: its number, its device, and its groups. Collectives are called by all ranks alike."""
 
     def __init__(self, mesh: Mesh, number: int, device: torch.device, groups: Groups) -> None:
         self.mesh, self.number, self.device, self._groups = mesh, number, device, groups
+        self._sent: list[Pending] = []
 
     def index(self, axes: Axes) -> int:
         """This rank's place over ``axes``."""
@@ -66,6 +80,31 @@ class Rank:
         Whoever holds ``old`` (a DTensor that the user sees) sees the new value.
         """
         old.data = new if new.is_contiguous() else new.contiguous()
+
+    def send(self, values: Sequence[Tensor], *, to: int, axes: Axes, tag: int) -> None:
+        """Start sending ``values`` to the rank with index ``to`` over ``axes``. Their numbers count up from ``tag``."""
+        group = self._groups[axes]
+        for number, x in enumerate(values, tag):
+            block = _plain(x).contiguous()
+            self._sent.append(Pending(group.send(block, to, number), block, block, None))
+
+    def receive(
+        self, kinds: Sequence[tuple[tuple[int, ...], torch.dtype]], *, source: int, axes: Axes, tag: int
+    ) -> Message:
+        """Start receiving tensors of these shapes and dtypes from the rank with index ``source`` over ``axes``."""
+        group = self._groups[axes]
+        parts = []
+        for number, (shape, dtype) in enumerate(kinds, tag):
+            like = torch.empty(0, dtype=dtype, device=self.device)
+            block = _plain(_empty(shape, like))
+            parts.append(Pending(group.receive(block, source, number), block, block, _typed(like)))
+        return Message(parts)
+
+    def finish_sends(self) -> None:
+        """Wait until all that was sent is on its way: the end of a step."""
+        sent, self._sent = self._sent, []
+        for pending in sent:
+            pending.wait()
 
     def all_reduce(self, x: Tensor, *, axes: Axes, reduction: str = "sum", reuse: bool = False) -> Done | Pending:
         """The combined value of all ranks over ``axes``. With ``reuse`` it may take the place of ``x``."""

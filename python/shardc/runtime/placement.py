@@ -18,16 +18,22 @@ from torch.distributed.tensor import Placement, Replicate, Shard
 from .layout import Leaf
 from .mesh import Axes, Axis, Mesh, inside, ways
 
+ALONE = "alone"
+"""The mesh dim of one rank, for what a rank of a pipeline shares with nobody."""
+
 Order = tuple[Axes, ...]
 """The dims of a DeviceMesh: the parts that each joins, nearly always one."""
 
 
 class DeviceMeshes:
-    """The DeviceMeshes that the leaves of one program need. All ranks must make it together."""
+    """The DeviceMeshes that the leaves of one program need. All ranks must make it together.
 
-    def __init__(self, mesh: Mesh, device_type: str, leaves: Iterable[Leaf]) -> None:
+    Along the axis ``apart`` ranks have leaves of their own: a leaf lies on the part of a DeviceMesh at one place there.
+    """
+
+    def __init__(self, mesh: Mesh, device_type: str, leaves: Iterable[Leaf], apart: Axis | None = None) -> None:
         leaves = list(leaves)
-        self._mesh = mesh
+        self._mesh, self._apart = mesh, apart
         self._parts = mesh.finest(a for leaf in leaves for dim in leaf.space_dims(mesh) for a in dim)
         self._made: dict[Order, DeviceMesh] = {}
         for order in [_apart(self._parts), *map(self._order, leaves)]:
@@ -40,9 +46,13 @@ class DeviceMeshes:
         return self._made[_apart(self._parts)]
 
     def of(self, leaf: Leaf) -> tuple[DeviceMesh, list[Placement]]:
-        order = self._order(leaf)
-        dims = self._dims(leaf)
-        return self._made[order], [Shard(dims[parts[0]]) if parts[0] in dims else Replicate() for parts in order]
+        order, dims = self._order(leaf), self._dims(leaf)
+        mesh = self._made[order]
+        if self._apart is not None:
+            order = tuple(parts for parts in order if parts != (self._apart,))
+            mesh = mesh[self._names(order) or (ALONE,)]
+        placements: list[Placement] = [Shard(dims[parts[0]]) if parts[0] in dims else Replicate() for parts in order]
+        return mesh, placements or [Replicate()]
 
     def _dims(self, leaf: Leaf) -> dict[Axis, int]:
         """The dim that each finest part cuts, major parts of a dim first."""
@@ -66,8 +76,13 @@ class DeviceMeshes:
         ranks = torch.arange(self._mesh.world_size).view([size for _, _, size in self._parts])
         permuted = ranks.permute([self._parts.index(part) for parts in order for part in parts])
         shaped = permuted.reshape([ways(parts) for parts in order])
-        names = tuple("_".join(map(self._name, parts)) for parts in order)
+        names = self._names(order)
+        if order == ((self._apart,),):
+            shaped, names = shaped.unsqueeze(1), (*names, ALONE)
         return DeviceMesh(device_type, shaped, mesh_dim_names=names)
+
+    def _names(self, order: Order) -> tuple[str, ...]:
+        return tuple("_".join(map(self._name, parts)) for parts in order)
 
     def _name(self, part: Axis) -> str:
         """``data`` for a whole axis, ``data_1`` for the second of its parts."""

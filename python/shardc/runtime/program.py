@@ -19,9 +19,12 @@ ANYWHERE = "run `shardc compile` again on this machine, or with --no-fuse (fuse=
 
 @dataclass(frozen=True)
 class Program:
-    """``step(rank, *arguments)`` returns the results that replace no argument, the loss first."""
+    """Each of ``steps(rank, *arguments)`` returns the results that replace no argument, the loss first.
 
-    step: Callable[..., tuple[Any, ...]]
+    There is one, or one for each rank of a pipeline.
+    """
+
+    steps: tuple[Callable[..., tuple[Any, ...]], ...]
     groups: tuple[Axes, ...]
 
     @staticmethod
@@ -34,14 +37,18 @@ class Program:
         module.__file__ = str(path)
         module.__dict__.update(_given(library))
         SourceFileLoader("shardc_program", str(path)).exec_module(module)
-        return Program(module.step, tuple(module.GROUPS))
+        return Program._read(module.__dict__)
 
     @staticmethod
     def of(text: str, library: Library | None = None) -> Program:
         """From the program's text."""
         names = _given(library)
         exec(compile(text, "<program>", "exec"), names)
-        return Program(names["step"], tuple(names["GROUPS"]))
+        return Program._read(names)
+
+    @staticmethod
+    def _read(names: Mapping[str, Any]) -> Program:
+        return Program(tuple(names.get("STEPS") or (names["step"],)), tuple(names["GROUPS"]))
 
 
 def library_of(folder: Path, manifest: Mapping[str, Any]) -> Library | None:

@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor
 from .connect import Place, ensure_group
 from .errors import StateMismatch
 from .layout import Leaf, chunked_shape, with_padding
-from .mesh import Mesh, ways
+from .mesh import Axis, Mesh, ways
 from .placement import DeviceMeshes
 from .tensor_file import TensorFile
 
@@ -33,8 +33,13 @@ class State:
     Padding holds zeros.
     """
 
-    def __init__(self, leaves: Iterable[Leaf], mesh: Mesh, place: Place) -> None:
+    def __init__(
+        self, leaves: Iterable[Leaf], mesh: Mesh, place: Place, every: Iterable[Leaf] = (), apart: Axis | None = None
+    ) -> None:
+        """``leaves`` are the rank's, ``every`` those of all ranks, if they differ along the axis ``apart``, a pipeline's."""
         self.leaves = {leaf.name: leaf for leaf in leaves if leaf.role in ROLES}
+        self._every = {leaf.name: leaf for leaf in every if leaf.role in ROLES} or self.leaves
+        self._apart = apart
         self.local: dict[str, Tensor] = {}
         self._mesh, self._place = mesh, place
         self._meshes: DeviceMeshes | None = None
@@ -49,7 +54,7 @@ class State:
         Raises StateMismatch.
         """
         if isinstance(source, Mapping):
-            source = _from_mapping(source, self.leaves, tied)
+            source = _from_mapping(source, self._every, tied)
         for name, leaf in self.leaves.items():
             self.local[name] = self._initial(leaf, source, file)
         if self._mesh.world_size > 1:
@@ -99,7 +104,7 @@ class State:
 
     def assign(self, values: Mapping[str, Tensor], tied: Mapping[str, str]) -> None:
         """Replace tensors by those of a state dict, whole or DTensors; parameters must all be there."""
-        blocks = _from_mapping(values, self.leaves, tied)
+        blocks = _from_mapping(values, self._every, tied)
         for name, leaf in self.leaves.items():
             found = self._block(leaf, blocks)
             if found is not None:
@@ -108,7 +113,7 @@ class State:
 
     def _make_meshes(self) -> DeviceMeshes:
         ensure_group(self._place.timeout)
-        self._meshes = DeviceMeshes(self._mesh, self._place.device.type, self.leaves.values())
+        self._meshes = DeviceMeshes(self._mesh, self._place.device.type, self._every.values(), self._apart)
         return self._meshes
 
     def _initial(self, leaf: Leaf, source: Initialiser | None, file: TensorFile | None) -> Tensor:

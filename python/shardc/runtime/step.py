@@ -22,6 +22,7 @@ from .kernels import BadLibrary
 from .layout import Leaf, cut, with_padding
 from .mesh import Mesh
 from .operators import check_operators
+from .pipeline import part_of
 from .program import ANYWHERE, Program, library_of
 from .state import ROLES, Source, State
 from .tensor_file import TensorFile
@@ -49,9 +50,11 @@ class TrainStep:
         self._place = connect(self._mesh, device, timeout_s)
         if manifest["kernels"] and self._place.device.type != "cpu":
             raise BadLibrary(f"the program has compiled kernels for CPUs, and rank {self._place.rank} is on {self._place.device}", hint=ANYWHERE)
-        self._manifest, self._program = manifest, program
-        self._arguments = [Leaf.read(entry) for entry in manifest["arguments"]]
-        self._inputs = {leaf.name: leaf for leaf in self._arguments if leaf.role == "input"}
+        self._manifest = manifest
+        every = [Leaf.read(entry) for entry in manifest["arguments"]]
+        self._inputs = {leaf.name: leaf for leaf in every if leaf.role == "input"}
+        part = part_of(manifest["pipeline"], every, self._mesh, self._place.rank)
+        self._arguments, self._function = part.arguments, program.steps[part.number]
         groups = Groups(self._mesh, self._place.rank, program.groups, self._place.timeout)
         self._rank = Rank(self._mesh, self._place.rank, self._place.device, groups)
         self._watch = Watch(self._place.rank, self._mesh.world_size)
@@ -59,7 +62,7 @@ class TrainStep:
         self.seed: int = manifest["seed"]
         self.steps_done = 0
         self._constants = {leaf.name: self._constant(leaf, constants) for leaf in self._arguments if leaf.role == "constant"}
-        self.state = State(self._arguments, self._mesh, self._place)
+        self.state = State(self._arguments, self._mesh, self._place, every, part.axis)
         self.state.initialise(state, file, manifest["tied"])
 
     @classmethod
@@ -120,6 +123,7 @@ class TrainStep:
         self.hyper.bind(optimizer)
 
     def parameters(self) -> Iterator[DTensor]:
+        """Those that this rank has a part of: with a pipeline, of its own stages."""
         return iter(self.state.dtensors("param").values())
 
     def named_parameters(self) -> Iterator[tuple[str, DTensor]]:
@@ -168,7 +172,7 @@ class TrainStep:
 
     @torch.no_grad()
     def _advance(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        loss, *_ = self._program.step(self._rank, *self._values(inputs))
+        loss, *_ = self._function(self._rank, *self._values(inputs))
         self.steps_done += 1
         self.state.refresh()
         return loss

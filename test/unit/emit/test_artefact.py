@@ -59,7 +59,7 @@ def test_what_is_in_the_folder(folder: Path) -> None:
 
 def test_manifest(folder: Path) -> None:
     manifest = read_manifest(folder, FIELDS.model)
-    assert manifest["schema"] == {"name": "shardc-artefact", "version": 2}
+    assert manifest["schema"] == {"name": "shardc-artefact", "version": 3}
     assert [a["name"] for a in manifest["mesh"]] == ["data", "tensor", "micro"]
     up, _, steps, _, x, *_ = manifest["arguments"]
     assert (up["name"], up["role"], up["shape"], up["dtype"]) == ("up.weight", "param", [6, 8], "float64")
@@ -116,7 +116,7 @@ def damage_manifest(folder: Path, change: object) -> None:
 
 def test_another_version_is_refused(folder: Path) -> None:
     damage_manifest(folder, lambda m: m["schema"].update(version=7))
-    with pytest.raises(BadArtefact, match="version 7; this runtime reads version 2"):
+    with pytest.raises(BadArtefact, match="version 7; this runtime reads version 3"):
         read_manifest(folder)
 
 

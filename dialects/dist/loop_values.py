@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from torch_mlir import ir
 
+from shardc.dialects.dist.tuples import packed, unpacked
+
 TUPLES = frozenset(("torch.prim.TupleConstruct", "torch.prim.TupleUnpack"))
 """Ops that only group values for a loop; no line of the program stands for them."""
 
@@ -37,20 +39,11 @@ def loop_values(op: ir.Operation) -> LoopValues:
 
 def _groups(op: ir.Operation, sizes: str) -> tuple[list[ir.Value], list[ir.Value]]:
     operands = iter(op.operands)
-    first, second = (
-        [v for _ in range(size) for v in list(next(operands).owner.operands)] for size in op.attributes[sizes]
-    )
+    first, second = (packed([next(operands) for _ in range(size)]) for size in op.attributes[sizes])
     return first, second
 
 
 def _result_groups(op: ir.Operation) -> tuple[list[ir.Value], list[ir.Value]]:
     results = iter(op.results)
-    first, second = (
-        [v for _ in range(size) for v in _unpacked(next(results))] for size in op.attributes["resultSegmentSizes"]
-    )
+    first, second = (unpacked([next(results) for _ in range(size)]) for size in op.attributes["resultSegmentSizes"])
     return first, second
-
-
-def _unpacked(value: ir.Value) -> list[ir.Value]:
-    unpacks = [use.owner for use in value.uses if use.owner.name == "torch.prim.TupleUnpack"]
-    return list(unpacks[0].operation.results) if unpacks else []

@@ -1,0 +1,49 @@
+"""From a pipeline's module of level 3 to the program of all its ranks: a function for each body of a stage, and one for each
+rank, which calls these in the order of the schedule."""
+
+from __future__ import annotations
+
+from torch_mlir import ir
+
+from shardc.backends.torch.aliases import Aliases
+from shardc.backends.torch.body import Body, Program
+from shardc.backends.torch.messages import Messages
+from shardc.backends.torch.schedule import schedule_block
+from shardc.dialects.dist.axis import Axis
+from shardc.dialects.dist.mesh import Mesh
+from shardc.dialects.dist.tuples import packed
+from shardc.dialects.pipe.stage import StageOp
+
+Text = tuple[str, list[str]]
+"""The line of a function's ``def`` and those of its body."""
+
+
+def write_stages(program: Program, module: ir.Module, mesh: Mesh, axis: Axis) -> list[Text]:
+    """A function ``stage_0_F(rank, micro_batch, ...)`` for each ``pipe.stage``; it returns a tuple."""
+    messages = Messages(program.dist.axes.group((axis,)))
+    program.messages = messages
+    (time,) = [a for a in mesh.axes if a.kind == "time"]
+    found = []
+    for op in (o.operation for o in module.body.operations):
+        if op.name == StageOp.OPERATION_NAME:
+            name = program.names.exact(op.attributes["sym_name"].value)
+            messages.stages[op.attributes["sym_name"].value] = name
+            found.append(_stage(program, op, name, program.dist.axes.enter_loop(mesh.whole(time.name))))
+    return found
+
+
+def _stage(program: Program, op: ir.Operation, name: str, micro_batch: str) -> Text:
+    block = op.regions[0].blocks[0]
+    arguments = list(block.arguments)
+    for value in arguments:
+        program.values[value] = program.names.numbered("x")
+    yielded = packed(list(list(block.operations)[-1].operation.operands))
+    program.lines, program.place = [], (None, None)
+    schedule = schedule_block(block, program.reader, yielded)
+    for value in yielded:
+        schedule.need(value, schedule.end)
+    body = Body(program, schedule, Aliases(arguments), "    ", returned=yielded)
+    body.write()
+    body.line(f"return ({''.join(f'{body.name(v)}, ' for v in yielded).rstrip()})")
+    head = f"def {name}({', '.join(['rank', micro_batch, *(program.values[v] for v in arguments)])}):"
+    return head, program.lines

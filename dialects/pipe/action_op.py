@@ -1,0 +1,104 @@
+"""``pipe.action``: runs a stage for one micro-batch. Level 3."""
+
+from collections.abc import Sequence
+from typing import Any, Optional
+
+from torch_mlir import ir
+from torch_mlir.dialects.ext import Operand, Result
+
+from shardc.diagnostics.pipeline import BadAction
+from shardc.dialects.dist.build import only_operand, only_result, string
+from shardc.dialects.dist.tuples import element_types, pack, tuple_type, unpack
+from shardc.dialects.dist.verifier import Illegal, Site, verify
+from shardc.dialects.dist.yield_op import expect_types
+from shardc.dialects.pipe.action import Action
+from shardc.dialects.pipe.dialect import Pipe
+from shardc.dialects.pipe.stage import StageOp, signature, stage_name
+
+
+class ActionOp(Pipe.Operation, name="action"):
+    """Runs the body ``stage`` for the action that ``action`` writes as in a schedule.
+
+    The stage of the action may be a copy of that of the body, where a schedule has several routes. Operand and result are
+    tuples of the body's arguments and of what it yields; an empty one is left out.
+
+    ``%1 = "pipe.action"(%0) {action = "0F3", stage = @stage_0_F}
+    : (!torch.tuple<vtensor<[4,8],f32>>) -> !torch.tuple<vtensor<[4,8],f32>>``
+    """
+
+    action: ir.StringAttr
+    stage: ir.FlatSymbolRefAttr
+    # The bindings read annotations when the class is made, and know this spelling of an optional operand or result.
+    ins: Optional[Operand[Any]] = None  # noqa: UP045
+    outs: Optional[Result[Any]] = None  # noqa: UP045
+
+    def verify_invariants(self) -> bool:
+        return verify(self, _check)
+
+
+ActionOp.ins = only_operand()
+ActionOp.outs = only_result()
+
+
+def _check(site: Site) -> None:
+    action, name = action_of(site), site.attribute("stage", ir.FlatSymbolRefAttr).value
+    stage = find_stage(site.op, name)
+    if stage is None:
+        raise Illegal(f"runs @{name}, and the module has no such pipe.stage")
+    kind = stage.attributes["kind"].value
+    if kind != action.kind:
+        raise Illegal(f"is {action}, but @{name} is of kind {kind}")
+    reads, makes = signature(stage)
+    expect_types("operand", reads, _elements(site.op.operands))
+    expect_types("result", makes, _elements(site.op.results))
+
+
+def action_of(site: Site) -> Action:
+    """The action that the op's attribute ``action`` writes. Raises Illegal."""
+    text = site.attribute("action", ir.StringAttr).value
+    try:
+        return Action.parse(text)
+    except BadAction:
+        raise Illegal(f"action must be a stage, a kind (F, B, I, W) and a micro-batch, such as 2F0, not {text!r}") from None
+
+
+def find_stage(op: ir.Operation, name: str) -> ir.Operation | None:
+    """The ``pipe.stage`` called ``name`` of the module that ``op`` stands in."""
+    scope = op.parent
+    while scope is not None:
+        if scope.name == "builtin.module":
+            for inner in scope.regions[0].blocks[0].operations:
+                found = inner.operation
+                if found.name == StageOp.OPERATION_NAME and found.attributes["sym_name"].value == name:
+                    return found
+        # A module parsed from text stands for a moment inside another one, and is verified there.
+        scope = scope.parent
+    return None
+
+
+def _elements(values: Sequence[ir.Value]) -> list[ir.Type]:
+    types = element_types(values[0].type) if len(values) else []
+    if types is None:
+        raise Illegal(f"takes and gives tuples of values (torch.prim.TupleConstruct), not {values[0].type}")
+    return types
+
+
+def run_action(
+    action: Action,
+    stage: tuple[int, str],
+    values: Sequence[ir.Value],
+    results: Sequence[ir.Type],
+    *,
+    loc: ir.Location,
+    ip: ir.InsertionPoint,
+) -> list[ir.Value]:
+    """Runs the body of ``stage`` (its index and kind) on ``values``; what it makes."""
+    context = loc.context
+    attributes = {
+        "action": string(str(action), context),
+        "stage": ir.FlatSymbolRefAttr.get(stage_name(*stage), context),
+    }
+    types = [tuple_type(results, context)] if results else []
+    operands = pack(values, loc=loc, ip=ip)
+    op = ir.Operation.create(ActionOp.OPERATION_NAME, types, operands, attributes, loc=loc, ip=ip)
+    return unpack(op.results[0] if types else None, loc=loc, ip=ip)

@@ -1,0 +1,93 @@
+"""``pipe.schedule``: the order of actions that a module's rank programs follow. Level 3."""
+
+from torch_mlir import ir
+
+from shardc.diagnostics.pipeline import BadAction
+from shardc.dialects.dist.build import i64, string
+from shardc.dialects.dist.verifier import Illegal, Site, verify
+from shardc.dialects.pipe.action import Action
+from shardc.dialects.pipe.dialect import Pipe
+from shardc.dialects.pipe.schedule import Schedule
+
+
+class ScheduleOp(Pipe.Operation, name="schedule"):
+    """A schedule: for each rank along the mesh axis ``axis`` its actions in order, and the stages that micro-batches go through.
+
+    ``"pipe.schedule"() {axis = "pipe", orders = [["0F0", "0B0"], ["1F0", "1B0"]], routes = [[0, 1]], slices = 1 : i64,
+    sym_name = "1f1b"} : () -> ()``
+    """
+
+    sym_name: ir.StringAttr
+    axis: ir.StringAttr
+    orders: ir.ArrayAttr
+    routes: ir.ArrayAttr
+    slices: ir.IntegerAttr
+
+    def verify_invariants(self) -> bool:
+        return verify(self, _check)
+
+
+def _check(site: Site) -> None:
+    site.integer("slices", 1)
+    ranks, name = len(site.attribute("orders", ir.ArrayAttr)), site.attribute("axis", ir.StringAttr)
+    axis = site.axis(name)
+    if site.mesh.is_time(axis) or axis.size != ranks:
+        raise Illegal(f"has the orders of {ranks} ranks; {name} must be a space axis of so many ways")
+    routes = [_row(site, "routes", number, row) for number, row in enumerate(site.attribute("routes", ir.ArrayAttr))]
+    stages = set[int]()
+    for number, row in enumerate(routes):
+        if not row or not all(isinstance(stage, ir.IntegerAttr) and stage.value >= 0 for stage in row):
+            raise Illegal(f"route {number} must be a list of stages, not {ir.ArrayAttr.get(row, site.op.context)}")
+        stages.update(stage.value for stage in row)
+    if not routes:
+        raise Illegal("needs a route: the stages that micro-batches go through")
+    seen = set[Action]()
+    for rank, order in enumerate(site.attribute("orders", ir.ArrayAttr)):
+        for text in _row(site, "orders", rank, order):
+            action = _action(text)
+            if action.stage not in stages:
+                raise Illegal(f"rank {rank} runs {action}, but no route goes through stage {action.stage}")
+            if action in seen:
+                raise Illegal(f"runs {action} twice")
+            seen.add(action)
+
+
+def _row(site: Site, name: str, number: int, row: ir.Attribute) -> list[ir.Attribute]:
+    if not isinstance(row, ir.ArrayAttr):
+        raise Illegal(f"{name}[{number}] must be a list, not {row}")
+    return list(row)
+
+
+def _action(text: ir.Attribute) -> Action:
+    try:
+        return Action.parse(text.value if isinstance(text, ir.StringAttr) else str(text))
+    except BadAction:
+        raise Illegal(f'an action is a stage, a kind (F, B, I, W) and a micro-batch, such as "2F0", not {text}') from None
+
+
+def write_schedule(module: ir.Module, schedule: Schedule, axis: str, ip: ir.InsertionPoint) -> None:
+    """Puts ``schedule``, of the ranks along ``axis``, at ``ip`` in the module."""
+    context = module.context
+    lists = lambda rows, make: ir.ArrayAttr.get([ir.ArrayAttr.get(list(map(make, row)), context) for row in rows], context)  # noqa: E731
+    attributes = {
+        "sym_name": string(schedule.name, context),
+        "axis": string(axis, context),
+        "orders": lists(schedule.orders, lambda action: string(str(action), context)),
+        "routes": lists(schedule.routes, lambda stage: i64(stage, context)),
+        "slices": i64(schedule.slices, context),
+    }
+    ir.Operation.create(ScheduleOp.OPERATION_NAME, [], [], attributes, loc=ir.Location.unknown(context), ip=ip)
+
+
+def find_schedule(module: ir.Module) -> ir.Operation | None:
+    """The ``pipe.schedule`` of a module, None if it has none."""
+    ops = (op.operation for op in module.body.operations)
+    return next((op for op in ops if op.name == ScheduleOp.OPERATION_NAME), None)
+
+
+def read_schedule(op: ir.Operation) -> Schedule:
+    """What a ``pipe.schedule`` says."""
+    a = op.attributes
+    orders = tuple(tuple(Action.parse(text.value) for text in order) for order in a["orders"])
+    routes = tuple(tuple(stage.value for stage in route) for route in a["routes"])
+    return Schedule(a["sym_name"].value, orders, routes, a["slices"].value)

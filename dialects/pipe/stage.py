@@ -1,0 +1,86 @@
+"""``pipe.stage``: what one stage does for one micro-batch in one kind of action. Level 3."""
+
+from collections.abc import Sequence
+
+from torch_mlir import ir
+from torch_mlir.dialects.ext import Region
+
+from shardc.dialects.dist.build import i64, string
+from shardc.dialects.dist.tuples import element_types
+from shardc.dialects.dist.verifier import Illegal, Site, tensor_type, verify
+from shardc.dialects.pipe.action import KINDS
+from shardc.dialects.pipe.dialect import Pipe
+from shardc.dialects.pipe.yield_op import YieldOp
+
+
+class StageOp(Pipe.Operation, name="stage", traits=[ir.IsIsolatedFromAboveTrait]):
+    """The forward (``kind`` "F"), backward ("B"), input gradient ("I") or weight gradient ("W") of the stage ``index``.
+
+    The body's arguments are the values that it reads: of other stages, saved by an earlier action of its own, captured
+    (the same for all micro-batches), and sums so far. It yields what others read, and the sums with its terms in them.
+    ``dist.slice`` and ``dist.offset`` over the mesh's time axis give a micro-batch its part.
+
+    ``"pipe.stage"() ({
+    ^bb0(%x: !torch.vtensor<[4,8],f32>):
+      %0 = torch.aten.relu %x : !torch.vtensor<[4,8],f32> -> !torch.vtensor<[4,8],f32>
+      %1 = torch.prim.TupleConstruct %0 : !torch.vtensor<[4,8],f32> -> !torch.tuple<vtensor<[4,8],f32>>
+      "pipe.yield"(%1) : (!torch.tuple<vtensor<[4,8],f32>>) -> ()
+    }) {index = 0 : i64, kind = "F", sym_name = "stage_0_F"} : () -> ()``
+    """
+
+    sym_name: ir.StringAttr
+    index: ir.IntegerAttr
+    kind: ir.StringAttr
+    body: Region
+
+    def verify_invariants(self) -> bool:
+        return verify(self, _check)
+
+    def verify_region_invariants(self) -> bool:
+        return verify(self, _check_body)
+
+
+def _check(site: Site) -> None:
+    index, kind = site.integer("index", 0), site.attribute("kind", ir.StringAttr).value
+    if kind not in KINDS:
+        raise Illegal(f"kind must be one of {', '.join(KINDS)}, not {kind!r}")
+    name = site.attribute("sym_name", ir.StringAttr).value
+    if name != stage_name(index, kind):
+        raise Illegal(f"must be named {stage_name(index, kind)!r}, not {name!r}")
+
+
+def _check_body(site: Site) -> None:
+    blocks = list(site.op.regions[0].blocks)
+    if len(blocks) != 1:
+        raise Illegal(f"has a body of {len(blocks)} blocks; it must have one")
+    for number, argument in enumerate(blocks[0].arguments):
+        tensor_type(argument.type, f"body argument {number}")
+    last = list(blocks[0].operations)[-1].operation
+    if last.name != YieldOp.OPERATION_NAME:
+        raise Illegal(f"must end its body with pipe.yield, not {last.name}")
+
+
+def stage_name(index: int, kind: str) -> str:
+    """The symbol of a stage's body for one kind of action."""
+    return f"stage_{index}_{kind}"
+
+
+def signature(stage: ir.Operation) -> tuple[list[ir.Type], list[ir.Type]]:
+    """The types of what a stage reads and makes."""
+    block = stage.regions[0].blocks[0]
+    yielded = list(list(block.operations)[-1].operation.operands)
+    return [a.type for a in block.arguments], (element_types(yielded[0].type) or []) if yielded else []
+
+
+def stage(
+    index: int, kind: str, arguments: Sequence[ir.Type], *, loc: ir.Location, ip: ir.InsertionPoint
+) -> ir.Block:
+    """Makes a stage; its body is an empty block, for the caller to fill and end with ``yield_values``."""
+    context = loc.context
+    attributes = {
+        "sym_name": string(stage_name(index, kind), context),
+        "index": i64(index, context),
+        "kind": string(kind, context),
+    }
+    op = ir.Operation.create(StageOp.OPERATION_NAME, [], [], attributes, regions=1, loc=loc, ip=ip)
+    return op.regions[0].blocks.append(*arguments, arg_locs=[loc] * len(arguments))

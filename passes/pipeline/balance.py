@@ -1,0 +1,121 @@
+"""Where to cut the forward: at the modules that the user names, or so that stages cost the same."""
+
+from __future__ import annotations
+
+import bisect
+import difflib
+import itertools
+from collections.abc import Sequence
+
+from torch_mlir import ir
+
+from shardc.diagnostics.pipeline import CutOrder, TooManyStages, UnknownCut
+from shardc.dialects.aten.call import CallReader
+from shardc.passes.pipeline.step_program import Roots, reads, size_bytes
+from shardc.passes.pipeline.work import WIRE, work
+
+CANDIDATES = 256
+"""How many places are looked at; of more, the one with the fewest bytes to send in each of so many equal parts."""
+
+
+class Forward:
+    """The forward ops of one micro-batch that depend on parameters, in order.
+
+    A cut at ``p`` has the ops before number ``p`` in one stage and the others in the next. ``crossing[p]`` are the bytes
+    to send there, ``cost[p]`` the work of the ops before it.
+    """
+
+    def __init__(self, ops: Sequence[ir.Operation], roots: dict[ir.Value, Roots]) -> None:
+        self.ops = list(ops)
+        self._parameters = [frozenset().union(*(roots.get(v, frozenset()) for v in reads(op))) for op in ops]
+        reader = CallReader()
+        self.cost = [0.0, *itertools.accumulate(work(op, reader) for op in ops)]
+        self.crossing = self._crossing()
+
+    def _crossing(self) -> list[int]:
+        made = {result: i for i, op in enumerate(self.ops) for result in op.results}
+        last: dict[ir.Value, int] = {}
+        for i, op in enumerate(self.ops):
+            last.update((v, i) for v in reads(op) if v in made)
+        change = [0] * (len(self.ops) + 2)
+        for value, end in last.items():
+            change[made[value] + 1] += size_bytes(value)
+            change[end + 1] -= size_bytes(value)
+        return list(itertools.accumulate(change))
+
+    def balanced(self, stages: int) -> list[int]:
+        """``stages - 1`` cuts: the slowest stage, or message, as fast as it gets (they overlap); then the fewest bytes sent.
+
+        Raises TooManyStages.
+        """
+        places = self._places(stages)
+        if stages - 1 > len(places):
+            raise TooManyStages(stages=stages, most=len(places) + 1)
+        ends = [0, *places, len(self.ops)]
+        sent = [0.0, *(self.crossing[p] * WIRE for p in places), 0.0]
+        stage = lambda i, j: max(self.cost[ends[j]] - self.cost[ends[i]], sent[i], sent[j])  # noqa: E731
+        best: list[tuple[float, float, tuple[int, ...]] | None] = [(0.0, 0.0, ())] + [None] * (len(ends) - 1)
+        for _ in range(stages):
+            following: list[tuple[float, float, tuple[int, ...]] | None] = [None] * len(ends)
+            for j in range(1, len(ends)):
+                options = [
+                    (max(b[0], stage(i, j)), b[1] + sent[j], (*b[2], j)) for i, b in enumerate(best[:j]) if b is not None
+                ]
+                following[j] = min(options, default=None)
+            best = following
+        found = best[-1]
+        assert found is not None
+        return [ends[j] for j in found[2][:-1]]
+
+    def _places(self, stages: int) -> list[int]:
+        inside = range(1, len(self.ops))
+        if len(inside) <= max(CANDIDATES, stages):
+            return list(inside)
+        step = self.cost[-1] / max(CANDIDATES, stages)
+        part = lambda p: int(self.cost[p] / step)  # noqa: E731
+        parts = itertools.groupby(inside, key=part)
+        return [min(group, key=lambda p: self.crossing[p]) for _, group in parts]
+
+    def named(self, names: Sequence[str]) -> list[int]:
+        """Cuts before the modules ``names``, each where the fewest bytes are sent since the last op of what is before it.
+
+        Raises UnknownCut, CutOrder.
+        """
+        return [self._before(name, names) for name in self._in_order(names)]
+
+    def _in_order(self, names: Sequence[str]) -> Sequence[str]:
+        places = [self._first(name) for name in names]
+        for (a, first), (b, second) in itertools.pairwise(zip(names, places, strict=True)):
+            if first >= second:
+                raise CutOrder(name=b, problem=f"it does not start after {a!r}, which is named before it")
+        if places and self._last_before(places[0]) < 0:
+            raise CutOrder(name=names[0], problem="no module with parameters runs before it")
+        return names
+
+    def _before(self, name: str, names: Sequence[str]) -> int:
+        first = self._first(name)
+        return min(range(self._last_before(first) + 1, first + 1), key=lambda p: (self.crossing[p], -p))
+
+    def _first(self, name: str) -> int:
+        """The first op that reads a parameter of a module."""
+        inside = lambda parameter: parameter == name or parameter.startswith(f"{name}.")  # noqa: E731
+        for i, parameters in enumerate(self._parameters):
+            if any(map(inside, parameters)):
+                return i
+        known = sorted({part for found in self._parameters for p in found for part in _modules(p)})
+        nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+        raise UnknownCut(name=name, nearest=nearest[0] if nearest else "none")
+
+    def _last_before(self, place: int) -> int:
+        """The last op before ``place`` that reads a parameter; -1 if none does."""
+        return max((i for i in range(place) if self._parameters[i]), default=-1)
+
+
+def stage_of_places(cuts: Sequence[int], count: int) -> list[int]:
+    """The stage of each of ``count`` ops."""
+    return [bisect.bisect_right(cuts, i) for i in range(count)]
+
+
+def _modules(parameter: str) -> list[str]:
+    parts = parameter.split(".")
+    return [".".join(parts[:n]) for n in range(1, len(parts))] or [parameter]

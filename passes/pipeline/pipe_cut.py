@@ -1,0 +1,101 @@
+"""``pipe-cut``: the step as stages, and a program for each rank of the pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch_mlir import ir
+
+from shardc.diagnostics.levels import LevelBroken
+from shardc.diagnostics.pipeline import NoMicroBatches, ScheduleNotYet, WrongStages
+from shardc.dialects.dist.mesh import read_mesh
+from shardc.dialects.pipe.schedule import Schedule
+from shardc.dialects.pipe.schedule_op import write_schedule
+from shardc.passes.base import Pass
+from shardc.passes.pipeline.assign_stages import assign_stages, forward_of
+from shardc.passes.pipeline.check_schedule import check_schedule
+from shardc.passes.pipeline.rank_programs import write_rank_programs
+from shardc.passes.pipeline.schedules import by_name
+from shardc.passes.pipeline.schedules.registry import AUTO, named_schedule
+from shardc.passes.pipeline.stage_bodies import stage_bodies, write_bodies
+from shardc.passes.pipeline.step_program import read_step
+
+
+@dataclass(frozen=True)
+class PipeCut(Pass):
+    """Cuts a step of level 3 into stages, and writes the program of each rank along the mesh axis ``axis``.
+
+    The step's loop over micro-batches is taken apart: forward is cut at the modules ``cuts`` or, if none are named, so
+    that the ``stages`` of ``schedule`` cost the same (0: as few as it takes); every backward op goes to the stage of its
+    forward, and is W where only gradients of parameters need it. Micro-batches are the mesh's time axis.
+    """
+
+    name: ClassVar[str] = "pipe-cut"
+    axis: str = "pipe"
+    schedule: str = "1f1b"
+    stages: int = 0
+    cuts: tuple[str, ...] = ()
+
+    def run(self, module: ir.Module) -> None:
+        chosen = schedule_for(module, self.axis, self.schedule, self.stages or len(self.cuts) + bool(self.cuts))
+        cut_into_stages(module, chosen, self.axis, self.cuts)
+
+
+def schedule_for(module: ir.Module, axis: str, name: str, stages: int = 0) -> Schedule:
+    """The schedule called ``name`` for the pipeline of ``module`` along ``axis``; ``stages``: 0 for as few as it takes.
+
+    Raises what :func:`shardc.passes.pipeline.schedules.by_name.schedule` raises.
+    """
+    ranks, micro_batches = pipeline_sizes(module, axis)
+    fewest = 1 if name == AUTO else named_schedule(name).fewest
+    return by_name.schedule(name, stages or fewest * ranks, micro_batches, ranks=ranks)
+
+
+def cut_into_stages(module: ir.Module, schedule: Schedule, axis: str, cuts: Sequence[str] = (), wanted: int = 0) -> None:
+    """Rewrites the step of ``module`` for ``schedule``, which may be anybody's: it is checked first.
+
+    ``wanted``: how many stages there must be; 0 for any number. Raises BadSchedule, WrongStages, ScheduleNotYet, and what
+    reading and cutting the step raise.
+    """
+    ranks, micro_batches = pipeline_sizes(module, axis)
+    stages = len(schedule.routes[0])
+    if schedule.slices > 1:
+        raise ScheduleNotYet(schedule=schedule.name, why="it cuts sequences into slices, and only batches are cut")
+    if schedule.changes_mathematics:
+        raise ScheduleNotYet(schedule=schedule.name, why="it updates weights while micro-batches are in flight")
+    _expect(schedule, "ranks", schedule.ranks, ranks)
+    _expect(schedule, "micro-batches", schedule.micro_batches, micro_batches)
+    _expect(schedule, "stages", stages, wanted or (len(cuts) + 1 if cuts else stages))
+    check_schedule(schedule)
+    program = read_step(module)
+    forward = forward_of(program)
+    places = forward.named(cuts) if cuts else forward.balanced(stages)
+    assignment = assign_stages(program, forward, places)
+    kinds: dict[int, set[str]] = {}
+    for action in schedule.actions():
+        kinds.setdefault(schedule.route(action.micro_batch).index(action.stage), set()).add(action.kind)
+    bodies = stage_bodies(program, assignment, kinds)
+    ip = ir.InsertionPoint(program.function)
+    write_schedule(module, schedule, axis, ip)
+    write_bodies(program, bodies, ip)
+    write_rank_programs(program, bodies, assignment.folds, schedule, ip)
+    program.function.erase()
+    module.operation.verify()
+
+
+def pipeline_sizes(module: ir.Module, axis: str) -> tuple[int, int]:
+    """The ranks of the pipeline and the micro-batches."""
+    mesh = read_mesh(module)
+    if mesh is None or all(a.name != axis for a in mesh.space):
+        raise LevelBroken(level=3, problem=f"pipe-cut needs a mesh with the axis {axis!r}")
+    times = [a.size for a in mesh.axes if a.kind == "time"]
+    if len(times) != 1:
+        raise NoMicroBatches()
+    return mesh.size(axis), times[0]
+
+
+def _expect(schedule: Schedule, what: str, found: int, wanted: int) -> None:
+    if found != wanted:
+        raise WrongStages(schedule=schedule.name, what=what, found=found, wanted=wanted)

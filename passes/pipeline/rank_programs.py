@@ -1,0 +1,217 @@
+"""The program of each rank of a pipeline: what is before the micro-batches, its actions with sends and receives, what is after."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch_mlir import ir
+
+from shardc.dialects.aten.call import is_constant
+from shardc.dialects.pipe.action import Action
+from shardc.dialects.pipe.action_op import run_action
+from shardc.dialects.pipe.dependence import Dependences
+from shardc.dialects.pipe.rank_function import function_name
+from shardc.dialects.pipe.receive import receive
+from shardc.dialects.pipe.schedule import Schedule
+from shardc.dialects.pipe.send import send
+from shardc.passes.pipeline.assign_stages import Fold
+from shardc.passes.pipeline.copy_ops import Copier
+from shardc.passes.pipeline.rank_demand import Demand, find_demand
+from shardc.passes.pipeline.stage_bodies import StageBody, Stages
+from shardc.passes.pipeline.step_program import StepProgram, reads
+
+
+def write_rank_programs(
+    program: StepProgram, stages: Stages, folds: Sequence[Fold], schedule: Schedule, ip: ir.InsertionPoint
+) -> None:
+    """Puts a function for each rank of ``schedule`` at ``ip`` in the module."""
+    bodies = [_bodies_on(rank, stages, schedule) for rank in range(schedule.ranks)]
+    numbers = [list(dict.fromkeys(n for body in own for n in body.numbers)) for own in bodies]
+    wanted = [
+        [program.captures[v] for body in own for v in body.captures] + [program.values.inits[n] for n in mine]
+        for own, mine in zip(bodies, numbers, strict=True)
+    ]
+    summed = {n: [r for r, mine in enumerate(numbers) if n in mine] for n in range(len(program.carried))}
+    returned = _results(program)
+    demand = find_demand(program, wanted, summed, [(value, key) for value, key, _ in returned])
+    ranks = [_Rank(program, stages, schedule, demand, rank, ip) for rank in range(schedule.ranks)]
+    ends = {fold.number: fold.op for fold in folds}
+    for value in program.block.arguments:
+        _transfer(ranks, demand, value, _name(program, value))
+    for number, op in enumerate(o.operation for o in program.block.operations):
+        if op == program.loop:
+            for rank, mine in zip(ranks, numbers, strict=True):
+                rank.run_actions(mine)
+            _exchange_sums(ranks, demand, program, ends)
+        elif not is_constant(op):
+            for rank in ranks:
+                if len(op.results) and op.results[0] in demand.ops[rank.number]:
+                    rank.copier.copy(op)
+            for place, result in enumerate(op.results):
+                _transfer(ranks, demand, result, f"value {number}.{place}")
+    for rank in ranks:
+        rank.finish(returned)
+
+
+def _bodies_on(rank: int, stages: Stages, schedule: Schedule) -> list[StageBody]:
+    """The bodies that a rank runs, each once."""
+    used = dict.fromkeys(
+        (schedule.route(a.micro_batch).index(a.stage), str(a.kind)) for a in schedule.orders[rank]
+    )
+    return [body for key, body in stages.bodies.items() if key in used]
+
+
+Result = tuple[ir.Value, tuple[str, str], ir.Attribute]
+
+
+def _results(program: StepProgram) -> list[Result]:
+    """The step's results with role and name, and all their attributes."""
+    values = list(list(program.block.operations)[-1].operation.operands)
+    attributes = list(program.function.attributes["res_attrs"])
+    keys = [(ir.DictAttr(a)["dist.role"].value, ir.DictAttr(a)["dist.name"].value) for a in attributes]
+    return list(zip(values, keys, attributes, strict=True))
+
+
+def _name(program: StepProgram, value: ir.Value) -> str:
+    return ":".join(program.keys[value])
+
+
+def _transfer(ranks: Sequence[_Rank], demand: Demand, value: ir.Value, tag: str) -> None:
+    """Sends a value, as soon as it is made, to the ranks that lack it. All ranks do so in the same order."""
+    for sender, receiver in demand.transfers.get(value, ()):
+        ranks[sender].send([ranks[sender].copier.values[value]], receiver, tag)
+        (ranks[receiver].copier.values[value],) = ranks[receiver].receive([value.type], sender, tag)
+
+
+def _exchange_sums(
+    ranks: Sequence[_Rank], demand: Demand, program: StepProgram, ends: dict[int, ir.Operation]
+) -> None:
+    """Whoever needs a sum of which several ranks have parts gets these; all add them in the order of ranks."""
+    for number, value in enumerate(program.values.carried):
+        tag = f"sum {number}"
+        pairs = demand.parts.get(number, [])
+        for sender, receiver in pairs:
+            ranks[sender].send([ranks[sender].sums[number]], receiver, tag)
+        for rank in ranks:
+            parts = {rank.number: rank.sums[number]} if number in rank.sums else {}
+            for sender, receiver in pairs:
+                if receiver == rank.number:
+                    (parts[sender],) = rank.receive([value.type], sender, tag)
+            if parts:
+                rank.copier.values[value] = rank.added([parts[r] for r in sorted(parts)], ends[number], number)
+
+
+class _Rank:
+    """One rank's function while it is written. ``copier.values`` maps values of the step to those of the function."""
+
+    def __init__(
+        self, program: StepProgram, stages: Stages, schedule: Schedule, demand: Demand, number: int, ip: ir.InsertionPoint
+    ) -> None:
+        self.number = number
+        self._program, self._stages, self._schedule = program, stages, schedule
+        self._wanted = demand.results[number]
+        self._loc = program.function.location
+        arguments = [v for v in program.block.arguments if v in demand.arguments[number]]
+        self._function = _function(program, arguments, function_name(number), ip)
+        block = self._function.regions[0].blocks[0]
+        self._end = ir.InsertionPoint(block)
+        self.copier = Copier(self._end, dict(zip(arguments, block.arguments, strict=True)))
+        self.sums: dict[int, ir.Value] = {}
+        self._values: dict[tuple[int, int, ir.Value], ir.Value] = {}
+        """(stage by its place in its route, micro-batch, value) -> the value in this function."""
+        self._dependences = Dependences(schedule)
+
+    def send(self, values: Sequence[ir.Value], to: int, tag: str) -> None:
+        send(values, to, tag, loc=self._loc, ip=self._end)
+
+    def receive(self, types: Sequence[ir.Type], source: int, tag: str) -> list[ir.Value]:
+        return receive(types, source, tag, loc=self._loc, ip=self._end)
+
+    def added(self, parts: Sequence[ir.Value], op: ir.Operation, number: int) -> ir.Value:
+        """The sum of ``parts``, as ``op`` adds a term to the sum ``number``."""
+        carried = self._program.carried[number]
+        (term,) = [v for v in reads(op) if v != carried]
+        total, *rest = parts
+        for part in rest:
+            total = Copier(self._end, {carried: total, term: part}).copy(op).results[0]
+        return total
+
+    def run_actions(self, numbers: Sequence[int]) -> None:
+        """All actions of the rank in order; ``numbers`` are the sums that they add to."""
+        inits = self._program.values.inits
+        self.sums = {n: self.copier.values[inits[n]] for n in numbers}
+        for action in self._schedule.orders[self.number]:
+            self._take(action)
+            self._run(action)
+            self._hand_on(action)
+
+    def _take(self, action: Action) -> None:
+        """Gets what the stage before (or, in backward, behind) has for this one."""
+        route, index = self._place(action)
+        if action.kind == "W":
+            return
+        step, lists = (-1, self._stages.down) if action.kind == "F" else (1, self._stages.up)
+        if not 0 <= index + step < len(route) or not lists[index]:
+            return
+        source, m = self._schedule.rank_of[route[index + step]], action.micro_batch
+        if source == self.number:
+            found = [self._values[index + step, m, v] for v in lists[index]]
+        else:
+            found = self.receive([v.type for v in lists[index]], source, str(action))
+        self._values.update(((index, m, v), made) for v, made in zip(lists[index], found, strict=True))
+
+    def _run(self, action: Action) -> None:
+        _, index = self._place(action)
+        m, body = action.micro_batch, self._stages.bodies[index, action.kind]
+        values = [self._values[index, m, v] for v in body.inputs]
+        values += [self.copier.values[self._program.captures[v]] for v in body.captures]
+        values += [self.sums[n] for n in body.numbers]
+        types = [v.type for v in body.outputs] + [self.sums[n].type for n in body.numbers]
+        made = run_action(action, (index, action.kind), values, types, loc=self._loc, ip=self._end)
+        for value, result in zip(body.outputs, made, strict=False):
+            self._values[index, m, value] = result
+        self.sums.update(zip(body.numbers, made[len(body.outputs) :], strict=True))
+
+    def _hand_on(self, action: Action) -> None:
+        """Sends what the next stage (or, in backward, the one before) reads."""
+        route, index = self._place(action)
+        m = action.micro_batch
+        following = index + 1 if action.kind == "F" else index - 1
+        if action.kind == "W" or not 0 <= following < len(route):
+            return
+        values = (self._stages.down if action.kind == "F" else self._stages.up)[following]
+        to = self._schedule.rank_of[route[following]]
+        if values and to != self.number:
+            stage = route[following]
+            reader = Action(stage, "F", m) if action.kind == "F" else self._dependences.backward(stage, m)
+            self.send([self._values[index, m, v] for v in values], to, str(reader))
+
+    def _place(self, action: Action) -> tuple[tuple[int, ...], int]:
+        route = self._schedule.route(action.micro_batch)
+        return route, route.index(action.stage)
+
+    def finish(self, returned: Sequence[Result]) -> None:
+        """Ends the function with the results that the rank gives."""
+        chosen = [returned[number] for number in self._wanted]
+        values = [self.copier.values[value] for value, _, _ in chosen]
+        ir.Operation.create("func.return", [], values, loc=self._loc, ip=self._end)
+        function, context = self._function, self._function.context
+        arguments = [a.type for a in function.regions[0].blocks[0].arguments]
+        type_ = ir.FunctionType.get(arguments, [v.type for v in values], context)
+        function.attributes["function_type"] = ir.TypeAttr.get(type_, context)
+        function.attributes["res_attrs"] = ir.ArrayAttr.get([a for _, _, a in chosen], context)
+
+
+def _function(program: StepProgram, arguments: list[ir.Value], name: str, ip: ir.InsertionPoint) -> ir.Operation:
+    context = program.function.context
+    places = {value: i for i, value in enumerate(program.block.arguments)}
+    given = list(program.function.attributes["arg_attrs"])
+    attributes = {
+        "sym_name": ir.StringAttr.get(name, context),
+        "function_type": ir.TypeAttr.get(ir.FunctionType.get([v.type for v in arguments], [], context), context),
+        "arg_attrs": ir.ArrayAttr.get([given[places[v]] for v in arguments], context),
+    }
+    loc = program.function.location
+    op = ir.Operation.create("func.func", [], [], attributes, regions=1, loc=loc, ip=ip)
+    op.regions[0].blocks.append(*[v.type for v in arguments], arg_locs=[loc] * len(arguments))
+    return op

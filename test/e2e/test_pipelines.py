@@ -1,0 +1,101 @@
+"""Steps cut into stages and run under schedules on simulated ranks, against eager training on one device, to 1e-9 in f64."""
+
+from __future__ import annotations
+
+import pytest
+from pipelines import PIPELINED, captured, check_pipeline, cut_step
+from torch_mlir import ir
+
+from shardc.backends.eager.pipeline import read_pipeline, run_pipeline
+from shardc.diagnostics.oracle import Deadlock
+from shardc.dialects.aten.types import read_type
+from shardc.dialects.dist.tuples import element_types
+from shardc.driver.values import example_inputs
+from shardc.passes.pipeline.pipe_cut import PipeCut
+from shardc.passes.pipeline.schedules import registry
+
+SCHEDULES = [name for name, named in registry.SCHEDULES.items() if "slices" not in named.options and "changes" not in named.says]
+
+
+@pytest.mark.parametrize("times", [1, 2, 4])
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("schedule", [*SCHEDULES, "auto"])
+def test_skip_connections_under_each_schedule(schedule: str, ranks: int, times: int) -> None:
+    named = registry.SCHEDULES.get(schedule)
+    micro_batches = ranks * times if named is None else named.nearest(ranks, ranks * times)
+    check_pipeline("skips", cut_step("skips", ranks, micro_batches, PipeCut(schedule=schedule)))
+
+
+MODELS = [
+    ("llama", 2, 2, PipeCut()),
+    ("llama", 4, 8, PipeCut(schedule="zb-h1")),
+    ("t5", 2, 4, PipeCut(schedule="interleaved")),
+    ("t5", 4, 4, PipeCut()),
+    ("unet", 2, 8, PipeCut(schedule="fill-drain")),
+    ("unet", 4, 4, PipeCut(schedule="zb-h1")),
+    ("unet", 2, 4, PipeCut(cuts=("up",))),
+]
+
+
+@pytest.mark.parametrize(("name", "ranks", "micro_batches", "cutting"), MODELS, ids=[f"{m[0]}-{m[1]}x{m[2]}" for m in MODELS])
+def test_models(name: str, ranks: int, micro_batches: int, cutting: PipeCut) -> None:
+    check_pipeline(name, cut_step(name, ranks, micro_batches, cutting))
+
+
+def test_gradients_are_clipped_by_the_norm_of_all_stages() -> None:
+    check_pipeline("skips", cut_step("skips", 4, 4, PipeCut(), clip=0.1), clip=0.1)
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1"])
+def test_micro_batches_of_unequal_size(schedule: str) -> None:
+    """16 rows in 3 micro-batches are padded, and the loss is the mean over the rows that there are."""
+    check_pipeline("skips", cut_step("skips", 2, 3, PipeCut(schedule=schedule)))
+
+
+def test_a_tied_weight_is_summed_once_and_not_sent_for_each_micro_batch() -> None:
+    module = cut_step("gpt2", 2, 4, PipeCut())
+    check_pipeline("gpt2", module)
+    program = read_pipeline(module)
+    assert program is not None
+    assert all(("param", "transformer.wte.weight") in {port.key for port in ports} for ports in program.arguments)
+    shape = PIPELINED["gpt2"].fresh().transformer.wte.weight.shape
+    tags = [
+        op.attributes["tag"].value
+        for function in program.functions
+        for op in (o.operation for o in function.regions[0].blocks[0].operations)
+        if op.name == "pipe.send"
+        for type_ in element_types(op.operands[0].type) or []
+        if (found := read_type(type_)) is not None and found.shape == tuple(shape)
+    ]
+    assert len(tags) == 2 and all(tag.startswith("sum") for tag in tags)
+
+
+def test_a_rank_holds_the_state_of_its_stages_alone() -> None:
+    program = read_pipeline(cut_step("llama", 2, 4, PipeCut(cuts=("model.layers.1",))))
+    assert program is not None
+    first, second = ({port.name for port in ports if port.role == "param"} for ports in program.arguments)
+    assert not first & second
+    assert "model.embed_tokens.weight" in first and "lm_head.weight" in second
+    assert all(".layers.1." not in name for name in first) and all(".layers.0." not in name for name in second)
+    states = [{port.name.rpartition("/")[0] for port in ports if port.role == "opt_state"} for ports in program.arguments]
+    assert states == [first, second]
+
+
+def test_equal_layers_are_dealt_out_equally() -> None:
+    program = read_pipeline(cut_step("tower", 4, 4, PipeCut()))
+    assert program is not None
+    layers = [sorted({port.name.split(".")[1] for port in ports if port.role == "param"}) for ports in program.arguments]
+    assert layers == [["0", "1"], ["2", "3"], ["4", "5"], ["6", "7"]]
+
+
+def test_a_message_that_nobody_sends_is_a_deadlock() -> None:
+    module = cut_step("skips", 2, 2, PipeCut())
+    program = read_pipeline(module)
+    assert program is not None
+    ops = [o.operation for o in program.functions[0].regions[0].blocks[0].operations]
+    next(op for op in ops if op.name == "pipe.send" and op.attributes["tag"] == ir.StringAttr.get("1F1", module.context)).erase()
+    step = captured("skips")
+    (batch,) = PIPELINED["skips"].batches(1)
+    values = {key: [value] for key, value in example_inputs(step.capture, step.optimizer, batch).items()}
+    with pytest.raises(Deadlock, match="rank 0 for 0B1 of rank 1; rank 1 for 1F1 of rank 0"):
+        run_pipeline(program, [values, values], widen=True)

@@ -1,0 +1,35 @@
+// RUN: shardc-opt %s --verify-diagnostics --split-input-file
+
+"dist.mesh"() {axes = [["pipe", 1, "space"]], sym_name = "mesh"} : () -> ()
+// expected-error@+1 {{'pipe.schedule' op an action is a stage, a kind (F, B, I, W) and a micro-batch, such as "2F0", not "0X0"}}
+"pipe.schedule"() {axis = "pipe", sym_name = "s", orders = [["0X0"]], routes = [[0]], slices = 1 : i64} : () -> ()
+
+// -----
+
+"dist.mesh"() {axes = [["pipe", 1, "space"]], sym_name = "mesh"} : () -> ()
+// expected-error@+1 {{'pipe.schedule' op rank 0 runs 1F0, but no route goes through stage 1}}
+"pipe.schedule"() {axis = "pipe", sym_name = "s", orders = [["1F0"]], routes = [[0]], slices = 1 : i64} : () -> ()
+
+// -----
+
+"dist.mesh"() {axes = [["pipe", 2, "space"]], sym_name = "mesh"} : () -> ()
+// expected-error@+1 {{'pipe.schedule' op runs 0F0 twice}}
+"pipe.schedule"() {axis = "pipe", sym_name = "s", orders = [["0F0"], ["0F0"]], routes = [[0]], slices = 1 : i64} : () -> ()
+
+// -----
+
+"dist.mesh"() {axes = [["pipe", 1, "space"]], sym_name = "mesh"} : () -> ()
+// expected-error@+1 {{'pipe.schedule' op needs a route: the stages that micro-batches go through}}
+"pipe.schedule"() {axis = "pipe", sym_name = "s", orders = [["0F0"]], routes = [], slices = 1 : i64} : () -> ()
+
+// -----
+
+"dist.mesh"() {axes = [["pipe", 1, "space"]], sym_name = "mesh"} : () -> ()
+// expected-error@+1 {{'pipe.schedule' op orders[0] must be a list, not "0F0"}}
+"pipe.schedule"() {axis = "pipe", sym_name = "s", orders = ["0F0"], routes = [[0]], slices = 1 : i64} : () -> ()
+
+// -----
+
+"dist.mesh"() {axes = [["pipe", 2, "space"]], sym_name = "mesh"} : () -> ()
+// expected-error@+1 {{'pipe.schedule' op has the orders of 1 ranks; "pipe" must be a space axis of so many ways}}
+"pipe.schedule"() {axis = "pipe", sym_name = "s", orders = [["0F0"]], routes = [[0]], slices = 1 : i64} : () -> ()
