@@ -37,7 +37,7 @@ class Config:
     tile_n: int = 0
     """Columns of it, in whole vectors; 0: a vector for each eight registers."""
 
-    block_m: int = 96
+    block_m: int = 192
     """Rows of a matmul's left operand that are packed at a time."""
 
     block_n: int = 1024

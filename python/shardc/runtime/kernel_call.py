@@ -244,5 +244,5 @@ def _workspace(size_bytes: int) -> torch.Tensor:
         return pool.contiguous((size_bytes,), torch.uint8)
     kept: torch.Tensor | None = getattr(_of_thread, "workspace", None)
     if kept is None or kept.nbytes < size_bytes:
-        kept = _of_thread.workspace = torch.empty(size_bytes, dtype=torch.uint8)
+        kept = _of_thread.workspace = pool.contiguous((size_bytes,), torch.uint8)
     return kept
