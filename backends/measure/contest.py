@@ -24,6 +24,8 @@ BUDGET_S = 0.02
 """How long the calls that count may take, all candidates of one contest together."""
 ROUNDS = (4, 20)
 """The fewest and the most calls of each candidate that count."""
+LONG_S = 0.2
+"""How long they may take before half as many rounds are enough: what takes so long is little disturbed."""
 ALIVE = 2
 """Results that stay alive: a candidate's next one does not lie in what it has just read, but in memory that was used before, as
 in a program that runs again and again."""
@@ -98,7 +100,7 @@ def measure(candidates: Sequence[Candidate]) -> dict[str, float]:
         results: deque[object] = deque(maxlen=ALIVE)
         spent, least, most = 0.0, *ROUNDS
         for number in range(most if calls else 0):
-            if number >= least and spent >= BUDGET_S:
+            if (number >= least and spent >= BUDGET_S) or (2 * number >= least and spent >= LONG_S):
                 break
             for name, call in calls.items():
                 start = clock()

@@ -11,8 +11,11 @@ from shardc.backends.measure.contest import Candidate, choose
 from shardc.backends.torch.functions import WITH_OUT
 from shardc.dialects.aten.schema import overload
 from shardc.passes.extern.contraction import Contraction, LibraryCall, forms
-from shardc.passes.fuse.piece import LARGE_FLOPS, SMALL_FLOPS
+from shardc.passes.fuse.piece import SMALL_FLOPS
 from shardc.runtime.pool import POOLED_BYTES, contiguous
+
+LARGE_FLOPS = 1 << 32
+"""Contractions of more floating-point operations (some 40 ms in f32) are measured on smaller ones."""
 
 
 def measured_form(contraction: Contraction) -> str:
