@@ -18,9 +18,10 @@ from shardc.backends.cpu.emitted import Emitted
 from shardc.backends.cpu.entries import entries
 from shardc.backends.cpu.link import shared_object, system_linker
 from shardc.backends.cpu.loops import BARRIER
+from shardc.backends.cpu.lower import SCALES
 from shardc.backends.cpu.object_code import object_code
 from shardc.backends.cpu.scatter import emit_scatter, is_scatter
-from shardc.backends.cpu.target import check_target, host_model, target, without
+from shardc.backends.cpu.target import check_target, host_model, scales_by_powers_of_two, target, without
 
 
 def build_library(module: ir.Module) -> Path:
@@ -49,6 +50,8 @@ def compile_functions(functions: ir.Module) -> bytes:
     linker = system_linker()
     with functions.context, ir.Location.unknown():
         module = ir.Module.create()
+        if scales_by_powers_of_two():
+            module.operation.attributes[SCALES] = ir.UnitAttr.get()
         kernels = [_emit(f.operation, module) for f in functions.body]
         module.body.append(ir.Operation.parse(f"func.func private @{BARRIER}()"))
         return shared_object(object_code(module, entries(kernels, target()), without()), linker)

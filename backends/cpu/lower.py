@@ -14,6 +14,9 @@ LOWER = (
     "convert-cf-to-llvm,reconcile-unrealized-casts,canonicalize,cse"
 )
 
+SCALES = "kern.scales_by_powers_of_two"
+"""An attribute of a module whose target does so with one instruction (:func:`shardc.backends.cpu.polynomials.expand_math`)."""
+
 
 def lower(module: ir.Module, entries: str, without: str) -> None:
     """Turns ``module`` into the LLVM dialect and adds the definitions of ``entries``, a module's text.
@@ -22,7 +25,7 @@ def lower(module: ir.Module, entries: str, without: str) -> None:
     """
     with module.context, ir.Location.unknown():
         PassManager.parse("builtin.module(canonicalize,cse)").run(module.operation)
-        expand_math(module)
+        expand_math(module, SCALES in module.operation.attributes)
         PassManager.parse(f"builtin.module({LOWER})").run(module.operation)
         limits = [ir.Attribute.parse(f'["target-features", "{without}"]')] if without else []
         for function in module.body:

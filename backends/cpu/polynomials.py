@@ -29,11 +29,11 @@ OLT, OGT, OEQ, OGE, ULT = 4, 2, 1, 3, 11  # arith.cmpf predicates; ordered ones 
 class _Scalars:
     """Builds f32 arithmetic at the insertion point, on vectors of ``shape`` if there is one.
 
-    ``contract`` allows fused multiply-add, nothing more.
+    ``contract`` allows fused multiply-add, nothing more. ``scales`` as for :func:`expand_math`.
     """
 
-    def __init__(self, shape: list[int] | None = None) -> None:
-        self.shape = shape
+    def __init__(self, shape: list[int] | None, scales: bool) -> None:
+        self.shape, self.scales = shape, scales
         self.float = self.of(ir.F32Type.get())
         self.integer = self.of(ir.IntegerType.get_signless(32))
         self.double = self.of(ir.F64Type.get())
@@ -118,9 +118,19 @@ class _Scalars:
         return self.sub(shifted, self.number(_ROUNDER)), self.make("arith.subi", bits, self.bits(_ROUNDER_BITS))
 
     def scaled(self, x: ir.Value, n: ir.Value) -> ir.Value:
-        """x * 2**n, in two steps, so that it overflows to infinity and underflows through the subnormals."""
+        """x * 2**n, which overflows to infinity and underflows through the subnormals: without an instruction in two steps."""
+        if self.scales:
+            return self._times_power(x, n)
         half = self.make("arith.shrsi", n, self.bits(1))
         return self.mul(self.mul(x, self.power_of_two(half)), self.power_of_two(self.make("arith.subi", n, half)))
+
+    def _times_power(self, x: ir.Value, n: ir.Value) -> ir.Value:
+        """x * 2**n, as LLVM's intrinsic: its op of MLIR takes no vectors."""
+        if self.shape is None:
+            return self.make("llvm.intr.ldexp", x, n)
+        name = {"intrin": ir.StringAttr.get("llvm.ldexp")}
+        sizes = {"op_bundle_sizes": ir.DenseI32ArrayAttr.get([]), "operandSegmentSizes": ir.DenseI32ArrayAttr.get([2, 0])}
+        return self.make("llvm.call_intrinsic", x, n, **name, **sizes)
 
 
 def _exp_parts(s: _Scalars, x: ir.Value) -> tuple[ir.Value, ir.Value]:
@@ -290,13 +300,16 @@ EXPANSIONS: dict[str, Callable[[_Scalars, ir.Value], ir.Value]] = {
 }  # fmt: skip
 
 
-def expand_math(module: ir.Module) -> None:
-    """Replaces the functions of :data:`EXPANSIONS` of f32, and vectors of it (and f16, bf16 through f32), all over ``module``."""
+def expand_math(module: ir.Module, scales: bool) -> None:
+    """Replaces the functions of :data:`EXPANSIONS` of f32, and vectors of it (and f16, bf16 through f32), all over ``module``.
+
+    ``scales``: the target multiplies a vector by powers of two with one instruction (AVX-512's ``vscalefps``).
+    """
     with module.context, ir.Location.unknown():
         for op in list(_walk(module.operation)):
             if op.name in EXPANSIONS and isinstance(_scalar(op.results[0].type), ir.F32Type | ir.F16Type | ir.BF16Type):
                 with ir.InsertionPoint(op):
-                    made = _expanded(_Scalars(_shape(op.results[0].type)), op)
+                    made = _expanded(_Scalars(_shape(op.results[0].type), scales), op)
                 op.results[0].replace_all_uses_with(made)
                 op.erase()
 

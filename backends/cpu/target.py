@@ -73,6 +73,11 @@ def multiplies_pairs() -> bool:
     return {"avx512f", "avx512_bf16"} <= features()
 
 
+def scales_by_powers_of_two() -> bool:
+    """Whether an instruction multiplies a vector of f32 by powers of two (AVX-512's ``vscalefps``)."""
+    return "avx512f" in features()
+
+
 def vector_lanes() -> int:
     """The f32 lanes of one."""
     return vector_bytes() // 4

@@ -1,6 +1,7 @@
 """Libraries: the cache on disk, several processes and threads, and what is said when something is wrong."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -232,6 +233,7 @@ def test_a_target_with_fewer_instruction_sets(folder, monkeypatch, instructions,
     monkeypatch.setenv("SHARDC_TARGET", "x86_64 avx avx2 bmi1 bmi2 f16c fma sse sse2 sse4_1 sse4_2 ssse3")
     narrow = build_library(module_of(make()))
     assert "%zmm" in instructions[0] and "%zmm" not in instructions[1] and "%ymm" in instructions[1]
+    assert [bool(re.search("vscalefps .*%[yz]mm", text)) for text in instructions] == [make().name == "softmax", False]
     body = make()
     tensors = [torch.rand(a.shape) for a in body.arguments]
     outputs = [(r.shape, torch.float32) for r in body.results]

@@ -5,6 +5,8 @@ import pytest
 import torch
 from bodies import Body, compiled
 
+from shardc.backends.cpu.target import scales_by_powers_of_two
+
 # Largest error in ulp of f32 that is asked for, and the range in which arguments are drawn.
 FUNCTIONS = {
     "exp": (1.5, (-104.0, 89.0), torch.exp),
@@ -58,6 +60,14 @@ def test_error_in_ulps_over_the_whole_range(function):
     errors = ulps(got[~odd], exact[~odd])
     worst = errors.argmax()
     assert errors[worst] <= bound, f"{errors[worst]:.2f} ulp at {x[~odd][worst].item():.9g}"
+
+
+@pytest.mark.parametrize("function", ["exp", "exp2", "expm1"])
+def test_error_in_ulps_where_no_instruction_scales(function, monkeypatch):
+    if not scales_by_powers_of_two():
+        pytest.skip("the CPU has no such instruction: the test above shows it")
+    monkeypatch.setenv("SHARDC_TARGET", "x86_64 avx avx2 bmi1 bmi2 f16c fma sse sse2 sse4_1 sse4_2 ssse3")
+    test_error_in_ulps_over_the_whole_range(function)
 
 
 @pytest.mark.parametrize("function", ["erf", "tanh"])
