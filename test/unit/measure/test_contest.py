@@ -52,6 +52,13 @@ def test_the_fastest_wins_and_later_processes_measure_nothing() -> None:
     assert choose("a", contenders) == "fast" and not calls
 
 
+def test_long_calls_take_half_the_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contest, "LONG_S", 1e-3)
+    calls: list[str] = []
+    assert choose("a", [working("slow", calls, 2e-3), working("fast", calls, 1e-4)]) == "fast"
+    assert calls.count("slow") == calls.count("fast") == 1 + contest.ROUNDS[0] // 2
+
+
 @pytest.mark.parametrize("changed", ["subject", "candidates", "version", "threads"])
 def test_what_changes_is_measured_anew(changed: str) -> None:
     calls: list[str] = []
