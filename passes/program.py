@@ -133,7 +133,8 @@ def _add_node(program: Program, reader: CallReader, op: ir.Operation) -> None:
         size = sum(t.size_bytes for t in call.spec.results if t)
         remark(
             "ReplicatedOp",
-            f"{call.spec.target} {why_no_rule(call.spec)}, so every device computes all of it ({size:,} bytes of results)",
+            f"{call.spec.target} {why_no_rule(call.spec)}, so every device computes all of it "
+            f"({size:,} bytes of results)",
             source_line(op.location),
         )
 

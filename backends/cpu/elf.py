@@ -170,8 +170,8 @@ def _sections(content: bytes) -> list[_Section]:
     strings = content[raw[names][4] : raw[names][4] + raw[names][5]]
     return [
         _Section(
-            _string(strings, name), kind, flags, bytes(length) if kind == NO_BITS else content[offset : offset + length],
-            link, info, alignment,
+            _string(strings, name), kind, flags,
+            bytes(length) if kind == NO_BITS else content[offset : offset + length], link, info, alignment,
         )
         for name, kind, flags, _, offset, length, link, info, alignment, _ in raw
     ]  # fmt: skip

@@ -96,8 +96,8 @@ class _Writer:
         if graph.flat and self.buffers.kinds:
             raise KernelNotSupported(what="a flat kernel that keeps values in memory")
         return Emitted(
-            graph.name, graph.inputs, len(self.outputs) - len(graph.in_place), max(1, hint(work) // per_thread), self.buffers,
-            max(1, per_thread * SIZE // work) if graph.flat else 0, len(graph.symbols), work, per_thread,
+            graph.name, graph.inputs, len(self.outputs) - len(graph.in_place), max(1, hint(work) // per_thread),
+            self.buffers, max(1, per_thread * SIZE // work) if graph.flat else 0, len(graph.symbols), work, per_thread,
         )  # fmt: skip
 
     def matmul(self, nest: Nest, contraction: Contraction, read_later: set[Root]) -> None:

@@ -176,7 +176,8 @@ def _info(kernel: Emitted) -> str:
         return text
     terms = {"work": _terms(kernel.work), "shared": _terms(shared), "thread": _terms(thread)}
     found = json.dumps({"sizes": kernel.sizes, "work_per_thread": kernel.work_per_thread, **terms}).replace('"', "\\22")
-    return f'{text}\nllvm.mlir.global external constant @{kernel.name}{SIZES_SUFFIX}("{found}\\00") {{addr_space = 0 : i32}}'
+    name = f"{kernel.name}{SIZES_SUFFIX}"
+    return f'{text}\nllvm.mlir.global external constant @{name}("{found}\\00") {{addr_space = 0 : i32}}'
 
 
 def _bound(sizes: list[AnySize]) -> AnySize:

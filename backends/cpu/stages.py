@@ -15,8 +15,8 @@ from shardc.backends.cpu.nests import Nest
 from shardc.dialects.kern.size import hint
 
 COSTS = {
-    "math.exp": 12, "math.exp2": 12, "math.expm1": 16, "math.log": 14, "math.log1p": 16, "math.erf": 16, "math.tanh": 16,
-    "math.sin": 40, "math.cos": 40, "math.powf": 80, "arith.divf": 4, "math.sqrt": 5, "math.rsqrt": 6,
+    "math.exp": 12, "math.exp2": 12, "math.expm1": 16, "math.log": 14, "math.log1p": 16, "math.erf": 16,
+    "math.tanh": 16, "math.sin": 40, "math.cos": 40, "math.powf": 80, "arith.divf": 4, "math.sqrt": 5, "math.rsqrt": 6,
 }  # fmt: skip
 
 

@@ -17,7 +17,8 @@ class PermuteOp(Dist.Operation, name="permute", traits=[ext.Pure]):
 
     Both cut every dim into as many blocks, over other axes or in another order. Who sends to whom: :func:`senders`.
 
-    ``%1 = "dist.permute"(%0) {source = #dist.sharding<@mesh, [["x", "y"]], []>, target = #dist.sharding<@mesh, [["y", "x"]], []>}
+    ``%1 = "dist.permute"(%0) {source = #dist.sharding<@mesh, [["x", "y"]], []>,
+    target = #dist.sharding<@mesh, [["y", "x"]], []>}
     : (!torch.vtensor<[2],f32>) -> !torch.vtensor<[2],f32>``
     """
 

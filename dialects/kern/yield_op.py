@@ -16,7 +16,8 @@ PACK = "builtin.unrealized_conversion_cast"
 class YieldOp(Kern.Operation, name="yield", traits=[ir.IsTerminatorTrait]):
     """The results of a ``kern.kernel``, as one tuple: IRDL binds one type for all operands of a group.
 
-    ``%t = builtin.unrealized_conversion_cast %0, %1 : tensor<4x8xf32>, tensor<4xf32> to tuple<tensor<4x8xf32>, tensor<4xf32>>``
+    ``%t = builtin.unrealized_conversion_cast %0, %1 : tensor<4x8xf32>, tensor<4xf32>
+    to tuple<tensor<4x8xf32>, tensor<4xf32>>``
     ``"kern.yield"(%t) : (tuple<tensor<4x8xf32>, tensor<4xf32>>) -> ()``
     """
 

@@ -141,8 +141,8 @@ _register((), """
     bitwise_xor.Scalar __and__.Tensor __and__.Scalar __or__.Tensor __or__.Scalar __xor__.Tensor __xor__.Scalar
     __lshift__.Tensor __lshift__.Scalar __rshift__.Tensor __rshift__.Scalar
     copysign.Tensor copysign.Scalar div.Tensor_mode div.Scalar_mode eq.Tensor eq.Scalar floor_divide
-    floor_divide.Scalar fmax fmin fmod.Tensor fmod.Scalar gcd ge.Tensor ge.Scalar gt.Tensor gt.Scalar heaviside hypot lcm
-    le.Tensor le.Scalar logaddexp logaddexp2 logical_and logical_or logical_xor lt.Tensor lt.Scalar max.other maximum
+    floor_divide.Scalar fmax fmin fmod.Tensor fmod.Scalar gcd ge.Tensor ge.Scalar gt.Tensor gt.Scalar heaviside hypot
+    lcm le.Tensor le.Scalar logaddexp logaddexp2 logical_and logical_or logical_xor lt.Tensor lt.Scalar max.other maximum
     min.other minimum ne.Tensor ne.Scalar nextafter pow.Scalar pow.Tensor_Scalar pow.Tensor_Tensor
     remainder.Tensor remainder.Scalar remainder.Scalar_Tensor special_xlog1py xlogy.Tensor xlogy.Scalar_Other
     xlogy.Scalar_Self _standard_gamma_grad _dirichlet_grad
@@ -190,8 +190,8 @@ def glu(call: OpCall) -> Rule:
 _FOREACH: dict[Sets, str] = {
     (): """abs acos asin atan ceil clamp_max.List clamp_max.Scalar clamp_max.ScalarList clamp_min.List clamp_min.Scalar
         clamp_min.ScalarList cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 maximum.List
-        maximum.Scalar maximum.ScalarList minimum.List minimum.Scalar minimum.ScalarList pow.List pow.Scalar pow.ScalarList
-        pow.ScalarAndTensor reciprocal round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc add.Scalar add.ScalarList
+        maximum.Scalar maximum.ScalarList minimum.List minimum.Scalar minimum.ScalarList pow.List pow.Scalar
+        pow.ScalarList pow.ScalarAndTensor reciprocal round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc add.Scalar add.ScalarList
         add.Tensor sub.Scalar sub.ScalarList""",
     ((0,),): "neg mul.Scalar mul.ScalarList mul.Tensor div.Scalar div.ScalarList div.Tensor div.List",
     ((0, 1),): "add.List sub.List lerp.List lerp.Scalar addcdiv.Scalar addcdiv.ScalarList addcdiv.Tensor",

@@ -24,11 +24,11 @@ _RESHAPES = ("tensor.collapse_shape", "tensor.expand_shape")
 def is_flat(kernel: ir.Operation) -> bool:
     """Whether every tensor of the kernel has the same number of elements in the same order, or is 0-d.
 
-    Kernels with symbolic sizes are not: they take numbers of their own.
+    Kernels with symbolic sizes are not: they take numbers of their own, or read a part of what has such sizes.
     """
-    if integer_count(kernel):
-        return False
     types = [*operand_types(kernel), *result_types(kernel)]
+    if integer_count(kernel) or not all(t.is_static for t in types):
+        return False
     counts = {prod(t.shape) for t in types if t.shape}
     if len(counts) != 1:
         return False

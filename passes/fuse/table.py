@@ -138,10 +138,10 @@ ALONE = frozenset(
     f"aten.{name}"
     for name in (
         "_log_softmax", "_native_batch_norm_legit.no_stats", "_native_batch_norm_legit_functional",
-        "_native_batch_norm_legit_no_training", "_safe_softmax", "_softmax", "_to_copy", "exp", "gelu_backward", "masked_fill.Scalar",
-        "masked_fill.Tensor", "mean.dim", "native_batch_norm_backward", "native_group_norm", "native_group_norm_backward",
-        "native_layer_norm", "native_layer_norm_backward", "sigmoid", "silu", "slice_backward", "sum.dim_IntList", "tanh",
-        "var.correction", "var_mean.correction", "where.ScalarOther", "where.ScalarSelf", "where.self",
+        "_native_batch_norm_legit_no_training", "_safe_softmax", "_softmax", "_to_copy", "exp", "gelu_backward",
+        "masked_fill.Scalar", "masked_fill.Tensor", "mean.dim", "native_batch_norm_backward", "native_group_norm",
+        "native_group_norm_backward", "native_layer_norm", "native_layer_norm_backward", "sigmoid", "silu",
+        "slice_backward", "sum.dim_IntList", "tanh", "var.correction", "var_mean.correction", "where.ScalarOther", "where.ScalarSelf", "where.self",
     )
 )  # fmt: skip
 """Calls that become kernels even where they share none: ATen took longer, on one thread with 512 x 1024 f32 (exp 3.0

@@ -10,7 +10,8 @@ from shardc.passes.program import Program, read_program
 VIEWS = frozenset(
     f"aten.{name}"
     for name in (
-        "t", "transpose.int", "permute", "view", "_unsafe_view", "reshape", "unsqueeze", "squeeze.dim", "expand", "alias",
+        "t", "transpose.int", "permute", "view", "_unsafe_view", "reshape", "unsqueeze", "squeeze.dim", "expand",
+        "alias",
     )
 )  # fmt: skip
 

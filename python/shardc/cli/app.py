@@ -31,7 +31,8 @@ def _print_version(wanted: bool) -> None:
 
 
 @app.callback(
-    epilog="Start with: shardc compile --help. Exit codes: 0 success, 1 a check or a rank failed, 2 bad input, 3 a bug of ours."
+    epilog="Start with: shardc compile --help. "
+    "Exit codes: 0 success, 1 a check or a rank failed, 2 bad input, 3 a bug of ours."
 )
 def _global_options(
     version: Annotated[

@@ -98,7 +98,8 @@ def shardc_backend(graph: GraphModule, example_inputs: Sequence[Any], **options:
             )
             return compiler(graph, example_inputs, **options)
     except (TorchDynamoException, ShardcFallbackWarning, FusionWish):
-        raise  # Dynamo asks itself to begin again, or the user asked for warnings to be errors, or for what cannot be had
+        # Dynamo asks itself to begin again, or the user asked for warnings to be errors, or for what cannot be had
+        raise
     except Exception as error:
         log.debug("a graph could not be traced by AOTAutograd", exc_info=True)
         text = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"

@@ -33,8 +33,8 @@ class Settings:
     def of(options: Mapping[str, Any]) -> Settings:
         """Raises BadBackendOption, BadFusionEdge."""
         allowed = {
-            "fuse": (True, False), "numerics": NUMERICS, "random": ("counter", "torch"), "externs": ("measured", "aten"),
-            "matmuls": ("measured", *MATMULS),
+            "fuse": (True, False), "numerics": NUMERICS, "random": ("counter", "torch"),
+            "externs": ("measured", "aten"), "matmuls": ("measured", *MATMULS),
         }  # fmt: skip
         found: dict[str, Any] = {}
         for option, value in options.items():

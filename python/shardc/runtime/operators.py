@@ -33,7 +33,8 @@ def check_operators(manifest: Mapping[str, Any]) -> None:
     if missing:
         raise MissingOperator(
             f"the program calls {', '.join(missing)}, which no library has registered with PyTorch in this process",
-            hint="import the module that registers it before the artefact is loaded; run, check and run.py take --import MODULE",
+            hint="import the module that registers it before the artefact is loaded; "
+            "run, check and run.py take --import MODULE",
         )
 
 

@@ -50,6 +50,13 @@ FOUND = {
     "one element of a dim of symbolic size": (
         How(dynamic=True), _program((_given((1, 1, 127)),), "v1 = v0.flatten()", "v2 = (torch.full_like(v1, 0.1) * v1).narrow(0, 46, 1)"),
     ),
+    "a result whose size is known to be one of few": (
+        How(dynamic=True),
+        _program(
+            (_given((17, 16)), _given((1, 16)), _given((1, 16), layout="strided", grad=True)), "v3 = (v2.square() + 0.5) ** 2",
+            "v4 = v3.scatter_add(-1, (torch.arange(16).reshape((1, 16)) * 7 % 16), v3.tanh())",
+        ),
+    ),
 }  # fmt: skip
 
 

@@ -123,5 +123,6 @@ def _regrouped(r: Rewriter, value: Value, old: list[int], sizes: list[Any]) -> t
         after = math.prod(value.shape[d] for d in old if d > selected[0]) * own.after  # type: ignore[union-attr]
         if not in_front or not behind or before % in_front or after % behind:
             raise r.refused(r.node)
-        dims[at] = r.repeated(own.origin or own, before // in_front, after // behind)  # type: ignore[union-attr, arg-type]
+        owner = own.origin or own  # type: ignore[union-attr]
+        dims[at] = r.repeated(owner, before // in_front, after // behind)  # type: ignore[arg-type]
     return shape, dims
