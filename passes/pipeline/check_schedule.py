@@ -87,15 +87,20 @@ def _stuck(schedule: Schedule, place: dict[Action, tuple[int, int]]) -> Iterator
     """Runs every action whose needs have run until nothing moves; what is left waits for itself."""
     needs = Dependences(schedule).needs
     done, at = set[Action](), [0] * schedule.ranks
+    waiting: dict[Action, list[int]] = {}
     moving = list(range(schedule.ranks))
     while moving:
         rank = moving.pop()
-        order, start = schedule.orders[rank], at[rank]
-        while at[rank] < len(order) and all(needed in done for needed in needs(order[at[rank]])):
-            done.add(order[at[rank]])
+        order = schedule.orders[rank]
+        while at[rank] < len(order):
+            action = order[at[rank]]
+            missing = next((needed for needed in needs(action) if needed not in done), None)
+            if missing is not None:
+                waiting.setdefault(missing, []).append(rank)
+                break
+            done.add(action)
             at[rank] += 1
-        if at[rank] > start:
-            moving = [other for other in range(schedule.ranks) if at[other] < len(schedule.orders[other])]
+            moving += waiting.pop(action, ())
     heads = {r: order[i] for r, (order, i) in enumerate(zip(schedule.orders, at, strict=True)) if i < len(order)}
     waits = {rank: next(needed for needed in needs(head) if needed not in done) for rank, head in heads.items()}
     for rank, needed in waits.items():
