@@ -19,6 +19,7 @@ from shardc.backends.cpu.entries import entries
 from shardc.backends.cpu.link import shared_object, system_linker
 from shardc.backends.cpu.loops import BARRIER
 from shardc.backends.cpu.object_code import object_code
+from shardc.backends.cpu.scatter import emit_scatter, is_scatter
 from shardc.backends.cpu.target import check_target, host_model, target, without
 
 
@@ -56,6 +57,8 @@ def compile_functions(functions: ir.Module) -> bytes:
 def _emit(function: ir.Operation, module: ir.Module) -> Emitted:
     if is_attention(function):
         return emit_attention(function, module)
+    if is_scatter(function):
+        return emit_scatter(function, module)
     return emit(read_graph(function), module)
 
 

@@ -58,6 +58,9 @@ class Config:
     heads: int = 32
     """Heads of keys, over the batch, from which on it does not."""
 
+    columns: int = 256
+    """Columns of a row that are worth a thread, where rows are added up at computed indices."""
+
     @staticmethod
     def of(values: Mapping[str, int]) -> Config:
         known = {f.name for f in fields(Config)}

@@ -9,6 +9,7 @@ from shardc.dialects.kern.config import ConfigAttr
 from shardc.dialects.kern.dialect import Kern
 from shardc.dialects.kern.extern import ExternOp
 from shardc.dialects.kern.kernel import KernelOp
+from shardc.dialects.kern.scatter_add import ScatterAddOp
 from shardc.dialects.kern.yield_op import YieldOp
 
-__all__ = ["AttentionBackwardOp", "AttentionOp", "ConfigAttr", "ExternOp", "Kern", "KernelOp", "YieldOp"]
+__all__ = ["AttentionBackwardOp", "AttentionOp", "ConfigAttr", "ExternOp", "Kern", "KernelOp", "ScatterAddOp", "YieldOp"]

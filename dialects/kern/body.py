@@ -7,7 +7,9 @@ from shardc.dialects.kern.types import read_builtin
 from shardc.dialects.kern.yield_op import PACK
 
 INDEX = frozenset(("arith.constant", "arith.muli", "arith.addi"))
-STRUCTURED = frozenset(("linalg.generic", "linalg.fill", "kern.attention", "kern.attention_backward"))
+STRUCTURED = frozenset(
+    ("linalg.generic", "linalg.fill", "kern.attention", "kern.attention_backward", "kern.scatter_add")
+)
 TENSOR = frozenset(("tensor.empty", "tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice"))
 IN_GENERIC = frozenset(("linalg.yield", "linalg.index", "tensor.extract"))
 SCALAR_DIALECTS = ("arith.", "math.")

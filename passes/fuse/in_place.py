@@ -1,7 +1,8 @@
 """Which results of kernels take the memory of an operand: of an argument that the program ends by writing to, and of
 values that nothing else reads.
 
-Only of flat kernels, which read an element of each operand before they write that element of a result, and no other.
+Of flat kernels, which read an element of each operand before they write that element of a result, and no other; and of sums
+at computed indices, whose result is what they start from but for the rows that are named.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from torch_mlir import ir
 from shardc.dialects.kern.kernel import (
     IN_PLACE,
     KernelOp,
+    kernel_body,
     kernel_operands,
     kernel_results,
     operand_types,
     result_types,
 )
+from shardc.dialects.kern.scatter_add import ScatterAddOp
 from shardc.dialects.roles import STATE_ROLES
 from shardc.passes.fuse.flat import FLAT
 
@@ -25,10 +28,10 @@ _MAKES_NEW = frozenset(f"torch.aten.{name}" for name in ("addmm", "baddbmm", "bm
 
 
 def place_results(block: ir.Block, writes: Mapping[ir.Value, ir.Value]) -> None:
-    """Gives flat kernels of ``block`` the attribute ``in_place``. ``writes``: new value -> the argument that takes it."""
+    """Gives kernels of ``block`` the attribute ``in_place``. ``writes``: new value -> the argument that takes it."""
     for view in block.operations:
         op = view.operation
-        if op.name == KernelOp.OPERATION_NAME and FLAT in op.attributes:
+        if op.name == KernelOp.OPERATION_NAME:
             pairs = _pairs(op, writes)
             if pairs:
                 op.attributes[IN_PLACE] = ir.DenseI64ArrayAttr.get([n for pair in pairs for n in pair], op.context)
@@ -51,7 +54,7 @@ def _pairs(op: ir.Operation, writes: Mapping[ir.Value, ir.Value]) -> list[tuple[
     """(result, operand), each once; writes choose first."""
     operands, results = kernel_operands(op), kernel_results(op)
     takes, makes = operand_types(op), result_types(op)
-    free = {number: value for number, value in enumerate(operands) if operands.count(value) == 1}
+    free = {number: operands[number] for number in _replaceable(op) if operands.count(operands[number]) == 1}
     found: dict[int, int] = {}
     for written in (True, False):
         for number, result in enumerate(results):
@@ -63,6 +66,14 @@ def _pairs(op: ir.Operation, writes: Mapping[ir.Value, ir.Value]) -> list[tuple[
                     del free[at]
                     break
     return sorted(found.items())
+
+
+def _replaceable(op: ir.Operation) -> range:
+    """The numbers of the operands that may be overwritten with a result of their type."""
+    if FLAT in op.attributes:
+        return range(len(operand_types(op)))
+    _, (first, *_), _ = kernel_body(op)
+    return range(2, len(first.operands)) if first.name == ScatterAddOp.OPERATION_NAME else range(0)
 
 
 def _dies(value: ir.Value) -> bool:

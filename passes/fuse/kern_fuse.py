@@ -12,7 +12,7 @@ from typing import ClassVar
 from torch_mlir import ir
 
 from shardc.diagnostics.fusion import NoSuchFusionEdge
-from shardc.dialects.aten.call import CallReader, is_constant
+from shardc.dialects.aten.call import CallReader, is_constant, target_name
 from shardc.dialects.dist.build import string
 from shardc.dialects.kern.kernel import CHECKS, IN_PLACE, NAME, SHAPES, KernelOp, kernel_name, write_checks
 from shardc.dialects.kern.strides import Strides, argument_strides
@@ -21,15 +21,17 @@ from shardc.passes.fuse.bodies import Bodies
 from shardc.passes.fuse.choices import NUMERICS
 from shardc.passes.fuse.choose import divide_matmuls
 from shardc.passes.fuse.graph import Value
-from shardc.passes.fuse.group import Decision, exports, group
+from shardc.passes.fuse.group import LAUNCH_BYTES, Decision, exports, group
 from shardc.passes.fuse.in_place import place_results, state_writes
 from shardc.passes.fuse.lower_attention import ATTENTION, AttentionKernels
 from shardc.passes.fuse.lower_matmul import matmul_calls
+from shardc.passes.fuse.lower_scatter import SCATTERS, Scatter, ScatterKernels
 from shardc.passes.fuse.piece import Choose, call_piece, is_asked
-from shardc.passes.fuse.read import Block, Step, read_block
+from shardc.passes.fuse.read import Block, Step, read_block, steps_of
+from shardc.passes.fuse.symbols import Symbols
 from shardc.passes.fuse.unit import Unit, Units, make_units, needed_views, release
 from shardc.passes.fuse.wishes import Wishes
-from shardc.passes.ingest.torch_share import drop_unread
+from shardc.passes.ingest.torch_share import drop_unread, unread
 from shardc.passes.program import find_function
 
 LIST = "torch.prim.ListConstruct"
@@ -98,17 +100,47 @@ def fuse_module(
     blocks = list(step_blocks(function.regions[0].blocks[0]))
     for number, block in enumerate(blocks):
         calls = frozenset(int(c.partition(".")[2]) for c in without if c.startswith(f"{number}."))
-        read = partial(read_block, block, CallReader(), exclude, calls)
+        scatters, theirs = _find_scatters(number, block, exclude, calls, wishes, numerics, lone)
+        read = partial(read_block, block, CallReader(), exclude, calls | theirs)
         left, generated = stays, frozenset[int]()
         if choose is not None:
             left, generated = divide_matmuls(number, read, choose, wishes, strides)
         fusion = _Fusion(read(left), number, bodies, calls, generated, names)
-        decisions += fusion.run(lone, wishes)
+        decisions += fusion.run(lone, wishes, scatters)
         fusion.write_attentions(strides, choose)
+        fusion.write_scatters(scatters)
         fusion.release()
     _place_results(function, blocks, writes)
     _share_names(blocks, bodies)
     return decisions
+
+
+def _find_scatters(
+    number: int,
+    block: ir.Block,
+    exclude: frozenset[ir.Value],
+    without: frozenset[int],
+    wishes: Wishes,
+    numerics: str,
+    lone: bool,
+) -> tuple[list[Scatter], frozenset[int]]:
+    """The sums at computed indices of block ``number`` that become kernels, and the calls that are thus not to be in others."""
+    steps = steps_of(block)
+    if not any(op.name.startswith("torch.") and target_name(op) in SCATTERS for op in steps):
+        return [], frozenset()
+    wished = wishes.in_block(number, [Step(n, op, target_name(op), [], []) for n, op in enumerate(steps)])
+    forced = {call: sum(pair) - call for pairs in wished.forced.values() for pair in pairs for call in pair}
+    scatters, excluded = ScatterKernels(block, Symbols(block)), exclude | unread(block)
+
+    def is_free(step: int) -> bool:
+        return step not in without and excluded.isdisjoint(steps[step].results)
+
+    def may_join(first: int, second: int) -> bool:
+        return forced.get(second, first) == first and not wished.forbids({first}, {second})
+
+    found = list(scatters.find(steps, is_free, may_join, numerics, lone))
+    theirs = {op for scatter in found for op in scatters.left(scatter)}
+    return found, frozenset(n for n, op in enumerate(steps) if op in theirs)
 
 
 def _place_results(function: ir.Operation, blocks: list[ir.Block], writes: Sequence[tuple[int, int]]) -> None:
@@ -161,8 +193,12 @@ class _Fusion:
         self._read, self._block = read, read.block
         self._units: Units = make_units(read)
 
-    def run(self, lone: bool, wishes: Wishes) -> list[tuple[str, str, Decision]]:
-        found = group(self._units, wishes.in_block(self._number, self._read.steps))
+    def run(self, lone: bool, wishes: Wishes, scatters: Sequence[Scatter]) -> list[tuple[str, str, Decision]]:
+        """``scatters``: what they join is decided already."""
+        joined = [scatter for scatter in scatters if len(scatter.numbers) > 1]
+        granted = {frozenset(scatter.numbers) for scatter in joined}
+        found = [Decision(*s.numbers, True, LAUNCH_BYTES + 2 * s.size_bytes) for s in joined]
+        found += group(self._units, wishes.in_block(self._number, self._read.steps).without(granted))
         decisions = [(f"{self._number}.{d.first}", f"{self._number}.{d.second}", d) for d in found]
         kernels = list(self._units.groups) if lone else self._kernels()
         if kernels:
@@ -185,6 +221,22 @@ class _Fusion:
                 faster = piece is not None and choose(piece).generated
             if faster:
                 self._mark(attentions.write(step.op, self._name([step])), [step], phase)
+        drop_unread(self._block)
+
+    def write_scatters(self, scatters: Sequence[Scatter]) -> None:
+        """Sums at computed indices become kernels, each by itself or with what it is added to."""
+        if not scatters:
+            return
+        kernels = ScatterKernels(self._block, self._read.symbols)
+        for scatter in scatters:
+            steps = [self._read.steps[number] for number in scatter.numbers]
+            op, out = kernels.write(scatter, self._name(steps))
+            self._mark(op, steps, _phase(steps[0].op))
+            old = steps[-1].op.results[0]
+            _name_results(out.owner, [Value(scatter.type, old)])
+            old.replace_all_uses_with(out)
+            for step in reversed(steps):
+                step.op.erase()
         drop_unread(self._block)
 
     def release(self) -> None:

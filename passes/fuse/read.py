@@ -77,12 +77,15 @@ def read_block(
     """The steps of ``block``. Calls that make one of ``exclude``, those numbered ``without``, and ``calls``, by target or
     number, are left as they are."""
     values = _Values(Symbols(block))
-    steps: list[Step] = []
+    steps = [_step(number, op, values, reader, exclude, without, calls) for number, op in enumerate(steps_of(block))]
+    returned = list(block.operations)[-1].operation.operands
+    return Block(block, steps, values, [values[v] for v in returned], values.symbols)
+
+
+def steps_of(block: ir.Block) -> list[ir.Operation]:
+    """The ops that are the steps of ``block``, by number."""
     ops = [o.operation for o in block.operations]
-    for op in ops[:-1]:
-        if not (op.name.startswith("torch.") and is_constant(op)):
-            steps.append(_step(len(steps), op, values, reader, exclude, without, calls))
-    return Block(block, steps, values, [values[v] for v in ops[-1].operands], values.symbols)
+    return [op for op in ops[:-1] if not (op.name.startswith("torch.") and is_constant(op))]
 
 
 def _step(

@@ -134,3 +134,8 @@ class BlockWishes:
     def forces(self, a: set[int], b: set[int]) -> bool:
         """Whether some pair of the calls ``a`` and ``b`` is to be in one kernel."""
         return any(len(pair & a) == 1 and len(pair & b) == 1 for pairs in self.forced.values() for pair in pairs)
+
+    def without(self, granted: set[Pair]) -> BlockWishes:
+        """The wishes that are left where these pairs are in one kernel."""
+        left = {edge: pairs - granted for edge, pairs in self.forced.items()}
+        return BlockWishes(self.forbidden, {edge: pairs for edge, pairs in left.items() if pairs})

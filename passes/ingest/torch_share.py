@@ -41,8 +41,23 @@ class TorchShare(Pass):
 
 def drop_unread(block: ir.Block) -> None:
     """Erase what nobody reads, last first: ``cse`` looks at each op once, before its readers go."""
-    pure = load_rules()
     for op in reversed([o.operation for o in block.operations]):
-        removable = is_constant(op) or (op.name.startswith("torch.") and target_name(op) in pure)
-        if removable and not any(True for result in op.results for _ in result.uses):
+        if _is_pure(op) and not any(True for result in op.results for _ in result.uses):
             op.erase()
+
+
+def unread(block: ir.Block) -> set[ir.Value]:
+    """The results of the ops that :func:`drop_unread` erases."""
+    found: set[ir.Value] = set()
+    for op in reversed([o.operation for o in block.operations]):
+        if _is_pure(op) and all(_is_of(found, use.owner) for result in op.results for use in result.uses):
+            found.update(op.results)
+    return found
+
+
+def _is_of(found: set[ir.Value], op: ir.Operation) -> bool:
+    return len(op.results) > 0 and op.results[0] in found
+
+
+def _is_pure(op: ir.Operation) -> bool:
+    return is_constant(op) or (op.name.startswith("torch.") and target_name(op) in load_rules())

@@ -1,0 +1,149 @@
+"""``kern.scatter_add``: rows added up at computed indices, in a kernel's body. Level 4."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Optional
+
+import torch
+from torch_mlir import ir
+from torch_mlir.dialects import ext
+from torch_mlir.dialects.ext import Operand, Result
+
+from shardc.dialects.aten.types import TensorType
+from shardc.dialects.dist.build import i64
+from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site, verify
+from shardc.dialects.kern.dialect import Kern
+from shardc.dialects.kern.size import AnySize
+from shardc.dialects.kern.types import read_builtin
+
+IGNORED = "ignored"
+WRAPS = "wraps"
+
+
+class ScatterAddOp(Kern.Operation, name="scatter_add", traits=[ext.Pure]):
+    """``out[.., r, ..] = init[.., r, ..] + sum of updates[.., p.., ..] over all p with index[p..] == r``.
+
+    r counts along the dim ``dim`` of out. ``index`` is i64 or i32, of any shape, which stands in the shape of ``updates``
+    where out has the dim. Sums start from ``init``, or 0, and are taken in the order of the positions p, those of f16 and bf16
+    in f32: the numbers do not depend on threads.
+
+    ``ignored`` (optional): the index that adds nothing. ``wraps`` (optional): indices below 0 count from the end.
+    ``wrong`` is the largest index that is not in range and not ``ignored``, or the smallest si64: such an index adds nothing.
+
+    ``%out, %wrong = "kern.scatter_add"(%index, %updates, %init) {dim = 0 : i64, ignored = 1 : i64}
+    : (tensor<2x8xi64>, tensor<2x8x16xf32>, tensor<50x16xf32>) -> (tensor<50x16xf32>, tensor<i64>)``
+    """
+
+    out: Result[Any]
+    wrong: Result[Any]
+    index: Operand[Any]
+    updates: Operand[Any]
+    dim: ir.IntegerAttr
+    # The bindings read annotations when the class is made, and know this spelling of an optional operand.
+    init: Optional[Operand[Any]] = None  # noqa: UP045
+
+    def verify_invariants(self) -> bool:
+        return verify(self, _check)
+
+
+ScatterAddOp.init = property(lambda op: op.operands[2] if len(op.operands) > 2 else None)
+
+
+@dataclass(frozen=True)
+class ScatterAdd:
+    """What an op says. Of out's dims, ``outer`` is the product of those before ``dim``, ``rows`` is this one, ``inner`` the
+    product of those behind it; ``count`` is the number of indices. ``ignored``: None if every index counts.
+    """
+
+    index: TensorType
+    updates: TensorType
+    out: TensorType
+    dim: int
+    has_init: bool
+    ignored: int | None
+    wraps: bool
+
+    @property
+    def count(self) -> AnySize:
+        return prod(self.index.shape)
+
+    @property
+    def outer(self) -> AnySize:
+        return prod(self.out.shape[: self.dim])
+
+    @property
+    def rows(self) -> AnySize:
+        return self.out.shape[self.dim]
+
+    @property
+    def inner(self) -> AnySize:
+        return prod(self.out.shape[self.dim + 1 :])
+
+
+def _check(site: Site) -> None:
+    if not site.has("dim") or len(site.op.results) != 2:
+        raise LeftToMlir
+    scatter_add_of(site.op)
+
+
+def scatter_add_of(op: ir.Operation, shapes: Sequence[tuple[AnySize, ...]] | None = None) -> ScatterAdd:
+    """What a ``kern.scatter_add`` says. ``shapes``: of its operands and of out, where its types do not say them. Raises Illegal."""
+    values = {"index": op.operands[0], "updates": op.operands[1], "out": op.results[0], "wrong": op.results[1]}
+    if has_init := len(op.operands) > 2:
+        values["init"] = op.operands[2]
+    types: dict[str, TensorType] = {}
+    for role, value in values.items():
+        type_ = read_builtin(value.type)
+        if type_ is None:
+            raise Illegal(f"{role} is {value.type}, no tensor that kernels take")
+        types[role] = type_
+    dim = ir.IntegerAttr(op.attributes["dim"]).value
+    _check_types(types, dim)
+    ignored = ir.IntegerAttr(op.attributes[IGNORED]).value if IGNORED in op.attributes else None
+    index, updates, out = (types[role] for role in ("index", "updates", "out"))
+    if shapes is not None:
+        index, updates, out = (t.with_shape(shapes[at]) for t, at in ((index, 0), (updates, 1), (out, len(op.operands))))
+    return ScatterAdd(index, updates, out, dim, has_init, ignored, WRAPS in op.attributes)
+
+
+def _check_types(types: dict[str, TensorType], dim: int) -> None:
+    index, updates, out = (types[role] for role in ("index", "updates", "out"))
+    if index.dtype not in (torch.int64, torch.int32):
+        raise Illegal(f"index is of {index.dtype}; it must be of torch.int64 or torch.int32")
+    if types["wrong"] != TensorType((), torch.int64):
+        raise Illegal(f"wrong is {types['wrong']}; it must be a single si64")
+    if not 0 <= dim < len(out.shape):
+        raise Illegal(f"dim is {dim}; out has {len(out.shape)} dims")
+    if out.dtype == torch.bool:
+        raise Illegal("adds up no truth values")
+    for role in ("updates", "init"):
+        if role in types and types[role].dtype != out.dtype:
+            raise Illegal(f"{role} is of {types[role].dtype}, out of {out.dtype}")
+    if "init" in types and types["init"].shape != out.shape:
+        raise Illegal(f"init is {types['init']}, out {out}")
+    wanted = (*out.shape[:dim], *index.shape, *out.shape[dim + 1 :])
+    if updates.shape != wanted:
+        raise Illegal(f"updates is {updates}; with this index and out it must be {updates.with_shape(wanted)}")
+
+
+def scatter_add(
+    operands: Sequence[ir.Value],
+    out: ir.Type,
+    dim: int,
+    *,
+    ignored: int | None = None,
+    wraps: bool = False,
+    loc: ir.Location,
+    ip: ir.InsertionPoint,
+) -> list[ir.Value]:
+    """out and wrong; ``operands`` are index, updates and maybe init."""
+    context = loc.context
+    attributes: dict[str, ir.Attribute] = {"dim": i64(dim, context)}
+    if ignored is not None:
+        attributes[IGNORED] = i64(ignored, context)
+    if wraps:
+        attributes[WRAPS] = ir.UnitAttr.get(context)
+    wrong = ir.RankedTensorType.get([], ir.IntegerType.get_signless(64, context), loc=loc)
+    name = ScatterAddOp.OPERATION_NAME
+    return list(ir.Operation.create(name, [out, wrong], list(operands), attributes, loc=loc, ip=ip).results)
