@@ -55,7 +55,7 @@ def find_nests(roots: Roots, reads: dict[Root, Reads]) -> list[Nest]:
             continue
         near = [r for r in remaining if near_ones[r] == near_ones[remaining[0]] and not is_contraction(r)]
         rows, members = max(
-            ((rows, members_of(rows, near, done, roots, reads)) for rows in _candidates(near, reads)),
+            ((rows, members_of(rows, _suited(rows, near, reads), done, roots, reads)) for rows in _candidates(near, reads)),
             key=lambda found: (bool(found[1]), not _strided(*found, reads), len(found[1])),
         )
         nests.append(_nest(rows, members, reads))
@@ -99,6 +99,14 @@ def _candidates(remaining: list[Root], reads: dict[Root, Reads]) -> list[frozens
             found += carried
         found.append(root.parallel)
     return list(dict.fromkeys(found))
+
+
+def _suited(rows: frozenset[Axis], roots: list[Root], reads: dict[Root, Reads]) -> list[Root]:
+    """Those that are not written across the rows: such a one has a nest of its own."""
+    return [
+        root for root in roots
+        if root.is_reduction or not rows < root.parallel or fast_axis([root], reads) not in rows
+    ]  # fmt: skip
 
 
 def _strided(rows: frozenset[Axis], members: list[Root], reads: dict[Root, Reads]) -> bool:

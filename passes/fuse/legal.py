@@ -181,6 +181,8 @@ def _check_reductions(nodes: list[Node], space: Space, domains: dict[Node, Domai
     if whole in kinds.values() and hint(prod(space.sizes[a] for a in whole)) > MAX_SERIAL:
         raise Refused(f"it would reduce more than {MAX_SERIAL} elements to one on a single thread")
     rows = row_dims(nodes, space, set(kinds.values()), whole)
+    if rows and not any(_is_row(rows, atoms, space) for atoms in _full(nodes, space, whole)):
+        _check_made_again(nodes, domains, whole)
     columns = set(kinds.values()) - {rows}
     if len(columns) > 1 or any(rows and not whole - rows <= reduced for reduced in columns):
         raise Refused("they reduce different dims")
@@ -193,6 +195,16 @@ def _check_reductions(nodes: list[Node], space: Space, domains: dict[Node, Domai
                     raise Refused("a sum over columns would be spread over the rows again")
             elif kinds.get(node) == reduced:
                 summed.add(node.out)
+
+
+def _check_made_again(nodes: list[Node], domains: dict[Node, Domain], whole: Domain) -> None:
+    """A sum over a dim before others is through before what it is spread over is made: its terms are made again then."""
+    summed = {access.base for node in nodes if node.reduce for access in node.accesses}
+    for node in nodes:
+        again = node.heavy and node.out in summed and domains[node] == whole
+        readers = (n for n in nodes if not n.reduce and n.call != node.call and any(a.base is node.out for a in n.accesses))
+        if again and any(domains[reader] == whole for reader in readers):
+            raise Refused("what a sum over columns adds up would be computed anew for what the sum is spread over")
 
 
 def _check_contraction(
@@ -215,18 +227,23 @@ def _check_contraction(
 
 def row_dims(nodes: list[Node], space: Space, kinds: set[Domain], whole: Domain) -> Domain:
     """Those of the reduced dims ``kinds`` that are a row: in every tensor that has all dims, they are the last ones, or
-    contiguous in pieces of :data:`MIN_PIECE` elements at least; or else between rows and :data:`MIN_BESIDE` elements,
-    which are computed side by side. Empty if none is.
+    contiguous in pieces of :data:`MIN_PIECE` elements at least; or else before :data:`MIN_BESIDE` elements, which are computed
+    side by side. Empty if none is.
     """
-    made = {node.out for node in nodes}
-    tensors = [flat(space, a.dims) for node in nodes for a in node.accesses if a.base not in made]
-    tensors += [space.resolve(x for dim in node.out_dims for x in dim) for node in nodes]
-    full = [atoms for atoms in tensors if set(atoms) == whole]
-    for fits in (_is_row, _is_between):
+    full = _full(nodes, space, whole)
+    for fits in (_is_row, _is_before_others):
         found = [kind for kind in kinds if full and all(fits(kind, atoms, space) for atoms in full)]
         if found:
             return min(found, key=lambda kind: (len(kind), sorted(kind)))
     return frozenset()
+
+
+def _full(nodes: list[Node], space: Space, whole: Domain) -> list[Atoms]:
+    """The dims of every tensor that has all of ``whole``, in memory order."""
+    made = {node.out for node in nodes}
+    tensors = [flat(space, a.dims) for node in nodes for a in node.accesses if a.base not in made]
+    tensors += [space.resolve(x for dim in node.out_dims for x in dim) for node in nodes]
+    return [atoms for atoms in tensors if set(atoms) == whole]
 
 
 def _is_row(kind: Domain, atoms: Atoms, space: Space) -> bool:
@@ -234,10 +251,9 @@ def _is_row(kind: Domain, atoms: Atoms, space: Space) -> bool:
     return len(piece) == len(kind) or hint(prod(space.sizes[a] for a in piece)) >= MIN_PIECE
 
 
-def _is_between(kind: frozenset[int], atoms: Atoms, space: Space) -> bool:
-    beside = list(itertools.takewhile(lambda a: a not in kind, reversed(atoms)))
-    rows = set(atoms) - kind - set(beside)
-    return bool(rows) and hint(prod(space.sizes[a] for a in beside)) >= MIN_BESIDE
+def _is_before_others(kind: frozenset[int], atoms: Atoms, space: Space) -> bool:
+    beside = itertools.takewhile(lambda a: a not in kind, reversed(atoms))
+    return hint(prod(space.sizes[a] for a in beside)) >= MIN_BESIDE
 
 
 def flat(space: Space, dims: tuple[Dim, ...]) -> Atoms:

@@ -134,10 +134,10 @@ def test_gradient_of_cross_entropy_of_images() -> None:
         check(f, torch.randn_like(loss), y, target, weight, total, kernels=1)
 
 
-@pytest.mark.parametrize("shape", [(4, 3, 5, 7), (2, 7, 127), (2, 16, 8, 8), (1, 1, 129)])
+@pytest.mark.parametrize("shape", [(4, 3, 5, 7), (2, 7, 127), (2, 16, 8, 8), (1, 1, 129), (7, 129), (129, 300)])
 def test_batch_norm_and_its_gradient(shape: tuple[int, ...], threads: int) -> None:
     x, channels = torch.randn(shape) + 2, shape[1]
-    w, b, mean, var = torch.rand(channels), torch.randn(channels), torch.randn(channels), torch.rand(channels)
+    w, b, mean, var = torch.rand(channels), torch.randn(channels), torch.randn(channels), torch.rand(channels) + 0.1
 
     def forward(x: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
         y, *statistics = aten._native_batch_norm_legit_functional(x, *rest, True, 0.1, 1e-5)
@@ -222,3 +222,14 @@ def test_softmax_over_a_middle_dim(classes: int, beside: int, threads: int) -> N
     x, y = torch.randn(3, classes, beside), torch.randn(3, classes, beside)
     check(lambda x: F.softmax(x * 2, 1) + 1, x, kernels=1)
     check(lambda x, y: aten._log_softmax_backward_data(x, F.log_softmax(y, 1), 1, x.dtype), x, y, kernels=1)
+
+
+@pytest.mark.parametrize("shape", [(2, 127), (129, 65), (300, 64)])
+def test_what_sums_over_the_first_dim_are_spread_over(shape: tuple[int, int], threads: int) -> None:
+    def standardized(x: Tensor) -> tuple[Tensor, Tensor]:
+        var, mean = torch.var_mean(x, 0)
+        return (x - mean) / (var + 0.1).sqrt(), mean
+
+    check(standardized, torch.randn(shape), kernels=1)
+    check(lambda x: F.softmax(x * 2, 0) + 1, torch.randn(shape), kernels=1)
+    check(lambda x, y: x - (x * y).sum(0) * y, torch.randn(shape), torch.randn(shape), kernels=1)
