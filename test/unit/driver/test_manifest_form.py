@@ -18,6 +18,7 @@ def manifest() -> dict[str, Any]:
         "arguments": [port],
         "results": [dict(port)],
         "operators": [{"name": "mylib::row_norm"}],
+        "pipeline": [],
         "kernels": [{"name": "mul_add_0", "calls": 2, "ops": ["aten.mul.Tensor", "aten.add.Tensor"]}],
         "hyperparameters": [{"name": "group0.lr", "group": 0, "key": "lr", "index": None, "value": 0.1}],
         "baked": [{"group": 0, "key": "eps", "value": 1e-8}],
@@ -53,6 +54,9 @@ def test_a_whole_manifest_passes() -> None:
         (lambda m: m["files"].pop("program.py"), "files does not list program.py"),
         (lambda m: m["files"].pop("kernels.so"), "files does not list kernels.so"),
         (lambda m: m["kernels"][0].pop("calls"), "kernels[0] has no 'calls'"),
+        (lambda m: m["pipeline"].append({"name": "data"}), "pipeline[0] has no 'arguments'"),
+        (lambda m: m["pipeline"].append({"name": "data", "arguments": [[]]}), "arguments for 1 ranks along the axis 'data' of [2] ways"),
+        (lambda m: m["pipeline"].append({"name": "data", "arguments": [[["param", "v"]], []]}), "names ['param', 'v'], which is no argument"),
     ],
 )
 def test_a_damaged_entry_is_named(damage: Callable[[dict[str, Any]], object], problem: str) -> None:
