@@ -28,7 +28,7 @@ from shardc.backends.triton.function import ROW, Key, Writer, spaces_of
 from shardc.backends.triton.memory import Memory, Pointer, memory_of
 from shardc.backends.triton.module import Module, Part
 from shardc.backends.triton.names import argument_names, result_names, title
-from shardc.backends.triton.nests import Function, find_functions
+from shardc.backends.triton.nests import Function, find_functions, with_scalars
 from shardc.backends.triton.reduce import Joins, result_name
 from shardc.backends.triton.targets import Target
 from shardc.backends.triton.text import Expr, Names, size_text
@@ -65,6 +65,8 @@ class _Kernel:
         self.limits: Limits = limits_of(self.target)
         self.functions = find_functions(self.roots, self.reads, self.limits)
         check_in_place(self.roots, self.reads, self.functions)
+        if self.graph.flat:
+            self.functions = with_scalars(self.functions)
         self.memory: Memory = memory_of(self.graph, argument_names(self.kernel), result_names(self.kernel))
         self.computed = {(v.generic, v.number): v for v in self.graph.computed}
         aligned = frozenset(p.name for p in self.memory.pointers)
@@ -100,7 +102,7 @@ class _Kernel:
         )  # fmt: skip
         writer.code = writer.elements.code
         if self.graph.flat:
-            if len(self.functions) > 1 or carried or spaces:
+            if carried or spaces or number:
                 raise TritonKernelNotSupported(what="a kernel of any number of elements that does more than one thing with each")
             writer.any_size = True
         writer.write()

@@ -107,7 +107,7 @@ class Writer:
             self.code.add_index(ROW)
             for line in flat.HEAD:
                 self.code.line(line)
-            self.elements.masks[ROW] = "index_mask"
+            self.elements.masks[ROW], self.elements.once = "index_mask", "program == 0"
             self._place(self.function.rows[0], Expr("index", "index", frozenset({ROW})))
             return
         count, flat_tile = self._row_count(), not self.spaces

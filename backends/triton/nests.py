@@ -54,6 +54,17 @@ def find_functions(roots: Roots, reads: dict[Root, Reads], limits: Limits) -> li
     return found
 
 
+def with_scalars(functions: list[Function]) -> list[Function]:
+    """The same with the roots that have no loops in the first function that has rows: one of its programs computes them."""
+    rows = [f for f in functions if f.order]
+    alone = [root for f in functions if not f.order for root in f.roots]
+    if not rows or not alone:
+        return functions
+    rows[0].roots = [*alone, *rows[0].roots]
+    rows[0].stages[0] = [*alone, *rows[0].stages[0]]
+    return rows
+
+
 def _candidates(near: list[Root], reads: dict[Root, Reads], limits: Limits) -> list[frozenset[Axis]]:
     """Sets of row axes to try, the better of equal ones first."""
     found: list[frozenset[Axis]] = []

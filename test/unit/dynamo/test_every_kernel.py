@@ -38,8 +38,8 @@ class Recording:
     def __init__(self, library: Library, check: Check) -> None:
         self.path, self._library, self._check = library.path, library, check
 
-    def kernel(self, name: str, *args: Any) -> Callable[..., Inputs]:
-        call = self._library.kernel(name, *args)
+    def kernel(self, name: str, *args: Any, **options: Any) -> Callable[..., Inputs]:
+        call = self._library.kernel(name, *args, **options)
 
         def checked(*given: Any) -> Inputs:
             before = _copies(given)
