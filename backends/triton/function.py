@@ -112,9 +112,10 @@ class Writer:
             return
         count, flat_tile = self._row_count(), not self.spaces
         step, name = ("BLOCK", "index") if flat_tile and not self.is_carried else ("BLOCK_ROWS", "row")
-        cast = ".to(tl.int64)" if self.elements.index_type == "tl.int64" else ""
+        if self.elements.index_type == "tl.int64":
+            block = f"tl.cast({block}, tl.int64)"
         lanes = f"tl.arange(0, {step}){'' if flat_tile else '[:, None]'}"
-        row = self._index(name, f"{block}{cast} * {step} + {lanes}", ROW, count, step)
+        row = self._index(name, f"{block} * {step} + {lanes}", ROW, count, step)
         self._axes(row, self.function.rows)
 
     def _column(self, space: Space, block: str) -> None:
