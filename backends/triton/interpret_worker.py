@@ -20,7 +20,6 @@ import triton.language as tl
 from triton.language.extra import libdevice
 from triton.runtime import interpreter
 
-from shardc.runtime import pool
 from shardc.runtime.triton_kernels import Modules
 
 FUNCTIONS = {
@@ -71,8 +70,8 @@ def _fold(self, inputs):
 
 
 def run(folder: Path) -> None:
-    modules = Modules(folder, "cpu")
-    names = {"kernel": modules.kernel, "kernels": modules.batch, "empty": pool.contiguous}
+    modules = Modules(folder)
+    names = {"kernel": modules.kernel, "kernels": modules.batch, "empty": modules.empty}
     exec(compile((folder / "program.py").read_text(), str(folder / "program.py"), "exec"), names)
     inputs = torch.load(folder / "inputs.pt")
     with np.errstate(all="ignore"):
