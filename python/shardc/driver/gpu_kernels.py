@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import shutil
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from torch_mlir import ir
@@ -17,6 +14,7 @@ from shardc.backends.triton.compile import Compiled as CompiledKernel
 from shardc.backends.triton.compile import check_triton, compile_kernels
 from shardc.backends.triton.emit import emit_kernel
 from shardc.backends.triton.emitted import Emitted
+from shardc.backends.triton.folder import write_folder
 from shardc.backends.triton.targets import Target, find_target
 from shardc.diagnostics.base import ShardcError
 from shardc.dialects.collection import collection_paused
@@ -25,7 +23,6 @@ from shardc.driver.compiler import Compiled
 from shardc.driver.kernels import say_once
 from shardc.driver.levels import copy_module
 from shardc.passes.fuse.kern_fuse import fuse_module
-from shardc.runtime.triton_kernels import CACHE
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +49,7 @@ def fuse_step_for(compiled: Compiled, target: str, numerics: str = "fused", proc
     compiled.seconds |= {"kernels": time.perf_counter() - started}
     if not made:
         return
-    _write(made, Path(folder.name))
+    write_folder(made, Path(folder.name))
     compiled.kernel_module, compiled.library, compiled.target = module, Path(folder.name), target
     compiled.folder = folder
     if compiled.levels:
@@ -92,29 +89,3 @@ def _made(module: ir.Module, target: Target, folder: Path, processes: int) -> tu
 
 def _texts(op: ir.Operation, name: str) -> list[str]:
     return [ir.StringAttr(text).value for text in op.attributes[name]]
-
-
-def _write(made: Sequence[CompiledKernel], folder: Path) -> None:
-    """Leaves in ``folder`` the modules, and in ``cache`` what Triton looks for before it compiles one: binary and metadata."""
-    kept = {Path(f.binary).parent.name: (Path(f.binary), Path(f.metadata)) for c in made for f in c.functions}
-    names = {f"{c.kernel.name}.py" for c in made}
-    for path in folder.iterdir():
-        if path.is_dir() and path.name != CACHE:
-            shutil.rmtree(path)
-        elif path.is_file() and path.name not in names:
-            path.unlink()
-    for key in list((folder / CACHE).iterdir()):
-        if key.name not in kept:
-            shutil.rmtree(key)
-            continue
-        files = {path.name for path in kept[key.name]}
-        for path in key.iterdir():
-            if path.name not in files:
-                path.unlink()
-    figures = {c.kernel.name: [_figures(f) for f in c.functions] for c in made}
-    (folder / "figures.json").write_text(json.dumps(figures, indent=1) + "\n")
-
-
-def _figures(found: object) -> dict[str, object]:
-    """What a function takes of the GPU."""
-    return {name: value for name, value in vars(found).items() if name not in ("binary", "metadata")}

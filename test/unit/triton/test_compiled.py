@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +18,7 @@ from torch import Tensor
 
 from shardc.backends.triton import compile as compiling
 from shardc.backends.triton.compile import compile_kernels
+from shardc.backends.triton.folder import write_folder
 from shardc.backends.triton.targets import TARGETS, find_target
 from shardc.diagnostics.triton import (
     TooMuchSharedMemory,
@@ -95,3 +100,19 @@ def test_triton_missing_or_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _softmax() -> tuple[Callable[..., Any], Tensor]:
     return lambda x: torch.softmax(x, -1), torch.empty(BIG)
+
+
+def test_compiled_binaries_are_found(tmp_path: Path) -> None:
+    """What Triton's own launch would look for is what was compiled: nothing is compiled again under the same Triton."""
+    functions = [_softmax(), (lambda x: x.sum(0), torch.empty(WIDE)), (lambda x, y: F.silu(x) * y, torch.empty(BIG), torch.empty(BIG))]
+    made = [k for f in functions for k in emitted(fused(*f))]
+    write_folder(compile_kernels(made, [SM_90], tmp_path / "kernels"), tmp_path / "kernels")
+    asked = [
+        [k.name, f.name, [t for t in f.signature.values() if t != "constexpr"], dict(f.constants), f.num_warps, f.num_stages]
+        for k in made for f in k.functions
+    ]  # fmt: skip
+    command = [sys.executable, str(Path(__file__).with_name("cache_hits.py")), str(tmp_path / "kernels"), json.dumps(asked)]
+    environment = os.environ | {"TRITON_CACHE_DIR": str(tmp_path / "user")}
+    said = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+    hits = json.loads(said.splitlines()[-1])
+    assert len(hits) == len(asked) and all(hits.values()), hits

@@ -3,7 +3,6 @@
 import triton
 import triton.language as tl
 
-
 BLOCK = 1024
 INPUTS = 4
 OUTPUTS = 3

@@ -4,7 +4,6 @@ import torch
 import triton
 import triton.language as tl
 
-
 BLOCK_ROWS_0 = 8
 BLOCK_COLUMNS_0 = 512
 PROGRAMS_0 = 128

@@ -4,7 +4,6 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
-
 BLOCK_ROWS = 1
 BLOCK_COLUMNS = 4096
 
