@@ -82,7 +82,7 @@ def carried_tile(rows: int, columns: int, item_bytes: int, sums: int, limits: Li
     height = config.get("rows", max(1, min(power_of_two(rows), 4096 // width)))
     blocks = -(-rows // height)
     across = 1 if whole else -(-columns // width)
-    programs = max(1, min(-(-blocks // 4), 4 * target.units // across, 512))
+    programs = max(1, min(-(-blocks // 2), 2 * target.units // across, 512))
     warps = _warps(height * width, max(vector, min(32, 96 // (1 + sums))), target)
     return Tile(height, width, config.get("warps", warps), config.get("programs", programs))
 

@@ -121,12 +121,13 @@ class Writer:
     def _column(self, space: Space, block: str) -> None:
         """The elements of a row that this program has, and their mask."""
         step = COLUMNS
-        whole = block and not self._is_whole(space)
+        whole = block and not self.is_whole(space)
         start = f"{block} * {step} + " if whole else ""
         column = self._index(space.tag, f"{start}tl.arange(0, {step})[None, :]", space.tag, space.total, step)
         self._axes(column, space.axes)
 
-    def _is_whole(self, space: Space) -> bool:
+    def is_whole(self, space: Space) -> bool:
+        """Whether a tile has all elements of a row."""
         return isinstance(space.total, int) and space.total <= self.tile.columns
 
     def _index(self, name: str, text: str, tag: str, total: AnySize, step: str) -> Expr:

@@ -12,6 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from shardc.backends.triton.interpret import Interpreter
+from shardc.diagnostics.triton import InterpreterFailed
+
 aten = torch.ops.aten
 Check = Callable[..., None]
 
@@ -94,6 +97,14 @@ def test_loss_and_reads_at_computed_indices(check: Check, size: int) -> None:
     target[5:9] = -100
     check(lambda x, t: F.cross_entropy(x, t), torch.randn(129, size), target)
     check(lambda w, i, g: F.layer_norm(aten.embedding(w, i) * 2, (size,), g, g), torch.randn(13, size), torch.randint(13, (3, 43)), torch.randn(size))
+
+
+def test_what_fails_in_the_interpreter_is_told(interpreter: Interpreter) -> None:
+    """With its traceback; the next program runs."""
+    for program, message in (("def graph(rank, inputs):\n    return [1 / 0]", "division by zero"), ("import os; os._exit(3)", "its process ended")):
+        with Interpreter() as own, pytest.raises(InterpreterFailed, match=message):
+            own.run(program, [], [])
+    assert interpreter.run("def graph(rank, inputs):\n    return [inputs[0] + 1]", [], [1]) == [2]
 
 
 @pytest.mark.parametrize("shape", [(129, 127), (8, 16)], ids=str)
