@@ -170,7 +170,7 @@ class _Kernel:
         if not function.spaces():
             return flat_tile(rows, item, self.target, config)
         wide = len({v for r in function.roots for v, _ in self.reads[r].ends}) + 1
-        return row_tile(rows, width, item, wide, self.limits, self.target, config)
+        return row_tile(rows, width, item, wide, self.limits, self.target, config, function.across)
 
     def _item_bytes(self, function: Function) -> int:
         """Of the smallest element that is read or written in large numbers."""

@@ -3,6 +3,7 @@
 import triton
 import triton.language as tl
 
+
 BLOCK = 1024
 INPUTS = 4
 OUTPUTS = 3

@@ -4,6 +4,7 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
+
 BLOCK = 128
 
 

@@ -4,14 +4,15 @@ import torch
 import triton
 import triton.language as tl
 
+
 BLOCK_ROWS_0 = 8
 BLOCK_COLUMNS_0 = 512
-PROGRAMS_0 = 128
+PROGRAMS_0 = 256
 
 
-BLOCK_1 = 64
-BLOCK_PARTS_1 = 128
-PARTS_1 = 128
+BLOCK_1 = 32
+BLOCK_PARTS_1 = 256
+PARTS_1 = 256
 
 
 INPUTS = 5
@@ -71,5 +72,5 @@ def launch(arg1, arg2, arg3, arg0, arg4, out, out_2, out_3):
     """Starts the kernel: contiguous tensors, results last, then sizes."""
     sum_parts = torch.empty((PROGRAMS_0, 512,), dtype=torch.float32, device=arg1.device)
     sum_parts_2 = torch.empty((PROGRAMS_0, 512,), dtype=torch.float32, device=arg1.device)
-    native_layer_norm_backward_0[(PROGRAMS_0,)](arg1, arg2, arg3, arg0, arg4, out, sum_parts, sum_parts_2, BLOCK_ROWS=BLOCK_ROWS_0, BLOCK_COLUMNS=BLOCK_COLUMNS_0, PROGRAMS=PROGRAMS_0, num_warps=4, num_stages=2)
+    native_layer_norm_backward_0[(PROGRAMS_0,)](arg1, arg2, arg3, arg0, arg4, out, sum_parts, sum_parts_2, BLOCK_ROWS=BLOCK_ROWS_0, BLOCK_COLUMNS=BLOCK_COLUMNS_0, PROGRAMS=PROGRAMS_0, num_warps=8, num_stages=2)
     native_layer_norm_backward_0_join[(triton.cdiv(512, BLOCK_1),)](out_2, out_3, sum_parts, sum_parts_2, BLOCK=BLOCK_1, BLOCK_PARTS=BLOCK_PARTS_1, PARTS=PARTS_1, num_warps=8, num_stages=2)

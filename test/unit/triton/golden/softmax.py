@@ -4,6 +4,7 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
+
 BLOCK_ROWS = 2
 BLOCK_COLUMNS = 1024
 
