@@ -58,8 +58,18 @@ def flat_tile(count: int, item_bytes: int, target: Target, config: Mapping[str, 
     return Tile(1, block, config.get("warps", _warps(block, vector, target)))
 
 
-def row_tile(rows: int, columns: int, item_bytes: int, wide: int, limits: Limits, target: Target, config: Mapping[str, int]) -> Tile:
-    """Of rows of ``columns`` elements, all in registers where they fit. ``wide``: values of a row that live at once.
+def row_tile(
+    rows: int,
+    columns: int,
+    item_bytes: int,
+    wide: int,
+    limits: Limits,
+    target: Target,
+    config: Mapping[str, int],
+    across: bool = False,
+) -> Tile:
+    """Of rows of ``columns`` elements, all in registers where they fit. ``wide``: values of a row that live at once;
+    ``across``: rows lie side by side in memory, and are read together.
 
     Short rows share a program, as long as there are enough programs for all units; a thread has two vectors of each
     tensor, more where rows are long.
@@ -70,20 +80,32 @@ def row_tile(rows: int, columns: int, item_bytes: int, wide: int, limits: Limits
     height = max(1, 2048 // width)
     while height > 1 and rows // height < 2 * target.units:
         height //= 2
+    if across:
+        height = min(power_of_two(rows), max(height, limits.persistent // width if width > 512 else 32))
     height = config.get("rows", height)
     warps = _warps(height * width, max(vector, min(32, 96 // max(1, wide))), target)
     return Tile(height, width, config.get("warps", warps))
 
 
-def carried_tile(rows: int, columns: int, item_bytes: int, sums: int, limits: Limits, target: Target, config: Mapping[str, int], whole: bool) -> Tile:
+def carried_tile(
+    rows: int,
+    columns: int,
+    item_bytes: int,
+    sums: int,
+    limits: Limits,
+    target: Target,
+    config: Mapping[str, int],
+    whole: bool,
+) -> Tile:
     """Of programs that each sum up a share of the rows. ``sums`` accumulators live throughout; ``whole``: a program has all columns."""
     vector = VECTOR_BYTES // item_bytes
     width = config.get("columns", power_of_two(columns) if whole else min(power_of_two(columns), max(128, 32 * vector)))
-    height = config.get("rows", max(1, min(power_of_two(rows), 4096 // width)))
+    most = 4096 // width if width > 1 else 1024
+    height = config.get("rows", max(1, min(power_of_two(rows), most)))
     blocks = -(-rows // height)
     across = 1 if whole else -(-columns // width)
-    programs = max(1, min(-(-blocks // 4), 4 * target.units // across, 512))
-    warps = _warps(height * width, max(vector, min(32, 96 // (1 + sums))), target)
+    programs = max(1, min(-(-blocks // 2), 4 * target.units // across, 512))
+    warps = _warps(height * width, max(vector, min(32, 48 // (1 + sums))), target)
     return Tile(height, width, config.get("warps", warps), config.get("programs", programs))
 
 

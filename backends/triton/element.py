@@ -25,7 +25,7 @@ class Elements:
 
     ``masks``: by the index of a tile, the condition under which it is inside, if any. ``space`` is the index of a row's
     elements that is being run along: values that vary along it are known in its own loop only. ``sizes`` are the body's
-    values of type index, ``merged`` axes that count as nothing (:func:`shardc.backends.body.nest.merge_axes`).
+    values of type index, ``once`` the condition under which a program stores what all of them compute, ``merged`` axes that count as nothing (:func:`shardc.backends.body.nest.merge_axes`).
     """
 
     code: Code
@@ -38,6 +38,7 @@ class Elements:
     masks: dict[str, str] = field(default_factory=dict)
     merged: set[Axis] = field(default_factory=set)
     space: str | None = None
+    once: str = ""
 
     def position(self, expression: Linear) -> Expr:
         """The value of an index expression."""
@@ -123,7 +124,7 @@ class Elements:
 
     def store(self, pointer: str, at: Expr, value: Expr) -> None:
         """Writes ``value`` behind ``pointer`` at ``at``."""
-        mask = self.mask(at.vary)
+        mask = self.mask(at.vary) if at.vary else self.once
         self.code.line(
             f"tl.store({pointer}{'' if at.literal == 0 else f' + {at}'}, {value.text}{f', mask={mask}' if mask else ''})"
         )

@@ -9,7 +9,7 @@ from torch_mlir import ir
 
 from shardc.backends.body.axes import join_axes
 from shardc.backends.body.extract import extract_kernels, kernel_name
-from shardc.backends.body.graph import Graph, read_graph
+from shardc.backends.body.graph import Argument, Graph, read_graph
 from shardc.backends.body.nest import check_in_place, recursion
 from shardc.backends.body.roots import Reads, Root, Roots, base, find_roots
 from shardc.backends.triton.code import Code
@@ -28,14 +28,15 @@ from shardc.backends.triton.function import ROW, Key, Writer, spaces_of
 from shardc.backends.triton.memory import Memory, Pointer, memory_of
 from shardc.backends.triton.module import Module, Part
 from shardc.backends.triton.names import argument_names, result_names, title
-from shardc.backends.triton.nests import Function, find_functions
+from shardc.backends.triton.nests import Function, find_functions, with_scalars
 from shardc.backends.triton.reduce import Joins, result_name
 from shardc.backends.triton.targets import Target
 from shardc.backends.triton.text import Expr, Names, size_text
 from shardc.diagnostics.triton import TritonKernelNotSupported
 from shardc.dialects.kern.size import hint
 
-INT32 = 1 << 31
+INT32 = (1 << 31) - (1 << 17)
+"""Indices from here on take 64 bits: a tile may reach beyond the last element."""
 
 
 def emit_kernel(kernel: ir.Operation, target: Target) -> Emitted:
@@ -65,6 +66,8 @@ class _Kernel:
         self.limits: Limits = limits_of(self.target)
         self.functions = find_functions(self.roots, self.reads, self.limits)
         check_in_place(self.roots, self.reads, self.functions)
+        if self.graph.flat:
+            self.functions = with_scalars(self.functions)
         self.memory: Memory = memory_of(self.graph, argument_names(self.kernel), result_names(self.kernel))
         self.computed = {(v.generic, v.number): v for v in self.graph.computed}
         aligned = frozenset(p.name for p in self.memory.pointers)
@@ -100,9 +103,10 @@ class _Kernel:
         )  # fmt: skip
         writer.code = writer.elements.code
         if self.graph.flat:
-            if len(self.functions) > 1 or carried or spaces:
+            if carried or spaces or number:
                 raise TritonKernelNotSupported(what="a kernel of any number of elements that does more than one thing with each")
             writer.any_size = True
+        self._check_written(function, writer)
         writer.write()
         constants, grid = self._launch(function, tile, writer)
         self.module.parts.append(Part(name, writer.code.text, constants, grid, tile.warps, self._comment(function)))
@@ -112,6 +116,21 @@ class _Kernel:
             value = self.computed[root.generic, n] if root.generic else root.value
             if self.roots.of.get(value) is root:
                 self.memory.of[value] = target
+
+    def _check_written(self, function: Function, writer: Writer) -> None:
+        """What is overwritten is not read later, nor by another program. Raises TritonKernelNotSupported."""
+        level = {root: at for at, stage in enumerate(function.stages) for root in stage}
+        shared = writer.is_carried and any(not writer.is_whole(space) for space in writer.spaces)
+        for root in function.roots:
+            for argument, _ in self.roots.written(root):
+                readers = [
+                    r for r in function.roots
+                    if any(isinstance(v, Argument) and v.position == argument.position for v, _ in self.reads[r].ends)
+                ]  # fmt: skip
+                place = level[root], function.inner(root)
+                late = any(level[r] > place[0] or (level[r] == place[0] and function.inner(r) != place[1]) for r in readers)
+                if late or (shared and not function.inner(root)):
+                    raise TritonKernelNotSupported(what="a result in the memory of an operand that is read later")
 
     def _names(self) -> Names:
         taken = [name for p in self.memory.pointers for name in (p.name, p.argument)]
@@ -151,7 +170,7 @@ class _Kernel:
         if not function.spaces():
             return flat_tile(rows, item, self.target, config)
         wide = len({v for r in function.roots for v, _ in self.reads[r].ends}) + 1
-        return row_tile(rows, width, item, wide, self.limits, self.target, config)
+        return row_tile(rows, width, item, wide, self.limits, self.target, config, function.across)
 
     def _item_bytes(self, function: Function) -> int:
         """Of the smallest element that is read or written in large numbers."""

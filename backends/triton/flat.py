@@ -43,12 +43,12 @@ def {name}_all(table_ptr, owner_ptr, BLOCK: tl.constexpr, ALIGNED: tl.constexpr)
 
 def launch({arguments}, elements):
     """Starts the kernel for one tuple of contiguous tensors, results last, of so many elements."""
-    {name}[(triton.cdiv(elements, BLOCK),)]({arguments}, elements, BLOCK=BLOCK, num_warps={warps})
+    {name}[(triton.cdiv(elements, BLOCK),)]({arguments}, elements, BLOCK=BLOCK, num_warps={warps}, num_stages=2)
 
 
 def launch_all(table, owner, aligned):
     """Starts the kernel for every row of the table, with a program for each entry of owner."""
-    {name}_all[(owner.numel(),)](table, owner, BLOCK=BLOCK, ALIGNED=aligned, num_warps={warps})
+    {name}_all[(owner.numel(),)](table, owner, BLOCK=BLOCK, ALIGNED=aligned, num_warps={warps}, num_stages=2)
 '''
 
 

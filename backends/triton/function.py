@@ -107,25 +107,27 @@ class Writer:
             self.code.add_index(ROW)
             for line in flat.HEAD:
                 self.code.line(line)
-            self.elements.masks[ROW] = "index_mask"
+            self.elements.masks[ROW], self.elements.once = "index_mask", "program == 0"
             self._place(self.function.rows[0], Expr("index", "index", frozenset({ROW})))
             return
         count, flat_tile = self._row_count(), not self.spaces
         step, name = ("BLOCK", "index") if flat_tile and not self.is_carried else ("BLOCK_ROWS", "row")
-        cast = ".to(tl.int64)" if self.elements.index_type == "tl.int64" else ""
+        if self.elements.index_type == "tl.int64":
+            block = f"tl.cast({block}, tl.int64)"
         lanes = f"tl.arange(0, {step}){'' if flat_tile else '[:, None]'}"
-        row = self._index(name, f"{block}{cast} * {step} + {lanes}", ROW, count, step)
+        row = self._index(name, f"{block} * {step} + {lanes}", ROW, count, step)
         self._axes(row, self.function.rows)
 
     def _column(self, space: Space, block: str) -> None:
         """The elements of a row that this program has, and their mask."""
         step = COLUMNS
-        whole = block and not self._is_whole(space)
+        whole = block and not self.is_whole(space)
         start = f"{block} * {step} + " if whole else ""
         column = self._index(space.tag, f"{start}tl.arange(0, {step})[None, :]", space.tag, space.total, step)
         self._axes(column, space.axes)
 
-    def _is_whole(self, space: Space) -> bool:
+    def is_whole(self, space: Space) -> bool:
+        """Whether a tile has all elements of a row."""
         return isinstance(space.total, int) and space.total <= self.tile.columns
 
     def _index(self, name: str, text: str, tag: str, total: AnySize, step: str) -> Expr:

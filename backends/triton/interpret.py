@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from shardc.backends.triton.emitted import Emitted
-from shardc.diagnostics.triton import TritonKernelNotSupported
+from shardc.diagnostics.triton import InterpreterFailed
 
 
 class Interpreter:
@@ -37,7 +37,7 @@ class Interpreter:
         """The results of ``graph(rank, inputs)`` of a program (:func:`shardc.backends.torch.emit_graph.emit_graph`).
 
         Raises:
-            TritonKernelNotSupported: a kernel failed in the interpreter; the message has its traceback.
+            InterpreterFailed: the message has the traceback.
         """
         with tempfile.TemporaryDirectory(prefix="shardc-") as name:
             folder = Path(name)
@@ -50,5 +50,5 @@ class Interpreter:
             answer = self._process.stdout.readline()
             found = json.loads(answer) if answer else {"error": f"its process ended ({self._process.wait()})", "traceback": ""}
             if "error" in found:
-                raise TritonKernelNotSupported(what=f"a program that ran in the interpreter: {found['error']}\n{found['traceback']}")
+                raise InterpreterFailed(error=f"{found['error']}\n{found['traceback']}")
             return torch.load(folder / "results.pt")

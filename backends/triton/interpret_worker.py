@@ -4,7 +4,7 @@ Each line of its input names a folder with ``program.py``, ``inputs.pt`` and the
 ``results.pt`` there, and the answer is a line of JSON: ``{}``, or an ``error``.
 
 What the interpreter lacks is added: the vendor's functions, computed by numpy in f64 and rounded, and reductions by a function
-of two values, folded over whole slices.
+of two values, folded over whole slices, and bounds of loops that are arrays of one number, which numpy does not convert.
 """
 
 import json
@@ -20,7 +20,6 @@ import triton.language as tl
 from triton.language.extra import libdevice
 from triton.runtime import interpreter
 
-from shardc.runtime import pool
 from shardc.runtime.triton_kernels import Modules
 
 FUNCTIONS = {
@@ -35,13 +34,13 @@ def patch() -> None:
     for name, function in FUNCTIONS.items():
         setattr(libdevice, name, _library(function))
     interpreter.ReduceOps.generic_reduce = _fold
-    before = interpreter.InterpreterBuilder.create_get_program_id
-    interpreter.InterpreterBuilder.create_get_program_id = lambda self, axis: _scalar(before(self, axis))
+    before = interpreter._patch_lang_tensor
 
+    def patched(tensor, scope):
+        before(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(np.asarray(self.handle.data).item()))
 
-def _scalar(handle):
-    """A number without dims: numpy takes no other one as the bound of a loop."""
-    return interpreter.TensorHandle(np.asarray(handle.data).reshape(()), handle.dtype)
+    interpreter._patch_lang_tensor = patched
 
 
 def _library(function):
@@ -71,8 +70,8 @@ def _fold(self, inputs):
 
 
 def run(folder: Path) -> None:
-    modules = Modules(folder, "cpu")
-    names = {"kernel": modules.kernel, "kernels": modules.batch, "empty": pool.contiguous}
+    modules = Modules(folder)
+    names = {"kernel": modules.kernel, "kernels": modules.batch, "empty": modules.empty}
     exec(compile((folder / "program.py").read_text(), str(folder / "program.py"), "exec"), names)
     inputs = torch.load(folder / "inputs.pt")
     with np.errstate(all="ignore"):

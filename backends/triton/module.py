@@ -103,7 +103,7 @@ class Module:
                 grid = re.sub(rf"\b{name}\b", self._constant(name, number), grid)
             values = [given.get(n, n) for n, type_ in jit.signature.items() if type_ != "constexpr"]
             values += [f"{name}={self._constant(name, number)}" for name in part.constants]
-            lines.append(f"    {part.name}[{grid}]({', '.join(values)}, num_warps={part.num_warps})")
+            lines.append(f"    {part.name}[{grid}]({', '.join(values)}, num_warps={part.num_warps}, num_stages={part.num_stages})")
         return "\n".join(lines)
 
 

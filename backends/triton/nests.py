@@ -15,9 +15,13 @@ from shardc.dialects.kern.size import hint
 
 @dataclass(eq=False)
 class Function(Nest):
-    """A nest that one ``@triton.jit`` function computes. ``stages``: roots by what they must wait for in a row."""
+    """A nest that one ``@triton.jit`` function computes. ``stages``: roots by what they must wait for in a row.
+
+    ``across``: sums inside of a row step across what lies contiguous, so that rows side by side must be read together.
+    """
 
     stages: list[list[Root]] = field(default_factory=list)
+    across: bool = False
 
     def needs_whole_rows(self) -> bool:
         """Whether something is summed up inside of a row, so that a program must see all of the row."""
@@ -45,13 +49,30 @@ def find_functions(roots: Roots, reads: dict[Root, Reads], limits: Limits) -> li
     while remaining:
         close = [r for r in remaining if near[r] == near[remaining[0]]]
         tried = [_function(rows, close, done, roots, reads, limits) for rows in _candidates(close, reads, limits)]
-        best = max(tried, key=lambda f: len(f.roots))
+        best = max(tried, key=lambda f: (bool(f.roots), _is_read_in_lines(f, limits), len(f.roots)))
         if not best.roots:
             raise TritonKernelNotSupported(what="an order of reductions that wait for each other's rows")
         found.append(best)
         done |= set(best.roots)
         remaining = [r for r in remaining if r not in done]
     return found
+
+
+def _is_read_in_lines(function: Function, limits: Limits) -> bool:
+    """Whether tiles can be so high, where rows lie side by side in memory, that whole lines of memory are read."""
+    widths = [prod(function.sizes[a] for a in function.inner(r)) for r in function.roots if r.reduced - set(function.rows)]
+    return not function.across or max(map(hint, widths)) * limits.warp_size <= limits.persistent
+
+
+def with_scalars(functions: list[Function]) -> list[Function]:
+    """The same with the roots that have no loops in the first function that has rows: one of its programs computes them."""
+    rows = [f for f in functions if f.order]
+    alone = [root for f in functions if not f.order for root in f.roots]
+    if not rows or not alone:
+        return functions
+    rows[0].roots = [*alone, *rows[0].roots]
+    rows[0].stages[0] = [*alone, *rows[0].stages[0]]
+    return rows
 
 
 def _candidates(near: list[Root], reads: dict[Root, Reads], limits: Limits) -> list[frozenset[Axis]]:
@@ -89,6 +110,8 @@ def _function(
     if members:
         merge_axes(made, offsets, reads)
         made.stages = _stages(members, roots, reads)
+        summed = [r for r in members if r.is_reduction and rows <= r.parallel]
+        made.across = any(fast_axis([r], reads) in rows for r in summed)
     return made
 
 

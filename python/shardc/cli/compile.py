@@ -52,6 +52,9 @@ def compile_(
         str,
         typer.Option(help="Where kernels round 16-bit floats: at their results (fused), or after each op (eager)."),
     ] = "fused",
+    target: Annotated[
+        str | None, typer.Option(help="A GPU to compile kernels for (sm_80, sm_90, sm_100, gfx942); none need be here.")
+    ] = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Prove the result equal to one device before writing it.")
     ] = False,
@@ -69,7 +72,10 @@ def compile_(
       shardc compile examples/llama.py --mesh pipe=2,data=2 --plan 'pipeline*data' --micro-batches 4 --schedule zb-h1 -o out/
     """
     axes = parse_mesh(mesh)
-    options = {"clip": clip, "fuse": fuse, "numerics": numerics, "verify": verify, "schedule": schedule, "stages": _stages(stages)}
+    options = {
+        "clip": clip, "fuse": fuse, "numerics": numerics, "target": target, "verify": verify, "schedule": schedule,
+        "stages": _stages(stages),
+    }  # fmt: skip
     with status(f"compiling {script.name}"):
         from shardc.driver.compile import compile_script
 

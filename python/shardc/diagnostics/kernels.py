@@ -8,9 +8,9 @@ from shardc.diagnostics.base import ShardcError
 
 
 class KernelNotSupported(ShardcError):
-    """A kernel's body holds something that the CPU backend has no loops for, such as a non-affine index."""
+    """A kernel's body holds something that a backend has no loops for, such as a non-affine index."""
 
-    template: ClassVar[str] = "the CPU backend has no loops for {what}"
+    template: ClassVar[str] = "kernels have no loops for {what}"
     hint: ClassVar[str] = "leave this op to ATen (kern.extern)"
 
 

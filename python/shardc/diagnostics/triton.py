@@ -38,6 +38,13 @@ class TritonKernelNotSupported(ShardcError):
     hint: ClassVar[str] = "these ops stay calls of ATen"
 
 
+class InterpreterFailed(ShardcError):
+    """A program did not run in Triton's interpreter: a kernel is wrong there, or its process ended."""
+
+    template: ClassVar[str] = "a program with Triton kernels failed in the interpreter: {error}"
+    hint: ClassVar[str] = "please report this message with the program"
+
+
 class TritonCompileFailed(ShardcError):
     """Triton, or the assembler behind it, refused a generated kernel or took too long."""
 

@@ -20,6 +20,7 @@ from shardc.dialects.pipe.schedule import Schedule
 from shardc.driver.arguments import check_arguments, world_size
 from shardc.driver.artefact import write_artefact
 from shardc.driver.compiler import Compiled, PlanLike, compile_capture, make_mesh
+from shardc.driver.gpu_kernels import check_gpu, fuse_step_for
 from shardc.driver.manifest import ManifestFields, build_manifest, describe_kernels, fields_of
 from shardc.driver.memory import said_peak
 from shardc.driver.model_plan import model_plan_of
@@ -33,6 +34,7 @@ from shardc.runtime.kernels import Library
 from shardc.runtime.program import Program
 from shardc.runtime.state import Source
 from shardc.runtime.step import TrainStep
+from shardc.runtime.triton_kernels import Modules
 
 RUNNING = ("hyper", "seed", "state", "steps_done")
 """What a running step has besides the attributes of its class."""
@@ -96,6 +98,7 @@ class CompiledStep:
             c.program,
             self._fields,
             library=c.library,
+            target=c.target,
             plan=c.plan_json,
             constants=c.capture.constants,
             state=values if any(value is not None for value in values.values()) else None,
@@ -115,8 +118,8 @@ class CompiledStep:
             if state is None:
                 state = {n: v for (_, n), v in c.capture.initial_values().items() if v is not None}
             self._running = TrainStep(
-                Program.of(emit_program(c.program), self._library()),
-                build_manifest(c.program, self._fields, {}),
+                Program.of(emit_program(c.program), Modules(c.library) if c.target and c.library else self._library()),
+                build_manifest(c.program, self._fields, {}, c.target),
                 c.capture.constants,
                 state=state,
             )
@@ -124,7 +127,7 @@ class CompiledStep:
         return self._running
 
     def _library(self) -> Library | None:
-        return None if self.compiled.library is None else Library(self.compiled.library)
+        return None if self.compiled.library is None or self.compiled.target else Library(self.compiled.library)
 
     def __getattr__(self, name: str) -> Any:
         # Only what a running step has joins the processes: hasattr(step, "anything") must not.
@@ -150,6 +153,7 @@ def compile_step(
     state: Source = None,
     fuse: bool = True,
     numerics: str = "fused",
+    target: str | None = None,
     verify: bool = False,
 ) -> CompiledStep:
     """Compile forward, loss, backward, clipping and the optimizer's update of a single-device program for a mesh.
@@ -167,12 +171,15 @@ def compile_step(
     each block) where the model's own tensors are not to be used, or have no storage.
     ``fuse``: on machines without GPUs, groups of ops become kernels compiled for the CPU; ``numerics`` says where their
     chains of 16-bit floats are rounded: ``"fused"`` at a kernel's results, ``"eager"`` after each op.
+    ``target`` names a GPU (``"sm_90"``), which need not be here: kernels are then Triton's, compiled for it.
     ``verify`` proves the program equal to the single-device one on the example batch before returning, in f64 to 1e-9 and
     in its own precision within the bounds of ``shardc.backends.eager.tolerance``.
 
     Raises subclasses of ShardcError; NotEqual if ``verify`` finds a difference.
     """
     check_arguments(locals())
+    if target is not None:
+        check_gpu(target)
     world = world_size()
     device_mesh = make_mesh(mesh, micro_batches)
     if world is not None and world != device_mesh.world_size:
@@ -193,7 +200,10 @@ def compile_step(
         if schedule is not None or stages is not None:
             options = PipelineOptions(schedule or PipelineOptions.schedule, stages or PipelineOptions.stages)
         compiled = compile_capture(capture, device_mesh, plan, model_plan=model_plan_of(model), pipeline=options)
-        if fuse and compiled.pipeline_module is None and not torch.cuda.is_available():
+        fuse = fuse and compiled.pipeline_module is None
+        if fuse and target is not None:
+            fuse_step_for(compiled, target, numerics)
+        elif fuse and not torch.cuda.is_available():
             fuse_step(compiled, numerics)
     step = CompiledStep(compiled, fields, example_batch, optimizer, state)
     if verify:

@@ -2,7 +2,8 @@
 
     shardc.json            the manifest
     program.py             the rank program
-    kernels.so             its compiled kernels, if it has any
+    kernels.so             its compiled kernels, if it has any for CPUs
+    kernels/               those for GPUs: a Triton module each, figures, and binaries in cache/
     plan.json              the plan it follows
     levels/*.mlir          the program at each level
     constants.safetensors  tensors that the step reads and nobody changes
@@ -65,6 +66,7 @@ def write_artefact(
     fields: ManifestFields,
     *,
     library: Path | None = None,
+    target: str = "",
     plan: Mapping[str, Any] | None = None,
     constants: Mapping[str, torch.Tensor] | None = None,
     state: Mapping[str, torch.Tensor | None] | None = None,
@@ -73,7 +75,7 @@ def write_artefact(
     """Write an artefact: all of it, or, if anything fails, nothing.
 
     ``levels`` maps names (``1-global``) to MLIR text. ``module`` is what runs, of level 3, or of level 4 with the
-    ``library`` of its kernels. ``state`` and ``batches`` hold whole tensors by the names of the
+    ``library`` of its kernels: a folder, if they are for a GPU, the ``target``. ``state`` and ``batches`` hold whole tensors by the names of the
     program's arguments; entries that are None or on the meta device are left out. An older artefact in ``folder`` is
     replaced. Raises NotOurFolder if the folder holds anything else, UnwritableOutput if it can't be written.
     """
@@ -83,7 +85,7 @@ def write_artefact(
     shutil.rmtree(new, ignore_errors=True)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        _write_files(new, folder.name, levels, module, fields, library, plan, constants, state, batches)
+        _write_files(new, folder.name, levels, module, fields, library, target, plan, constants, state, batches)
         _put_in_place(new, folder)
     except (OSError, SafetensorError) as error:
         problem = getattr(error, "strerror", None) or str(error)
@@ -143,7 +145,9 @@ def read_manifest(folder: Path, model: str | None = None, *, unchecked: Sequence
 
 
 def read_kernels(folder: Path, manifest: Mapping[str, Any]) -> Library | None:
-    """The compiled kernels of an artefact, None if it has none. Raises BadArtefact where this machine cannot run them."""
+    """The compiled kernels of an artefact for CPUs, None if it has none. Raises BadArtefact where this machine cannot run them."""
+    if check.is_for_gpu(manifest):
+        return None
     try:
         return library_of(folder, manifest)
     except RuntimeFailure as failure:
@@ -157,12 +161,13 @@ def _write_files(
     module: ir.Module,
     fields: ManifestFields,
     library: Path | None,
+    target: str,
     plan: Mapping[str, Any] | None,
     constants: Mapping[str, torch.Tensor] | None,
     state: Mapping[str, torch.Tensor | None] | None,
     batches: Sequence[Mapping[str, torch.Tensor]],
 ) -> None:
-    manifest = build_manifest(module, fields, {})
+    manifest = build_manifest(module, fields, {}, target)
     space = [axis for axis in manifest["mesh"] if axis["kind"] == "space"]
     words = {
         "ranks": torch.Size([axis["size"] for axis in space]).numel(),
@@ -174,7 +179,10 @@ def _write_files(
         (new / "levels" / f"{level}.mlir").write_text(text)
     (new / "program.py").write_text(emit_program(module))
     if library is not None:
-        shutil.copyfile(library, new / check.KERNELS)
+        if library.is_dir():
+            shutil.copytree(library, new / check.KERNEL_FOLDER, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copyfile(library, new / check.KERNELS)
     (new / "plan.json").write_text(json.dumps(plan or {}, indent=1) + "\n")
     (new / "run.py").write_text(RUN.format(**words))
     (new / "README").write_text(README.format(**words))

@@ -19,8 +19,8 @@ def compile_script(
 ) -> Report:
     """Compile what ``script`` builds for ``mesh`` and write the folder ``out``; what was done, as a report.
 
-    ``options``: ``clip`` (largest gradient norm, or None), ``fuse`` and ``numerics`` (of kernels), ``schedule`` and
-    ``stages`` (of a pipeline), and ``verify`` (prove equality first).
+    ``options``: ``clip`` (largest gradient norm, or None), ``fuse``, ``numerics`` and ``target`` (of kernels), ``schedule``
+    and ``stages`` (of a pipeline), and ``verify`` (prove equality first).
     """
     check_folder(out.absolute())
     training = read_script(script)
@@ -36,6 +36,7 @@ def compile_script(
             micro_batches=micro_batches,
             fuse=options.get("fuse", True),
             numerics=options.get("numerics", "fused"),
+            target=options.get("target"),
             verify=bool(options.get("verify")),
             schedule=options.get("schedule"),
             stages=options.get("stages"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,7 +45,8 @@ MICRO = "micro"
 class Compiled:
     """A step after all passes.
 
-    ``rank_module`` is level 3; ``kernel_module`` level 4, if ops were fused, and ``library`` its compiled kernels.
+    ``rank_module`` is level 3; ``kernel_module`` level 4, if ops were fused, and ``library`` its compiled kernels: a
+    shared object for CPUs, or a ``folder`` of Triton modules for the GPU ``target``.
     ``pipeline_module`` is level 3 with a program for each rank of a pipeline, if the plan has one.
     ``levels`` are the texts of all levels with source lines, there if they were asked for. ``seconds`` says what each
     pass took.
@@ -60,6 +62,8 @@ class Compiled:
     seconds: dict[str, float] = field(default_factory=dict)
     kernel_module: ir.Module | None = None
     library: Path | None = None
+    target: str = ""
+    folder: tempfile.TemporaryDirectory[str] | None = None
     pipeline_module: ir.Module | None = None
 
     @property

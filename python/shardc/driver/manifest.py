@@ -61,8 +61,13 @@ def fingerprint(level1: str) -> str:
     return hashlib.sha256(level1.encode()).hexdigest()
 
 
-def build_manifest(module: ir.Module, fields: ManifestFields, files: Mapping[str, Any]) -> dict[str, Any]:
-    """The manifest of a module of level 3 or 4. ``files`` maps each file's path to its size and SHA-256."""
+def build_manifest(
+    module: ir.Module, fields: ManifestFields, files: Mapping[str, Any], gpu: str = ""
+) -> dict[str, Any]:
+    """The manifest of a module of level 3 or 4. ``files`` maps each file's path to its size and SHA-256.
+
+    ``gpu`` is the target of its kernels, where these are not for this machine's CPU.
+    """
     program = describe_program(module)
     for entry in program["arguments"]:
         if entry["name"] in fields.fills:
@@ -72,7 +77,7 @@ def build_manifest(module: ir.Module, fields: ManifestFields, files: Mapping[str
         "made_with": {"shardc": __version__, "torch": torch.__version__, "python": platform.python_version()},
         "model": fields.model,
         **program,
-        "target": target() if program["kernels"] else "",
+        "target": (gpu or target()) if program["kernels"] else "",
         "hyperparameters": fields.hyperparameters,
         "baked": fields.baked,
         "batch": fields.batch,

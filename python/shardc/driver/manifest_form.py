@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shardc.runtime.check import KERNELS
+from shardc.runtime.check import KERNEL_FOLDER, KERNELS, is_for_gpu
 from shardc.runtime.layout import Leaf
 
 _PORT = {"name": str, "role": str, "shape": list, "dtype": str, "sharding": dict}
@@ -44,6 +44,9 @@ def _problems(manifest: Mapping[str, Any]) -> Iterator[str]:
             yield from _port_problems(label, entry)
     yield from _pipeline_problems(manifest)
     wanted = [*FILES, *(KERNEL_FILES if manifest["kernels"] else ()), *(PIPELINE_FILES if manifest["pipeline"] else ())]
+    if is_for_gpu(manifest):
+        wanted.remove(KERNELS)
+        wanted += [f"{KERNEL_FOLDER}/{entry['name']}.py" for entry in manifest["kernels"]]
     yield from (f"files does not list {name}" for name in wanted if name not in manifest["files"])
 
 

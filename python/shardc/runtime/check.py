@@ -14,6 +14,8 @@ SCHEMA_NAME = "shardc-artefact"
 SCHEMA_VERSION = 3
 KERNELS = "kernels.so"
 """The library of the program's compiled kernels, if it has any."""
+KERNEL_FOLDER = "kernels"
+"""The Triton modules of a program's kernels, if these are for a GPU."""
 WHOLE_HASH_BYTES = 256 << 20
 """Files larger than this are checked for their size alone at every start: hashing takes a second for each 1.5 GB."""
 
@@ -45,6 +47,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         if not isinstance(manifest.get(field), type_):
             raise _bad(f"the manifest's field {field!r} is missing or not of type {type_.__name__}", path)
     return manifest
+
+
+def is_for_gpu(manifest: dict[str, Any]) -> bool:
+    """Whether the program has kernels, and these are Triton's."""
+    return bool(manifest["kernels"]) and manifest["target"].startswith(("sm_", "gfx"))
 
 
 def check_files(folder: Path, manifest: dict[str, Any]) -> None:

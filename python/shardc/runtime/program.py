@@ -9,10 +9,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch
+
 from . import pool
-from .check import KERNELS
+from .check import KERNEL_FOLDER, KERNELS, is_for_gpu
 from .kernels import BadLibrary, Library
 from .mesh import Axes
+from .triton_kernels import Modules, interprets
 
 ANYWHERE = "run `shardc compile` again on this machine, or with --no-fuse (fuse=False) for a program without compiled kernels"
 
@@ -28,7 +31,7 @@ class Program:
     groups: tuple[Axes, ...]
 
     @staticmethod
-    def load(path: Path, library: Library | None = None) -> Program:
+    def load(path: Path, library: Kernels | None = None) -> Program:
         """From a file; Python keeps it compiled beside it, since a big model's takes seconds to compile.
 
         ``library`` has the kernels that it calls. Raises BadLibrary if one is not in it.
@@ -40,7 +43,7 @@ class Program:
         return Program._read(module.__dict__)
 
     @staticmethod
-    def of(text: str, library: Library | None = None) -> Program:
+    def of(text: str, library: Kernels | None = None) -> Program:
         """From the program's text."""
         names = _given(library)
         exec(compile(text, "<program>", "exec"), names)
@@ -51,16 +54,35 @@ class Program:
         return Program(tuple(names.get("STEPS") or (names["step"],)), tuple(names["GROUPS"]))
 
 
-def library_of(folder: Path, manifest: Mapping[str, Any]) -> Library | None:
-    """The compiled kernels of an artefact, None if it has none. Raises BadLibrary where they cannot run."""
+Kernels = Library | Modules
+"""The kernels of a program: for CPUs, or Triton's."""
+
+
+def library_of(folder: Path, manifest: Mapping[str, Any]) -> Kernels | None:
+    """The compiled kernels of an artefact, None if it has none. Raises BadLibrary or BadTriton where they cannot run."""
     if not manifest["kernels"]:
         return None
+    if is_for_gpu(dict(manifest)):
+        return Modules(folder / KERNEL_FOLDER)
     try:
         return Library(folder / KERNELS)
     except BadLibrary as failure:
         raise BadLibrary(failure.what, str(folder / KERNELS), ANYWHERE) from None
 
 
-def _given(library: Library | None) -> dict[str, Any]:
+def _given(library: Kernels | None) -> dict[str, Any]:
     """What a program finds among its globals."""
-    return {} if library is None else {"kernel": library.kernel, "kernels": library.batch, "empty": pool.contiguous}
+    if library is None:
+        return {}
+    empty = library.empty if isinstance(library, Modules) else pool.contiguous
+    return {"kernel": library.kernel, "kernels": library.batch, "empty": empty}
+
+
+def check_device(manifest: Mapping[str, Any], device: torch.device, rank: int) -> None:
+    """Raises BadLibrary if the program has kernels that do not run on this rank's device."""
+    if not manifest["kernels"]:
+        return
+    on_gpu = is_for_gpu(dict(manifest))
+    if (device.type != "cpu") != on_gpu and not (on_gpu and interprets()):
+        what = f"GPUs ({manifest['target']})" if on_gpu else "CPUs"
+        raise BadLibrary(f"the program has compiled kernels for {what}, and rank {rank} is on {device}", hint=ANYWHERE)

@@ -8,7 +8,11 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import os
+import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +25,8 @@ from .kernel_call import Output, check
 
 OLDEST = (3, 6)
 """The Triton that generated modules need."""
+CACHE = "cache"
+"""The folder, beside the modules, of binaries: a folder for each key of Triton's own cache."""
 
 
 class BadTriton(RuntimeFailure):
@@ -38,9 +44,11 @@ class Modules:
         BadTriton: Triton does not import, or is older than the modules need.
     """
 
-    def __init__(self, folder: str | Path, device: torch.device | str = "cuda") -> None:
+    def __init__(self, folder: str | Path) -> None:
         check_triton()
-        self.folder, self.device = Path(folder), torch.device(device)
+        self.folder, self.device = Path(folder), torch.device("cpu" if interprets() else "cuda")
+        if not interprets():
+            fill_cache(self.folder / CACHE)
 
     def kernel(
         self, name: str, outputs: Sequence[Output], size: int | None = None, checks: Mapping[int, str] | None = None
@@ -63,6 +71,10 @@ class Modules:
         """
         return batch_caller(self._module(name), [outputs for _, outputs in members], self.device)
 
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """Memory for a result that an op of ATen writes."""
+        return torch.empty(shape, dtype=dtype, device=self.device)
+
     @cache  # noqa: B019  (as many as the program has kernels)
     def _module(self, name: str) -> ModuleType:
         path = self.folder / f"{name}.py"
@@ -73,6 +85,29 @@ class Modules:
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         return module
+
+
+def fill_cache(binaries: Path) -> None:
+    """Puts binaries where Triton looks before it compiles: found under the same target, Triton version and source, else not."""
+    from triton import knobs
+
+    for key in sorted(binaries.iterdir()) if binaries.is_dir() else []:
+        target = Path(knobs.cache.dir) / key.name
+        if target.exists():
+            continue
+        new = target.with_name(f"{key.name}.{os.getpid()}.new")
+        shutil.copytree(key, new)
+        for metadata in new.glob("*.json"):
+            group = {path.name: str(target / path.name) for path in key.iterdir() if path.stem == metadata.stem}
+            (new / f"__grp__{metadata.name}").write_text(json.dumps({"child_paths": group}))
+        with suppress(OSError):  # another process was first
+            new.rename(target)
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def interprets() -> bool:
+    """Whether kernels run in Triton's interpreter."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def check_triton() -> None:

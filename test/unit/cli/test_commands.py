@@ -49,7 +49,7 @@ def report(text: str, passed: bool = True) -> SimpleNamespace:
 def test_compile_passes_everything_on(install, script: Path, tmp_path: Path, capsys) -> None:
     driver = install("compile", "compile_script", report("4 ranks"))
     arguments = (
-        f"compile {script} --mesh data=2,tensor=2 --micro-batches 4 --plan data*tensor --clip 1.0 --no-fuse --numerics eager --verify "
+        f"compile {script} --mesh data=2,tensor=2 --micro-batches 4 --plan data*tensor --clip 1.0 --no-fuse --numerics eager --target sm_90 --verify "
         "--schedule zb-h1 --stages layers.2,layers.4 -o"
     )
     assert main([*arguments.split(), str(tmp_path / "out")]) == 0
@@ -64,6 +64,7 @@ def test_compile_passes_everything_on(install, script: Path, tmp_path: Path, cap
                 "clip": 1.0,
                 "fuse": False,
                 "numerics": "eager",
+                "target": "sm_90",
                 "verify": True,
                 "schedule": "zb-h1",
                 "stages": ["layers.2", "layers.4"],
@@ -76,7 +77,7 @@ def test_compile_passes_everything_on(install, script: Path, tmp_path: Path, cap
 def test_compile_defaults(install, script: Path, tmp_path: Path) -> None:
     driver = install("compile", "compile_script", report(""))
     assert main(["compile", str(script), "--mesh", "data=2", "-o", str(tmp_path)]) == 0
-    options = {"clip": None, "fuse": True, "numerics": "fused", "verify": False, "schedule": None, "stages": None}
+    options = {"clip": None, "fuse": True, "numerics": "fused", "target": None, "verify": False, "schedule": None, "stages": None}
     assert driver.calls == [(script, tmp_path, {"data": 2}, 1, "data", options)]
 
 

@@ -1,0 +1,38 @@
+"""Binds every function of a folder of Triton modules as on a GPU that is not here, and prints which ones had to be compiled.
+
+``python cache_hits.py FOLDER FUNCTIONS``: a JSON list of [module, function, types of its arguments, constants, warps, stages].
+"""
+
+import json
+import sys
+from types import SimpleNamespace
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+
+from shardc.runtime.triton_kernels import Modules
+
+TYPES = {"*fp32": torch.float32, "*bf16": torch.bfloat16, "*i64": torch.int64, "*i32": torch.int32, "*i1": torch.bool}
+SIZE = 1 << 12
+
+
+def main(folder: str, functions: str) -> None:
+    driver.set_active(
+        SimpleNamespace(
+            get_current_target=lambda: GPUTarget("cuda", 90, 32), get_current_device=lambda: 0, get_current_stream=lambda device: 0
+        )
+    )
+    hits: dict[str, bool] = {}
+    modules = Modules(folder)
+    triton.knobs.compilation.listener = lambda src, cache_hit, **_: hits.setdefault(src.name, cache_hit)
+    for module, name, types, constants, warps, stages in json.loads(functions):
+        given = [TYPES.get(t, SIZE) for t in types]
+        function = getattr(modules._module(module), name)
+        function.warmup(*given, **constants, num_warps=warps, num_stages=stages, grid=(1,))
+    print(json.dumps(hits))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,118 @@
+"""Kernels compiled ahead of time for every target, and what is promised of their code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from shardc.backends.triton import compile as compiling
+from shardc.backends.triton.compile import compile_kernels
+from shardc.backends.triton.folder import write_folder
+from shardc.backends.triton.targets import TARGETS, find_target
+from shardc.diagnostics.triton import (
+    TooMuchSharedMemory,
+    TritonCompileFailed,
+    TritonMissing,
+    TritonTooOld,
+    UnknownGpuTarget,
+)
+
+from .programs import SM_90, emitted, fused
+
+aten = torch.ops.aten
+BIG, WIDE = (4096, 1024), (4096, 4096)
+
+
+def _norm_backward(g: Tensor, x: Tensor, mean: Tensor, scale: Tensor, w: Tensor) -> Any:
+    return aten.native_layer_norm_backward(g, x, [BIG[1]], mean, scale, w, w, [True] * 3)
+
+
+KERNELS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
+    "gelu": (lambda x, b: F.gelu(x + b), (torch.empty(BIG, dtype=torch.bfloat16), torch.empty(BIG[1], dtype=torch.bfloat16))),
+    "swiglu": (lambda x, y: F.silu(x) * y, (torch.empty(BIG), torch.empty(BIG))),
+    "softmax": (lambda x: torch.softmax(x, -1), (torch.empty(BIG, dtype=torch.bfloat16),)),
+    "long softmax": (lambda x: torch.softmax(x, -1), (torch.empty(64, 50304),)),
+    "layer norm backward": (_norm_backward, (torch.empty(BIG), torch.empty(BIG), torch.empty(4096, 1), torch.empty(4096, 1), torch.empty(1024))),
+    "sum over rows": (lambda x: x.sum(0), (torch.empty(WIDE),)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_contracts(target: str, tmp_path: Path) -> None:
+    """No spills and no traffic with local memory anywhere; all that pointwise kernels and rows read and write is 16 bytes a thread."""
+    made = [replace(k, name=f"{k.name}_{n}") for n, (f, given) in enumerate(KERNELS.values()) for k in emitted(fused(f, *given), TARGETS[target])]
+    for compiled in compile_kernels(made, [TARGETS[target]], tmp_path):
+        assert compiled.error is None, compiled.error
+        for found in compiled.functions:
+            assert found.spill_bytes == 0 and found.local_accesses == 0, found
+            assert found.shared_bytes <= TARGETS[target].shared_bytes and found.registers <= TARGETS[target].registers
+            if not found.name.endswith(("_all", "_join")):  # which read a table, or a column's parts
+                assert found.wide_loads, found
+                assert found.wide_loads == found.loads or compiled.kernel.kind != "pointwise" or compiled.kernel.flat, found
+
+
+def test_an_unknown_target_names_those_that_there_are() -> None:
+    with pytest.raises(UnknownGpuTarget, match="'sm_89'; known ones are sm_80, sm_90, sm_100, gfx942"):
+        find_target("sm_89")
+
+
+def test_too_much_shared_memory(tmp_path: Path) -> None:
+    kernel = emitted(fused(*_softmax()))[0]
+    (compiled,) = compile_kernels([kernel], [replace(SM_90, shared_bytes=4)], tmp_path)
+    assert isinstance(compiled.error, TooMuchSharedMemory) and "sm_90 has 4" in str(compiled.error)
+
+
+def test_what_does_not_compile_is_named(tmp_path: Path) -> None:
+    """By Triton's own error, and where its process takes too long or ends; the next kernel compiles."""
+    kernel = emitted(fused(*_softmax()))[0]
+    wrong = replace(kernel, name="wrong", text=kernel.text.replace("tl.load(", "tl.no_such_thing("))
+    ends = replace(kernel, name="ends", text="import os\nos._exit(3)\n")
+    sleeps = replace(kernel, name="sleeps", text="import time\ntime.sleep(1000)\n")
+    found = compile_kernels([wrong, ends, kernel], [SM_90], tmp_path, processes=1)
+    assert isinstance(found[0].error, TritonCompileFailed) and "no_such_thing" in str(found[0].error)
+    assert "its process ended with 3" in str(found[1].error) and found[2].error is None
+    (late,) = compile_kernels([sleeps], [SM_90], tmp_path, limit_s=0.5)
+    assert "it took more than 0.5 s" in str(late.error)
+
+
+def test_triton_missing_or_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise compiling.PackageNotFoundError(name)
+
+    for version, error in ((missing, TritonMissing), (lambda name: "3.5.1", TritonTooOld)):
+        monkeypatch.setattr(compiling, "version", version)
+        compiling.check_triton.cache_clear()
+        with pytest.raises(error, match=r"3\.6"):
+            compiling.check_triton("sm_90")
+    compiling.check_triton.cache_clear()
+
+
+def _softmax() -> tuple[Callable[..., Any], Tensor]:
+    return lambda x: torch.softmax(x, -1), torch.empty(BIG)
+
+
+def test_compiled_binaries_are_found(tmp_path: Path) -> None:
+    """What Triton's own launch would look for is what was compiled: nothing is compiled again under the same Triton."""
+    functions = [_softmax(), (lambda x: x.sum(0), torch.empty(WIDE)), (lambda x, y: F.silu(x) * y, torch.empty(BIG), torch.empty(BIG))]
+    made = [k for f in functions for k in emitted(fused(*f))]
+    write_folder(compile_kernels(made, [SM_90], tmp_path / "kernels"), tmp_path / "kernels")
+    asked = [
+        [k.name, f.name, [t for t in f.signature.values() if t != "constexpr"], dict(f.constants), f.num_warps, f.num_stages]
+        for k in made for f in k.functions
+    ]  # fmt: skip
+    command = [sys.executable, str(Path(__file__).with_name("cache_hits.py")), str(tmp_path / "kernels"), json.dumps(asked)]
+    environment = os.environ | {"TRITON_CACHE_DIR": str(tmp_path / "user")}
+    said = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+    hits = json.loads(said.splitlines()[-1])
+    assert len(hits) == len(asked) and all(hits.values()), hits

@@ -1,0 +1,50 @@
+"""Every kernel of a training step, called in Triton's interpreter on the step's own tensors, against its body in f64."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from language_models import tiny
+from recording import Recording, recorded
+from torch_mlir import ir
+
+from shardc.backends.body.extract import kernels as kernels_of
+from shardc.backends.triton.interpret import Interpreter
+from shardc.diagnostics.dynamo import ShardcFallbackWarning
+from shardc.driver import kernels
+
+from .interpreted import InterpretedLibrary
+from .programs import SM_90
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [("llama", torch.float32), ("gpt2", torch.bfloat16)], ids=["llama", "gpt2 bf16"])
+def test_every_kernel_of_a_training_step(
+    interpreter: Interpreter, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, dtype: torch.dtype
+) -> None:
+    """Forward, backward, and AdamW of all parameters in one launch."""
+    monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr("shardc.driver.program_cache.store", lambda *_: None)
+    found: dict[str, float] = {}
+    alive: list[ir.Module] = []
+
+    def interpreted(graph: Any) -> Recording | None:
+        if not kernels_of(graph.module):
+            return None
+        alive.append(ir.Module.parse(graph.module.operation.get_asm(), graph.module.context))
+        return recorded(alive[-1], InterpretedLibrary(alive[-1], SM_90, interpreter), found)
+
+    monkeypatch.setattr(kernels, "_library", interpreted)
+    torch._dynamo.reset()
+    model = tiny(kind).to(dtype).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ShardcFallbackWarning)
+        options = {"fuse": True, "matmuls": "extern"}
+        torch.compile(model, backend="shardc", options=options)(torch.randint(0, 64, (2, 17))).backward()
+        torch.compile(optimizer.step, backend="shardc", options=options)()
+    torch._dynamo.reset()
+    assert len(found) > 9 and max(found.values()) <= 1, found
