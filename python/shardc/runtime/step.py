@@ -21,12 +21,8 @@ from .hyper import Hyperparameters
 from .layout import Leaf, cut, with_padding
 from .mesh import Mesh
 from .operators import check_operators
-<<<<<<< HEAD
 from .pipeline import part_of
-from .program import ANYWHERE, Program, library_of
-=======
 from .program import Program, check_device, library_of
->>>>>>> 1395d61 (Triton: tests of values, compiled code and text; artefacts for a GPU that is not here (compile_step(target=), shardc compile --target))
 from .state import ROLES, Source, State
 from .tensor_file import TensorFile
 from .watch import Watch
@@ -51,20 +47,12 @@ class TrainStep:
     ) -> None:
         self._mesh = Mesh.read(manifest["mesh"])
         self._place = connect(self._mesh, device, timeout_s)
-<<<<<<< HEAD
-        if manifest["kernels"] and self._place.device.type != "cpu":
-            raise BadLibrary(f"the program has compiled kernels for CPUs, and rank {self._place.rank} is on {self._place.device}", hint=ANYWHERE)
+        check_device(manifest, self._place.device, self._place.rank)
         self._manifest = manifest
         every = [Leaf.read(entry) for entry in manifest["arguments"]]
         self._inputs = {leaf.name: leaf for leaf in every if leaf.role == "input"}
         part = part_of(manifest["pipeline"], every, self._mesh, self._place.rank)
         self._arguments, self._function = part.arguments, program.steps[part.number]
-=======
-        check_device(manifest, self._place.device, self._place.rank)
-        self._manifest, self._program = manifest, program
-        self._arguments = [Leaf.read(entry) for entry in manifest["arguments"]]
-        self._inputs = {leaf.name: leaf for leaf in self._arguments if leaf.role == "input"}
->>>>>>> 1395d61 (Triton: tests of values, compiled code and text; artefacts for a GPU that is not here (compile_step(target=), shardc compile --target))
         groups = Groups(self._mesh, self._place.rank, program.groups, self._place.timeout)
         self._rank = Rank(self._mesh, self._place.rank, self._place.device, groups)
         self._watch = Watch(self._place.rank, self._mesh.world_size)
