@@ -79,8 +79,8 @@ def accumulators(b: Blocks, s: Scores, target: Target) -> int:
 def is_legal(b: Blocks, s: Scores, target: Target) -> bool:
     """Whether it fits into shared memory and registers, as measured by compiling."""
     fits = RESERVED_BYTES + shared_bytes(b, s, target) <= target.shared_bytes
-    if target.backend == "hip" and s.kind == "dkdv" and b.queries * b.keys > 2048:
-        return False
+    if target.backend == "hip" and s.kind == "dkdv" and (b.queries > 32 or (b.keys < 32 and s.keys > 16)):
+        return False  # blocks of queries pass through registers, too
     return fits and accumulators(b, s, target) <= _limit(s, b, target)
 
 
