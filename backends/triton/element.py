@@ -141,6 +141,10 @@ class Elements:
         term = next(v for v in join.operands if v != accumulator)
         return _Body(self, generic, dims).value(term)
 
+    def part(self, generic: Generic, value: ir.Value, dims: Index) -> Expr:
+        """A scalar on the way to what the body of ``generic`` yields, one that no accumulator is in."""
+        return _Body(self, generic, dims).value(value)
+
     def _named(self, generic: Generic, value: Expr, name: str) -> Expr:
         return self.code.name(name, value, user_line(generic.op.location))
 

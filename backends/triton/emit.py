@@ -8,10 +8,12 @@ from math import prod
 from torch_mlir import ir
 
 from shardc.backends.body.axes import join_axes
+from shardc.backends.body.contraction import find_contraction
 from shardc.backends.body.extract import extract_kernels, kernel_name
 from shardc.backends.body.graph import Argument, Graph, read_graph
-from shardc.backends.body.nest import check_in_place, recursion
+from shardc.backends.body.nest import Nest, check_in_place, recursion
 from shardc.backends.body.roots import Reads, Root, Roots, base, find_roots
+from shardc.backends.triton.attention_kernel import emit_attention, is_attention
 from shardc.backends.triton.code import Code
 from shardc.backends.triton.config import (
     Limits,
@@ -25,6 +27,8 @@ from shardc.backends.triton.config import (
 from shardc.backends.triton.element import Elements
 from shardc.backends.triton.emitted import Emitted
 from shardc.backends.triton.function import ROW, Key, Writer, spaces_of
+from shardc.backends.triton.matmul import Matmul
+from shardc.backends.triton.matmul_kernel import add_matmul, matmul_nest, waits
 from shardc.backends.triton.memory import Memory, Pointer, memory_of
 from shardc.backends.triton.module import Module, Part
 from shardc.backends.triton.names import argument_names, result_names, title
@@ -39,17 +43,22 @@ INT32 = (1 << 31) - (1 << 17)
 """Indices from here on take 64 bits: a tile may reach beyond the last element."""
 
 
-def emit_kernel(kernel: ir.Operation, target: Target) -> Emitted:
+def emit_kernel(kernel: ir.Operation, target: Target, *, tf32: bool = False) -> Emitted:
     """The module of ``kernel`` with tiles for ``target``. What ``#kern.config`` says comes before what is chosen.
+
+    ``tf32``: torch allows it in products of f32 (``torch.backends.cuda.matmul.allow_tf32``).
 
     Raises:
         TritonKernelNotSupported, KernelNotSupported: its body holds what there is no code for.
     """
     functions = extract_kernels([kernel])
     (function,) = functions.body
+    if is_attention(function.operation):
+        with function.context, ir.Location.unknown():
+            return emit_attention(function.operation, kernel, target, tf32=tf32)
     graph = read_graph(function.operation)
     with function.context, ir.Location.unknown(), recursion(1000 + 40 * len(graph.generics)):  # elements are asked for along chains of ops
-        return _Kernel(graph, target, kernel).emit()
+        return _Kernel(graph, target, kernel, tf32).emit()
 
 
 @dataclass(eq=False)
@@ -57,6 +66,7 @@ class _Kernel:
     graph: Graph
     target: Target
     kernel: ir.Operation
+    tf32: bool = False
     joins: Joins = field(default_factory=Joins)
 
     def __post_init__(self) -> None:
@@ -64,8 +74,10 @@ class _Kernel:
         join_axes(self.roots)
         self.reads: dict[Root, Reads] = {root: self.roots.reads(root) for root in self.roots.items}
         self.limits: Limits = limits_of(self.target)
-        self.functions = find_functions(self.roots, self.reads, self.limits)
-        check_in_place(self.roots, self.reads, self.functions)
+        self.matmul: Nest | None = matmul_nest(self.roots, self.reads)
+        inside = self.matmul.roots if self.matmul else []
+        self.functions = find_functions(self.roots, self.reads, self.limits, without=inside)
+        check_in_place(self.roots, self.reads, [*self.functions, *([self.matmul] if self.matmul else [])])
         if self.graph.flat:
             self.functions = with_scalars(self.functions)
         self.memory: Memory = memory_of(self.graph, argument_names(self.kernel), result_names(self.kernel))
@@ -74,16 +86,24 @@ class _Kernel:
         self.module = Module(kernel_name(self.kernel), title(self.kernel), self.memory, self.joins, aligned)
 
     def emit(self) -> Emitted:
+        behind = [f for f in self.functions if self.matmul and any(waits(r, self.matmul, self.roots, self.reads) for r in f.roots)]
         for number, function in enumerate(self.functions):
-            self._function(function, number)
+            if function not in behind:
+                self._function(function, number)
+        if self.matmul:
+            self._matmul(self.matmul)
+        for function in behind:
+            self._function(function, self.functions.index(function))
         self.module.aligned = frozenset(p.name for p in self.memory.pointers)
         if self.graph.flat:
             return self.module.finish_flat()
+        if self.matmul:
+            return self.module.finish("matmul")
         kind = "reduction" if any(r.is_reduction for r in self.roots.items) else "pointwise"
         return self.module.finish(kind)
 
     def _function(self, function: Function, number: int) -> None:
-        several = len(self.functions) > 1
+        several = len(self.functions) > 1 or self.matmul is not None
         name = self.module.name + (f"_{number}" if several else "")
         carried = any(function.carried(r) for r in function.roots)
         tile = self._tile(function)
@@ -112,6 +132,23 @@ class _Kernel:
         self.module.parts.append(Part(name, writer.code.text, constants, grid, tile.warps, self._comment(function)))
         if partials:
             self._join(function, name, tile, targets, partials)
+        self._written(targets)
+
+    def _matmul(self, nest: Nest) -> None:
+        """The functions of the contraction, and of what stands around it."""
+        product, of = nest.roots[0], self.memory.of
+        targets = {key: t for key in _keys(nest) if (t := self._target(nest, *key)) is not None}
+        value = self.computed[product.generic, 0]
+        matmul = Matmul(
+            self.module.name, nest, self.roots, find_contraction(product, nest.order), value, self.target,
+            {v: p.name for v, p in of.items()}, {key: t.name for key, t in targets.items()},
+            {v: p.argument for v, p in of.items()}, self.graph.sizes, self.memory.sizes, self.tf32,
+        )  # fmt: skip
+        add_matmul(self.module, matmul, self.graph.config)
+        self._written(targets)
+
+    def _written(self, targets: dict[Key, Pointer]) -> None:
+        """What functions after this one find in memory."""
         for (root, n), target in targets.items():
             value = self.computed[root.generic, n] if root.generic else root.value
             if self.roots.of.get(value) is root:
@@ -146,7 +183,7 @@ class _Kernel:
             self.graph.sizes, self.memory.sizes, "tl.int64" if wide else "tl.int32", merged=function.merged,
         )  # fmt: skip
 
-    def _target(self, function: Function, root: Root, n: int) -> Pointer | None:
+    def _target(self, function: Nest, root: Root, n: int) -> Pointer | None:
         """The memory that a result is written to, if it is."""
         if root.stores[n]:
             return self.memory.outputs[root.stores[n][0]]
@@ -253,7 +290,7 @@ class _Kernel:
         return f"{rows} rows of {' and '.join(spaces)}." if spaces else f"{rows} elements."
 
 
-def _keys(function: Function) -> list[Key]:
+def _keys(function: Nest) -> list[Key]:
     return [(r, n) for r in function.roots for n in range(r.result_count())]
 
 

@@ -3,8 +3,9 @@
 Each line of its input names a folder with ``program.py``, ``inputs.pt`` and the modules of its kernels; the results become
 ``results.pt`` there, and the answer is a line of JSON: ``{}``, or an ``error``.
 
-What the interpreter lacks is added: the vendor's functions, computed by numpy in f64 and rounded, and reductions by a function
-of two values, folded over whole slices, and bounds of loops that are arrays of one number, which numpy does not convert.
+What the interpreter lacks is added: the vendor's functions, computed by numpy in f64 and rounded, reductions by a function
+of two values, folded over whole slices, bounds of loops that are arrays of one number, which numpy does not convert, and bf16, which
+Triton 3.6 cuts off instead of rounding to it, and multiplies as the integers of its bits.
 """
 
 import json
@@ -34,6 +35,10 @@ def patch() -> None:
     for name, function in FUNCTIONS.items():
         setattr(libdevice, name, _library(function))
     interpreter.ReduceOps.generic_reduce = _fold
+    dot = interpreter.InterpreterBuilder.create_dot
+    interpreter.InterpreterBuilder.create_dot = lambda self, a, b, *rest: dot(self, _wide(a), _wide(b), *rest)
+    cast = interpreter.InterpreterBuilder.cast_impl
+    interpreter.InterpreterBuilder.cast_impl = lambda self, x, type_: _rounded(x, type_) or cast(self, x, type_)
     before = interpreter._patch_lang_tensor
 
     def patched(tensor, scope):
@@ -41,6 +46,21 @@ def patch() -> None:
         scope.set_attr(tensor, "__index__", lambda self: int(np.asarray(self.handle.data).item()))
 
     interpreter._patch_lang_tensor = patched
+
+
+def _wide(handle):
+    """A block of bf16 in f32."""
+    if handle.dtype.scalar != tl.bfloat16:
+        return handle
+    return interpreter.TensorHandle((handle.data.astype(np.uint32) << 16).view(np.float32), tl.float32)
+
+
+def _rounded(handle, type_):
+    """f32 as the nearest bf16, as GPUs convert it; None for other types."""
+    if handle.dtype.scalar != tl.float32 or type_.scalar != tl.bfloat16:
+        return None
+    bits = torch.from_numpy(np.ascontiguousarray(handle.data)).bfloat16().view(torch.int16).numpy().view(np.uint16)
+    return interpreter.TensorHandle(bits, tl.bfloat16)
 
 
 def _library(function):

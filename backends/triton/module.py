@@ -36,7 +36,11 @@ class Part:
 
 @dataclass(eq=False)
 class Module:
-    """A module under construction."""
+    """A module under construction.
+
+    ``sizes`` are lines of constants that functions read, ``helpers`` the text of functions that the ``parts`` call, ``before``
+    lines of ``launch`` before the first of these starts.
+    """
 
     name: str
     title: str
@@ -44,6 +48,9 @@ class Module:
     joins: Joins
     aligned: frozenset[str]
     parts: list[Part] = field(default_factory=list)
+    sizes: list[str] = field(default_factory=list)
+    helpers: list[str] = field(default_factory=list)
+    before: list[str] = field(default_factory=list)
 
     def finish(self, kind: str) -> Emitted:
         functions = [self._jit(part) for part in self.parts]
@@ -52,7 +59,9 @@ class Module:
             text.append("".join(f"{self._constant(name, number)} = {value}\n" for name, value in part.constants.items()))
         form = {"INPUTS": len(self.memory.inputs), "OUTPUTS": len(self.memory.new_outputs), "SIZES": len(self.memory.sizes)}
         text.append("".join(f"{name} = {value}\n" for name, value in form.items()) + "# of launch's parameters\n")
+        text += ["\n".join(self.sizes)] if self.sizes else []
         text += [self.joins.text()] if self.joins.used else []
+        text += self.helpers
         text += [_definition(part, jit) for part, jit in zip(self.parts, functions, strict=True)]
         text += [self._launch(functions)]
         body = _imports("\n\n".join(part.strip("\n") + "\n" for part in text if part))
@@ -78,7 +87,7 @@ class Module:
         return name if len(self.parts) == 1 else f"{name}_{number}"
 
     def _jit(self, part: Part) -> Jit:
-        used = set(re.findall(r"\w+", "\n".join(part.lines)))
+        used = set(re.findall(r"\b\w+\b(?!=[^=])", "\n".join(part.lines)))  # without names of keyword arguments
         pointers = [p for p in self.memory.pointers if p.name in used]
         signature = {p.name: p.type for p in pointers} | {n: "i32" for n in self.memory.sizes if n in used}
         signature |= {name: "constexpr" for name in part.constants}
@@ -96,6 +105,7 @@ class Module:
                 shape = f"{self._constant('PROGRAMS', int(work.programs))}, {shape}"
             dtype = f"torch.{DTYPES[work.pointer.element]}"
             lines.append(f"    {work.pointer.argument} = torch.empty(({shape},), dtype={dtype}, device={device})")
+        lines += [f"    {line}" for line in self.before]
         given = {p.name: p.argument for p in memory.pointers}
         for number, (part, jit) in enumerate(zip(self.parts, functions, strict=True)):
             grid = part.grid

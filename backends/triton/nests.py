@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -33,15 +34,17 @@ class Function(Nest):
         return list(dict.fromkeys(tuple(self.inner(r)) for r in self.roots if self.inner(r)))
 
 
-def find_functions(roots: Roots, reads: dict[Root, Reads], limits: Limits) -> list[Function]:
-    """All roots in functions, in an order in which they can run one after the other.
+def find_functions(
+    roots: Roots, reads: dict[Root, Reads], limits: Limits, without: Sequence[Root] = ()
+) -> list[Function]:
+    """All roots but those ``without``, which others write, in functions, in an order in which they can run one after the other.
 
     Raises:
         TritonKernelNotSupported: a reduction that joins its terms in a way that is not known.
     """
-    done: set[Root] = set()
+    done: set[Root] = set(without)
     found: list[Function] = []
-    remaining = list(roots.items)
+    remaining = [r for r in roots.items if r not in done]
     near = components(remaining)
     for root in remaining:
         if root.is_reduction and root.combiners is None:

@@ -57,3 +57,13 @@ class TooMuchSharedMemory(ShardcError):
 
     template: ClassVar[str] = "kernel {name} needs {needed_bytes} bytes of shared memory; a program on {target} has {shared_bytes}"
     hint: ClassVar[str] = "its ops run through ATen; smaller tiles can be asked for with #kern.config"
+
+
+class TilingNotLegal(ShardcError):
+    """``#kern.config`` asks for tiles that a target cannot have.
+
+    Fails: ``#kern.config<{block_m = 48 : i64}>`` on a matmul. Works: ``block_m = 64``.
+    """
+
+    template: ClassVar[str] = "kernel {name} cannot be tiled as its #kern.config says on {target}: {problem}"
+    hint: ClassVar[str] = "change the config, or leave it out: tiles are then chosen by a model"

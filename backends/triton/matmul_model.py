@@ -1,0 +1,196 @@
+"""How a matmul is cut into tiles: the legal configurations in closed form, and an estimate of the time of each.
+
+The estimate counts, for the unit (streaming multiprocessor) that has the most tiles, the matrix instructions, the bytes that
+tiles fetch from L2, and the latency that the stages of a tile's pipeline do not hide; and, for the whole GPU, the bytes that come
+from memory when so many tiles at a time share what they read. The form is that of Swann et al., tritonBLAS (2025, arXiv
+2512.04226): everything follows from the shape and a handful of figures of the GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import product
+
+from shardc.backends.triton.targets import Target
+
+LATENCY_S = 0.8e-6
+"""Of a read from memory, and of starting and ending a tile."""
+STEP_S = 2e-8
+"""Of a step along the sum besides its arithmetic: barriers, addresses."""
+LAUNCH_S = 3e-6
+"""Of a kernel behind another one."""
+L2_REUSE = 0.7
+"""Part of what L2 could deliver that tiles get."""
+REGISTERS = 65536
+"""Of a unit, of 32 bits."""
+FMA_BLOCK = 4096
+"""Elements of a tile, at most, of products that are no matrix instructions, and so are held in registers with their operands."""
+
+_WARPS, _STAGES = (1, 2, 4, 8), (2, 3, 4, 5)
+
+
+@dataclass(frozen=True)
+class Product:
+    """What is multiplied: sizes, and bytes of an element of the factors (as they are multiplied) and of all that is read and
+    written for an element of the result. ``matrix``: matrix instructions multiply it (not so f32 without tf32, and f64).
+    ``direct``: factors are copied to shared memory as they lie, past the registers. ``finish_bytes``: of shared memory for an
+    element of a tile while it is written, in the order in which threads hold what they read and write. ``by_descriptor``: both
+    factors can be read by tensor descriptors, without which loops over tiles take too many registers.
+    """
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    element_bytes: int
+    result_bytes: int
+    matrix: bool = True
+    direct: bool = True
+    finish_bytes: int = 4
+    by_descriptor: bool = False
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """One configuration. ``group`` rows of tiles run together; ``split`` programs share the terms of a sum; ``persistent``:
+    each unit has one program, which takes tile after tile. Names are those of ``#kern.config``.
+    """
+
+    block_m: int
+    block_n: int
+    block_k: int
+    warps: int
+    stages: int
+    group: int = 8
+    split: int = 1
+    persistent: int = 0
+
+    def tiles(self, p: Product) -> int:
+        return p.batch * -(-p.m // self.block_m) * -(-p.n // self.block_n)
+
+
+def shared_bytes(t: Tiling, p: Product, target: Target) -> int:
+    """What a program takes of shared memory: a buffer a stage, of which sm_80 and AMD, where products read registers, need one less."""
+    stages = t.stages if target.arch in (90, 100) else max(1, t.stages - 1)
+    bytes_ = stages * (t.block_m + t.block_n) * t.block_k * p.element_bytes
+    if p.element_bytes == 4 and target.arch == 100:  # tensor cores of sm_100 take tf32 with the terms side by side: turned copies
+        bytes_ += 2 * max(t.block_m, t.block_n) * t.block_k * p.element_bytes
+    if t.persistent:  # the next tile is loaded while this one is written
+        bytes_ += t.block_m * t.block_n * p.finish_bytes
+    return bytes_
+
+
+def accumulators(t: Tiling, target: Target) -> int:
+    """Registers of a thread that hold the sums."""
+    return t.block_m * t.block_n // (target.warp_size * t.warps)
+
+
+def registers(t: Tiling, p: Product, target: Target) -> int:
+    """Those of a thread for sums, and for factors that pass through them."""
+    passing = 0 if p.direct else (t.block_m + t.block_n) * t.block_k // (target.warp_size * t.warps)
+    return accumulators(t, target) + passing
+
+
+def is_legal(t: Tiling, p: Product, target: Target) -> bool:
+    """Whether it fits into shared memory and registers (measured: spills exactly from 256 sums a thread on)."""
+    limit = (256 if p.direct else 224) if target.backend == "cuda" else 96
+    fits = registers(t, p, target) < limit and 1024 + shared_bytes(t, p, target) <= target.shared_bytes
+    return fits and (p.matrix or (t.block_m * t.block_n <= FMA_BLOCK and t.block_k <= 32))
+
+
+@lru_cache(maxsize=256)
+def tilings(p: Product, target: Target) -> tuple[Tiling, ...]:
+    """The legal set, without those that only waste: blocks of more than twice a size, splits of few terms."""
+    return tuple(t for t in _candidates(p, target) if is_legal(t, p, target))
+
+
+def _candidates(p: Product, target: Target) -> Iterator[Tiling]:
+    blocks = {size: [b for b in (16, 32, 64, 128, 256) if b < 2 * max(16, size)] for size in (p.m, p.n)}
+    depths = [b for b in (16, 32, 64, 128) if b * p.element_bytes <= 256 and b < 2 * max(16, p.k)]
+    for m, n, k, warps, stages in product(blocks[p.m], blocks[p.n], depths, _WARPS, _STAGES):
+        if stages == 2 and target.arch == 80:
+            continue  # one buffer: loads wait for the products
+        if (warps > 1 and m * n < 4 * warps * target.warp_size) or (warps < 4 and m * n > 32 * 32):
+            continue  # threads without work, or too much of it for so few
+        if warps == 8 and m * n < 64 * 128:
+            continue
+        t = Tiling(m, n, k, warps, stages)
+        for split in (1, 2, 4, 8, 16):
+            if split == 1 or (p.k >= 4 * split * k and t.tiles(p) * split < 4 * target.units):
+                yield replace(t, split=split, group=_group(t, p, target))
+        if p.matrix and p.by_descriptor and t.tiles(p) > 2 * target.units:
+            yield replace(t, persistent=1, group=_group(t, p, target))
+
+
+def _group(t: Tiling, p: Product, target: Target) -> int:
+    """Rows of tiles for which the tiles that run at a time read the fewest bytes."""
+    rows, columns = -(-p.m // t.block_m), -(-p.n // t.block_n)
+    wave = min(target.units, rows * columns)
+    groups = [g for g in (1, 2, 4, 8, 16) if g <= rows] or [1]
+    return min(groups, key=lambda g: g * t.block_m + -(-wave // g) * t.block_n)
+
+
+def estimate_s(t: Tiling, p: Product, target: Target) -> float:
+    """Seconds, as far as can be said without a trial."""
+    tiles, steps = t.tiles(p) * t.split, -(-p.k // (t.block_k * t.split))
+    resident = _resident(t, p, target)
+    at_once = min(resident, -(-tiles // target.units))
+    fetched = (t.block_m + t.block_n) * t.block_k * p.element_bytes
+    compute_s = 2 * t.block_m * t.block_n * t.block_k / (_rate(t, p, target) / target.units)
+    fetch_s = fetched / (L2_REUSE * target.l2_bytes_s / min(tiles, target.units))
+    step_s = STEP_S / at_once + max(compute_s, fetch_s, 2 * LATENCY_S / ((t.stages - 1) * at_once))
+    ends_s = LATENCY_S * (0.25 if t.persistent else 1.0) / at_once
+    ends_s += t.block_m * t.block_n * p.result_bytes / (target.memory_bytes_s / target.units)
+    busiest = -(-tiles // target.units)
+    total = max(busiest * (steps * step_s + ends_s), _memory_bytes(t, p, target, resident) / target.memory_bytes_s)
+    if t.split > 1:
+        total += 2 * LAUNCH_S + (8 * t.split + p.result_bytes) * p.batch * p.m * p.n / target.memory_bytes_s
+    return total + LAUNCH_S
+
+
+def _resident(t: Tiling, p: Product, target: Target) -> int:
+    """Programs that a unit holds at a time."""
+    if t.persistent:
+        return 1
+    used = min(target.registers, 48 + registers(t, p, target) * (1 if p.matrix else 2))
+    by_registers = REGISTERS * (target.warp_size // 32) // (used * target.warp_size * t.warps)
+    by_shared = target.shared_bytes // (1024 + shared_bytes(t, p, target))
+    return max(1, min(by_registers, by_shared, 8))
+
+
+def _rate(t: Tiling, p: Product, target: Target) -> float:
+    """FLOP/s of the instructions that a tile uses, on all units."""
+    if not p.matrix:
+        return target.matmul_flop_s / 16
+    rate = target.matmul_flop_s * 2 / p.element_bytes if p.element_bytes <= 4 else target.matmul_flop_s / 16
+    if target.arch in (90, 100) and t.block_m < 64:
+        rate *= 0.6  # mma.sync instead of wgmma
+    narrow = min(t.block_n, 128) if target.arch in (90, 100) else min(t.block_m, t.block_n, 64) * 2
+    return rate * 2 * narrow / (64 + narrow) * (0.75 if narrow >= 64 else 0.6)
+
+
+def _memory_bytes(t: Tiling, p: Product, target: Target, resident: int) -> float:
+    """What all waves read from memory, each once for all of its tiles, and what is written."""
+    rows, columns = -(-p.m // t.block_m), -(-p.n // t.block_n)
+    wave = min(target.units * resident, rows * columns)
+    group = min(t.group, rows)
+    read = min(rows, group) * t.block_m + min(columns, -(-wave // group)) * t.block_n
+    waves = max(1.0, rows * columns / wave)
+    once = p.m * p.k + p.n * p.k
+    factors = max(once, min(waves * read * p.k, once * 8)) if 2 * once * p.element_bytes > target.l2_bytes else once
+    return p.batch * (factors * p.element_bytes + p.m * p.n * p.result_bytes)
+
+
+@lru_cache(maxsize=256)
+def choose(p: Product, target: Target) -> Tiling:
+    """The legal tiling of the smallest estimate; of equal ones the first."""
+    return min(tilings(p, target), key=lambda t: estimate_s(t, p, target))
+
+
+def roofline_s(p: Product, target: Target) -> float:
+    """What the GPU's rates alone would allow: arithmetic, or each byte once."""
+    bytes_ = p.batch * ((p.m * p.k + p.n * p.k) * p.element_bytes + p.m * p.n * p.result_bytes)
+    rate = target.matmul_flop_s * (2 / p.element_bytes if p.matrix else 1 / 16)
+    return max(2 * p.batch * p.m * p.n * p.k / rate, bytes_ / target.memory_bytes_s)
