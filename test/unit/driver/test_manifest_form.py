@@ -20,6 +20,7 @@ def manifest() -> dict[str, Any]:
         "operators": [{"name": "mylib::row_norm"}],
         "pipeline": [],
         "kernels": [{"name": "mul_add_0", "calls": 2, "ops": ["aten.mul.Tensor", "aten.add.Tensor"]}],
+        "target": "x86_64 avx2",
         "hyperparameters": [{"name": "group0.lr", "group": 0, "key": "lr", "index": None, "value": 0.1}],
         "baked": [{"group": 0, "key": "eps", "value": 1e-8}],
         "files": {name: {"size": 1, "sha256": "0"} for name in (*FILES, *KERNEL_FILES)},
@@ -64,3 +65,11 @@ def test_a_damaged_entry_is_named(damage: Callable[[dict[str, Any]], object], pr
     damage(damaged)
     found = form_problem(damaged)
     assert found is not None and problem in found
+
+
+def test_kernels_for_a_gpu_are_files_of_their_own() -> None:
+    whole = manifest()
+    whole["target"] = "sm_90"
+    assert form_problem(whole) == "files does not list kernels/mul_add_0.py"
+    whole["files"]["kernels/mul_add_0.py"] = whole["files"].pop("kernels.so")
+    assert form_problem(whole) is None

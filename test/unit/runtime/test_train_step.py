@@ -51,6 +51,7 @@ def manifest() -> dict[str, Any]:
         "baked": [],
         "operators": [],
         "kernels": [],
+        "pipeline": [],
         "target": "",
         "batch": {"sequence": [{"leaf": "x"}]},
         "seed": 100,
