@@ -32,7 +32,7 @@ from shardc.passes.reading import Reading
 PlanLike = str | Path | Mapping[str, Sequence[Any]]
 
 _PASSES = (
-    "dist-pad,torch-split-softmax,dist-propagate,dist-insert-reshards,verify-level{level=2},"
+    "dist-interleave,dist-pad,torch-split-softmax,dist-propagate,dist-insert-reshards,verify-level{level=2},"
     "dist-partition,dist-combine,verify-level{level=3}"
 )
 _BEFORE_CUTTING = _PASSES.replace("dist-combine,", "")  # what it packs together may be of several stages
