@@ -187,12 +187,12 @@ class _Program:
     def _observed(self, name: str, values: list[torch.Tensor], op: ir.Operation) -> _Value:
         shape, stored = tuple(values[0].shape), self._stored.get(name.partition(":")[2])
         if not self.is_ranked:
-            return _Value(values, None, self.mesh, shape, stored)
+            return _Value(values, None, self.mesh, shape, interleaving=stored)
         if "dist.shardings" not in op.attributes:
             raise ProgramsDiffer(problem=f"the op that makes {name} does not say how it lies on the mesh")
         index = dict(observed_names(op))[name]
         sharding = self.codec.read(op.attributes["dist.shardings"][index])
-        return _Value(values, sharding, self.mesh, shape, stored)
+        return _Value(values, sharding, self.mesh, shape, interleaving=stored)
 
 
 def _merged(ports: list[list[Port]]) -> list[Port]:
