@@ -10,6 +10,7 @@ PASSES: dict[str, str] = {
     "dist-apply-plan": "shardc.passes.plan.dist_apply_plan:DistApplyPlan",
     "dist-combine": "shardc.passes.optimize.dist_combine:DistCombine",
     "dist-insert-reshards": "shardc.passes.partition.dist_insert_reshards:DistInsertReshards",
+    "dist-interleave": "shardc.passes.interleave.dist_interleave:DistInterleave",
     "dist-pad": "shardc.passes.pad.dist_pad:DistPad",
     "dist-partition": "shardc.passes.partition.dist_partition:DistPartition",
     "dist-propagate": "shardc.passes.propagate.dist_propagate:DistPropagate",

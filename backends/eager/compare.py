@@ -12,12 +12,21 @@ from torch_mlir import ir
 from shardc.backends.eager import tolerance as measure
 from shardc.backends.eager.comparison import Comparison, Proof, Row
 from shardc.backends.eager.interpreter import observed_names, run
-from shardc.backends.eager.layout import adds_over_time, cut, join, with_padding, without_padding
+from shardc.backends.eager.layout import (
+    adds_over_time,
+    as_stored,
+    cut,
+    join,
+    restored,
+    with_padding,
+    without_padding,
+)
 from shardc.backends.eager.pipeline import read_pipeline, run_pipeline
 from shardc.backends.eager.program import STEP, find_step
 from shardc.backends.eager.signature import Port, holds_blocks, read_arguments, read_results
 from shardc.backends.eager.tolerance import Tolerance, coarsest_dtype, in_f64, own_precision
 from shardc.diagnostics.oracle import MissingInput, NoStep, ProgramsDiffer
+from shardc.dialects.dist.interleaving import Interleaving
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.dialects.roles import STATE_ROLES
@@ -101,12 +110,13 @@ class _Value:
     mesh: Mesh
     shape: tuple[int, ...]
     copies: list[list[torch.Tensor]] = field(default_factory=list)
+    interleaving: Interleaving | None = None
 
     def join(self, shape: tuple[int, ...]) -> tuple[torch.Tensor, float]:
         """The whole tensor of global ``shape``, and by how much ranks differ that should agree."""
         if self.sharding is None:
-            return without_padding(self.blocks[0], shape), 0.0
-        whole, spread = join(self.blocks, self.sharding, self.mesh, shape)
+            return restored(without_padding(self.blocks[0], shape), self.interleaving), 0.0
+        whole, spread = join(self.blocks, self.sharding, self.mesh, shape, self.interleaving)
         for copy in self.copies:
             spread = max(spread, *map(measure.difference, copy, self.blocks))
         return whole, spread
@@ -133,6 +143,7 @@ class _Program:
             self.mesh = read_mesh(module) or Mesh(())
             self.codec = ShardingCodec(module.context, self.mesh)
             self.arguments, self.results = read_arguments(step, self.codec), read_results(step, self.codec)
+        self._stored = {port.name: port.interleaving for port in self.arguments if port.role == "param"}
         self.is_ranked = holds_blocks([*self.arguments, *self.results], self.mesh)
 
     def cut(self, values: Mapping[Key, torch.Tensor]) -> dict[Key, list[torch.Tensor]]:
@@ -154,6 +165,7 @@ class _Program:
 
         sharding = {port.key: port.sharding if self.is_ranked else None for port in self.results}
         shapes = {port.key: port.global_type.shape for port in self.results}
+        stored = {port.key: port.interleaving for port in self.results}
         if self.pipeline is not None:
             found = run_pipeline(
                 self.pipeline, [blocks] * len(self.pipeline.functions), widen=widen, observe=observe, library=library
@@ -164,22 +176,23 @@ class _Program:
             found = [dict(zip(sharding, values, strict=True))]
         for key in sharding:
             first, *others = [results[key] for results in found if key in results]
-            made[key] = _Value(first, sharding[key], self.mesh, shapes[key], others)
+            made[key] = _Value(first, sharding[key], self.mesh, shapes[key], others, stored[key])
         return made
 
     def _blocks(self, port: Port, tensor: torch.Tensor) -> list[torch.Tensor]:
         if self.is_ranked and port.sharding:
-            return cut(tensor, port.sharding, self.mesh, port.padded)
-        return [with_padding(tensor, port.padded)]
+            return cut(tensor, port.sharding, self.mesh, port.padded, port.interleaving)
+        return [with_padding(as_stored(tensor, port.interleaving), port.padded)]
 
     def _observed(self, name: str, values: list[torch.Tensor], op: ir.Operation) -> _Value:
+        shape, stored = tuple(values[0].shape), self._stored.get(name.partition(":")[2])
         if not self.is_ranked:
-            return _Value(values, None, self.mesh, tuple(values[0].shape))
+            return _Value(values, None, self.mesh, shape, interleaving=stored)
         if "dist.shardings" not in op.attributes:
             raise ProgramsDiffer(problem=f"the op that makes {name} does not say how it lies on the mesh")
         index = dict(observed_names(op))[name]
         sharding = self.codec.read(op.attributes["dist.shardings"][index])
-        return _Value(values, sharding, self.mesh, tuple(values[0].shape))
+        return _Value(values, sharding, self.mesh, shape, interleaving=stored)
 
 
 def _merged(ports: list[list[Port]]) -> list[Port]:

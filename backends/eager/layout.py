@@ -8,6 +8,7 @@ import torch
 
 from shardc.backends.eager import collectives
 from shardc.backends.eager.tolerance import difference
+from shardc.dialects.dist.interleaving import Interleaving
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Sharding
 
@@ -23,9 +24,30 @@ def adds_over_time(sharding: Sharding, mesh: Mesh) -> bool:
     return any(mesh.is_time(axis) for _, axis in sharding.partial)
 
 
-def cut(tensor: torch.Tensor, sharding: Sharding, mesh: Mesh, padded: tuple[int, ...]) -> list[torch.Tensor]:
+def cut(
+    tensor: torch.Tensor, sharding: Sharding, mesh: Mesh, padded: tuple[int, ...], interleaving: Interleaving | None = None
+) -> list[torch.Tensor]:
     """The block of each rank of ``tensor``, with zeros at the end of its dims up to the shape ``padded``."""
-    return collectives.scatter(with_padding(tensor, padded), without_time(sharding, mesh), mesh)
+    stored = with_padding(as_stored(tensor, interleaving), padded)
+    return collectives.scatter(stored, without_time(sharding, mesh), mesh)
+
+
+def as_stored(tensor: torch.Tensor, interleaving: Interleaving | None) -> torch.Tensor:
+    """``tensor`` with the parts of a dim interleaved."""
+    if interleaving is None:
+        return tensor
+    return tensor.index_select(interleaving.dim, _order(interleaving))
+
+
+def restored(tensor: torch.Tensor, interleaving: Interleaving | None) -> torch.Tensor:
+    """The other way round."""
+    if interleaving is None:
+        return tensor
+    return tensor.index_select(interleaving.dim, torch.argsort(_order(interleaving)))
+
+
+def _order(interleaving: Interleaving) -> torch.Tensor:
+    return torch.tensor([n for run in interleaving.parts.runs() for n in run])
 
 
 def with_padding(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
@@ -44,7 +66,11 @@ def without_padding(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tenso
 
 
 def join(
-    blocks: Sequence[torch.Tensor], sharding: Sharding, mesh: Mesh, shape: tuple[int, ...]
+    blocks: Sequence[torch.Tensor],
+    sharding: Sharding,
+    mesh: Mesh,
+    shape: tuple[int, ...],
+    interleaving: Interleaving | None = None,
 ) -> tuple[torch.Tensor, float]:
     """The whole tensor, and the largest difference between ranks that should hold the same block."""
     sharding = without_time(sharding, mesh)
@@ -52,4 +78,4 @@ def join(
     first: dict[int, torch.Tensor] = {}
     chosen = [first.setdefault(mesh.index(rank, axes), block) for rank, block in enumerate(blocks)]
     spread = max(0.0 if a is b else difference(a, b) for a, b in zip(blocks, chosen, strict=True))
-    return collectives.gather(chosen, sharding, mesh, shape), spread
+    return restored(collectives.gather(chosen, sharding, mesh, shape), interleaving), spread

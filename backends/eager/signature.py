@@ -9,6 +9,7 @@ from torch_mlir import ir
 from shardc.backends.eager.layout import without_time
 from shardc.diagnostics.oracle import BadArguments
 from shardc.dialects.aten.types import TensorType, read_type
+from shardc.dialects.dist.interleaving import ATTRIBUTE, Interleaving
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 
@@ -19,7 +20,7 @@ class Port:
 
     ``type`` is what the function holds: ``padded`` (of ``global_type``'s dtype) at levels 1 and 2, the type of one
     rank's block at level 3. ``padded`` is the global shape, with padding where dims do not divide. ``sharding`` is
-    None at level 1.
+    None at level 1. ``interleaving`` is how a dim of several parts is stored, if it is stored otherwise than it is.
     """
 
     role: str
@@ -28,6 +29,7 @@ class Port:
     global_type: TensorType
     padded: tuple[int, ...]
     sharding: Sharding | None
+    interleaving: Interleaving | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -77,7 +79,8 @@ def _port(
         raise BadArguments(
             argument=f"{role} {name!r}", problem="it has a dist.global_type but no dist.sharding"
         )
-    return Port(role, name, own, whole, padded, sharding)
+    stored = Interleaving.read(attributes[ATTRIBUTE]) if ATTRIBUTE in attributes else None
+    return Port(role, name, own, whole, padded, sharding, stored)
 
 
 def holds_blocks(ports: list[Port], mesh: Mesh) -> bool:

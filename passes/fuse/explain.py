@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from torch_mlir import ir
 
@@ -91,18 +91,38 @@ def explain_fusion(
     ops = {op.number: op for op in _ops(module, exclude, calls)}
     noting = matmuls if isinstance(matmuls, str) else _noting(matmuls, verdicts)
     decisions = fuse_module(module, numerics, exclude, without, wishes=wishes, writes=writes, matmuls=noting)
-    kernels, fused = [], set()
-    for op in _kernels(module):
-        calls = tuple(ops[ir.StringAttr(number).value] for number in op.attributes["kern.calls"])
-        apart = Traffic.total(call.traffic for call in calls if call.number not in fused)
+    pairs = [(ops[first], ops[second], decision) for first, second, decision in decisions]
+    chosen = [(ops[number], verdict) for number, verdict in verdicts.items()]
+    return replace(_report(ops, module), pairs=pairs, choices=chosen)
+
+
+def read_fusion(module: ir.Module, fused: ir.Module) -> FusionReport:
+    """What was fused of ``module`` (level 3) in ``fused`` (level 4, made of it): without pairs and choices, which are not
+    part of a program. Raises KeyError where the one was not made of the other."""
+    return _report({op.number: op for op in _ops(module, frozenset(), TARGETS)}, fused)
+
+
+def calls_in_kernels(fused: ir.Module) -> frozenset[str]:
+    """The numbers of the calls that the kernels of a program stand for."""
+    return frozenset(number for op in _kernels(fused) for number in _numbers(op))
+
+
+def _report(ops: Mapping[str, Op], fused: ir.Module) -> FusionReport:
+    """``ops`` are the calls of the program before; the kernels of ``fused`` name them by number."""
+    kernels, inside = [], set[str]()
+    for op in _kernels(fused):
+        calls = tuple(ops[number] for number in _numbers(op))
+        apart = Traffic.total(call.traffic for call in calls if call.number not in inside)
         traffic = Traffic(1, _bytes(operand_types(op)), _bytes(result_types(op)))
         kernels.append(Kernel(kernel_name(op), calls, traffic, apart))
-        fused.update(call.number for call in calls)
-    staying = [op for op in ops.values() if op.number not in fused]
-    pairs = [(ops[first], ops[second], decision) for first, second, decision in decisions]
+        inside.update(call.number for call in calls)
+    staying = [op for op in ops.values() if op.number not in inside]
     after = Traffic.total(part.traffic for part in (*kernels, *staying))
-    chosen = [(ops[number], verdict) for number, verdict in verdicts.items()]
-    return FusionReport(kernels, staying, pairs, chosen, Traffic.total(op.traffic for op in ops.values()), after)
+    return FusionReport(kernels, staying, [], [], Traffic.total(op.traffic for op in ops.values()), after)
+
+
+def _numbers(kernel: ir.Operation) -> list[str]:
+    return [ir.StringAttr(number).value for number in kernel.attributes["kern.calls"]]
 
 
 def _noting(choose: Choose, verdicts: dict[str, Verdict]) -> Choose:

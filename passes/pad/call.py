@@ -60,6 +60,19 @@ def _works(spec: OpCall, factors: tuple[tuple[str, Stretches], ...]) -> bool:
         return False
 
 
+@lru_cache(maxsize=16384)
+def placed_factors(spec: OpCall) -> frozenset[str]:
+    """The factors of whose elements a call with a rule needs to know where they stand."""
+    rule = find_rule(spec)
+    if rule is None or rule.lower is None:
+        return frozenset()
+    local = _Types(spec, fill(spec.args, list(spec.tensors)), spec.results, rule.sizes, cut=2)
+    try:
+        return frozenset(_places(rule, local))
+    except Exception:  # what it makes of such types may be anything, if it is a user's
+        return frozenset(rule.sizes)
+
+
 def _places(rule: Rule, local: _Types) -> set[str]:
     """The factors of whose elements the call needs to know where they stand: padding must not move those."""
     if rule.lower is not None:

@@ -14,6 +14,7 @@ from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.passes.partition.demand import RETURN, DemandAnalysis, Demands
 from shardc.passes.partition.operands import set_operand
 from shardc.passes.partition.reassociate import reassociate
+from shardc.passes.partition.share_views import share_views
 from shardc.passes.partition.storage import phase_of, split_by_phase, stored_parameters
 from shardc.passes.program import Program, read_program
 from shardc.passes.reading import Reading, ReadingPass
@@ -43,6 +44,7 @@ class DistInsertReshards(ReadingPass):
             again = read_program(module)
             assert again is not None
             program, demands = again, DemandAnalysis(again, codec, mesh).run()
+        share_views(program, demands, stored_parameters(program), mesh)
         _Inserter(program, codec, mesh, demands).run()
         return True
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from shardc.dialects.dist.axis import Axis
 from shardc.dialects.dist.sharding import Sharding
+from shardc.passes.interleave.fused import Fused, find_fused, seen_through
 from shardc.passes.plan.blocks import block_size
 from shardc.passes.program import Node, Program
 from shardc.passes.propagate.state import PropagationState
@@ -17,42 +19,56 @@ _TRANSPOSES = ("aten.t", "aten.transpose.int")
 _COPIES = ("aten._to_copy", "prims.convert_element_type", "aten.clone")
 
 
-def column_row_dims(program: Program, model_plan: Mapping[str, str] | None) -> dict[str, int]:
-    """Parameter name -> the dim to cut.
+@dataclass(frozen=True)
+class Cut:
+    """The dim of a weight to cut. ``fused``: what it holds beside one another, if it is several weights in one."""
+
+    dim: int
+    fused: Fused | None = None
+
+
+def column_row_cuts(program: Program, model_plan: Mapping[str, str] | None) -> dict[str, Cut]:
+    """Parameter name -> how to cut it.
 
     ``model_plan`` maps module patterns to ``colwise`` or ``rowwise`` (``transformers`` ships it as ``tp_plan``). Without
     one, each weight is tried in program order: cut by columns, does a later weight of the same chain get its rows cut by
     propagation, with nothing in between that needs it whole? If so it heads a chain and is annotated; a weight already
     reached by a chain is left to it.
     """
-    shapes = {
-        name: program.types[v].shape
-        for i, v in enumerate(program.arguments)
-        for role, name in [program.argument_key(i)]
-        if role == "param"
-    }
     if model_plan:
-        return dict(_from_model(shapes, model_plan))
+        return dict(_from_model(program, model_plan))
     return _from_chains(program)
 
 
-def _from_model(shapes: Mapping[str, tuple[int, ...]], model_plan: Mapping[str, str]) -> Iterator[tuple[str, int]]:
+def _from_model(program: Program, model_plan: Mapping[str, str]) -> Iterator[tuple[str, Cut]]:
+    """Patterns are of modules with a weight, or of parameters: [experts, columns, rows] as well as [columns, rows].
+
+    ``packed`` columns are those of several weights; they stay whole where the program does not slice them so.
+    """
     rules = [(re.compile(r"(?:.*\.)?" + re.escape(p).replace(r"\*", r"[^.]+")), style) for p, style in model_plan.items()]
-    for name, shape in shapes.items():
+    for i, value in enumerate(program.arguments):
+        role, name = program.argument_key(i)
         module, _, leaf = name.rpartition(".")
-        for pattern, style in rules:
-            if leaf == "weight" and pattern.fullmatch(module) and len(shape) == 2:
-                if style.startswith("colwise") or style == "embedding_rowwise":
-                    yield name, 0
-                elif style.startswith("rowwise"):
-                    yield name, 1
-                break
+        rank = len(program.types[value].shape)
+        for pattern, style in rules if role == "param" else ():
+            of_module = leaf == "weight" and rank == 2 and pattern.fullmatch(module)
+            if not of_module and not (rank > 1 and pattern.fullmatch(name)):
+                continue
+            packed, style = style.startswith("packed_"), style.removeprefix("packed_")
+            if style.startswith(("colwise", "rowwise")) or style == "embedding_rowwise":
+                dim = rank - 1 if style.startswith("rowwise") else rank - 2
+                fused = find_fused(program, value, dim) if packed else None
+                if fused is not None or not packed:
+                    yield name, Cut(dim, fused)
+            break
 
 
-def _from_chains(program: Program) -> dict[str, int]:
-    state = PropagationState(program)
+def _from_chains(program: Program) -> dict[str, Cut]:
     weights = _weights(program)
-    found: dict[str, int] = {}
+    fused = {value: f for _, value, dim, _ in weights if (f := find_fused(program, value, dim)) is not None}
+    program = seen_through(program, list(fused.values()))
+    state = PropagationState(program)
+    found: dict[str, Cut] = {}
     for position, (name, value, dim, _rows) in enumerate(weights):
         if any(state.sharding(value).dims):
             continue
@@ -67,7 +83,7 @@ def _from_chains(program: Program) -> dict[str, int]:
         later = {w[1]: w[3] for w in weights[position + 1 :]}
         ends = any(v in later and state.sharding(v).dims[later[v]] for v in touched)
         if ends and not _leaves_chain(program, state, touched, probe):
-            found[name] = dim
+            found[name] = Cut(dim, fused.get(value))
         else:
             state.restore(before)
     return found

@@ -12,7 +12,7 @@ from shardc.diagnostics.cli import BadPassOption
 from shardc.dialects.dist.mesh import Mesh, MeshAxis, read_mesh, write_mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.passes.base import Pass
-from shardc.passes.plan.column_row import column_row_dims
+from shardc.passes.plan.column_row import column_row_cuts
 from shardc.passes.plan.plan import Argument, Entry, Plan
 from shardc.passes.plan.presets import Setting, read_preset
 from shardc.passes.plan.refinement import refinement_attribute
@@ -54,7 +54,7 @@ class DistApplyPlan(Pass):
 def preset_plan(text: str, program: Program, mesh: Mesh, model_plan: Mapping[str, str] | None = None) -> Plan:
     """The plan of a product of presets; ``model_plan`` is the model's own ``tp_plan`` where it ships one."""
     needs_columns = any(word in text for word in ("tensor", "sequence"))
-    column_row = column_row_dims(program, model_plan) if needs_columns else {}
+    column_row = column_row_cuts(program, model_plan) if needs_columns else {}
     return read_preset(text, Setting(arguments_of(program), mesh, column_row))
 
 

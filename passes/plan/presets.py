@@ -17,6 +17,7 @@ from shardc.diagnostics.plan import (
     UnknownPreset,
 )
 from shardc.dialects.dist.mesh import Mesh
+from shardc.passes.plan.column_row import Cut
 from shardc.passes.plan.plan import Argument, DimNames, Plan, time_axes
 
 _DATA_AXES = ("data", "dp", "fsdp", "batch", "replica")
@@ -31,8 +32,8 @@ class Setting:
 
     arguments: Sequence[Argument]
     mesh: Mesh
-    column_row: Mapping[str, int]
-    """Parameter name -> the dim that tensor parallelism cuts."""
+    column_row: Mapping[str, Cut]
+    """Parameter name -> how tensor parallelism cuts it."""
 
     def of_role(self, role: str) -> list[Argument]:
         return [a for a in self.arguments if a.role == role]
@@ -100,9 +101,10 @@ def tensor(plan: Plan, setting: Setting, axis: str) -> None:
     """
     ways = setting.mesh.size(axis)
     for argument in setting.of_role("param"):
-        dim = setting.column_row.get(argument.name)
-        if dim is None:
+        cut = setting.column_row.get(argument.name)
+        if cut is None or (cut.fused is not None and not cut.fused.divides(ways)):
             continue
+        dim = cut.dim
         if argument.shape[dim] < ways:
             remark("NotCut", f"{argument.name} {argument.shape} stays whole: dim {dim} has no element for each of {axis}={ways}")
             continue

@@ -41,7 +41,8 @@ CASES = [
     Case("llama", FOUR, "zero1"),
     Case("gpt2", FOUR, "zero2"),
     Case("llama", GRID, "zero2*tensor", 2),
-    Case("llama", GRID, "zero3*sequence", 4),
+    Case("llama", GRID, "zero3*sequence", 4),  # one sequence a device and micro-batch
+    Case("llama", GRID, "data*sequence", 4),
     Case("bert", GRID, "zero3*sequence"),
     Case("mamba", GRID, "zero3*sequence"),
     # Two heads of keys and values on four ranks: cut by half of the axis.

@@ -151,7 +151,8 @@ class Ranks:
             values: Values = {}
             for port, blocks in zip(self._results, results, strict=True):
                 assert port.sharding is not None
-                values[port.key], gap = join(blocks, port.sharding, self._mesh, port.global_type.shape)
+                shape, stored = port.global_type.shape, port.interleaving
+                values[port.key], gap = join(blocks, port.sharding, self._mesh, shape, stored)
                 spread = max(spread, gap)
                 self._blocks[port.key] = blocks
             made.append(values)
@@ -168,7 +169,8 @@ class Ranks:
         for port in self._arguments:
             if port.role not in ("param", "opt_state", "buffer") or port.key not in self._blocks:
                 assert port.sharding is not None
-                self._blocks[port.key] = cut(inputs[port.key].clone(), port.sharding, self._mesh, port.padded)
+                whole, stored = inputs[port.key].clone(), port.interleaving
+                self._blocks[port.key] = cut(whole, port.sharding, self._mesh, port.padded, stored)
         self._seed += 1
 
 

@@ -55,6 +55,10 @@ def compile_(
     target: Annotated[
         str | None, typer.Option(help="A GPU to compile kernels for (sm_80, sm_90, sm_100, gfx942); none need be here.")
     ] = None,
+    forbid: Annotated[
+        list[str] | None, typer.Option(metavar="A+B", help="Two ops that must not share a kernel, as explain --fusion names them.")
+    ] = None,
+    force: Annotated[list[str] | None, typer.Option(metavar="A+B", help="Two ops that must share one.")] = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Prove the result equal to one device before writing it.")
     ] = False,
@@ -74,7 +78,7 @@ def compile_(
     axes = parse_mesh(mesh)
     options = {
         "clip": clip, "fuse": fuse, "numerics": numerics, "target": target, "verify": verify, "schedule": schedule,
-        "stages": _stages(stages),
+        "stages": _stages(stages), "forbid": forbid or (), "force": force or (),
     }  # fmt: skip
     with status(f"compiling {script.name}"):
         from shardc.driver.compile import compile_script

@@ -27,9 +27,10 @@ from shardc.driver.model_plan import model_plan_of
 from shardc.driver.pipeline_options import PipelineOptions
 from shardc.driver.pipeline_report import describe_pipeline
 from shardc.driver.report import Report, make_report
-from shardc.driver.step_kernels import fuse_step
+from shardc.driver.step_kernels import check_no_force, fuse_step
 from shardc.driver.values import batch_leaves, example_inputs
 from shardc.frontend.capture import capture_step
+from shardc.passes.fuse.wishes import Wishes
 from shardc.runtime.kernels import Library
 from shardc.runtime.program import Program
 from shardc.runtime.state import Source
@@ -61,9 +62,9 @@ class CompiledStep:
     def plan(self) -> Report:
         """What was cut how and why, what it needs and what it sends."""
         c = self.compiled
-        pipeline = describe_pipeline(c.pipeline_module)
+        kernels, pipeline = describe_kernels(c.program), describe_pipeline(c.pipeline_module)
         remarks = list(c.remarks)
-        return make_report(c.rank_module, c.plan.text, remarks, c.seconds, describe_kernels(c.program), self.peak, pipeline)
+        return make_report(c.rank_module, c.plan.text, remarks, c.seconds, kernels, self.peak, pipeline, c.fusion_effect)
 
     @cached_property
     def peak(self) -> str:
@@ -154,6 +155,8 @@ def compile_step(
     fuse: bool = True,
     numerics: str = "fused",
     target: str | None = None,
+    forbid_fusion: Sequence[str] = (),
+    force_fusion: Sequence[str] = (),
     verify: bool = False,
 ) -> CompiledStep:
     """Compile forward, loss, backward, clipping and the optimizer's update of a single-device program for a mesh.
@@ -172,14 +175,18 @@ def compile_step(
     ``fuse``: on machines without GPUs, groups of ops become kernels compiled for the CPU; ``numerics`` says where their
     chains of 16-bit floats are rounded: ``"fused"`` at a kernel's results, ``"eager"`` after each op.
     ``target`` names a GPU (``"sm_90"``), which need not be here: kernels are then Triton's, compiled for it.
+    ``forbid_fusion`` and ``force_fusion`` are edges such as ``"aten.add.Tensor+gelu@model.py:12"``: pairs of ops, as
+    ``shardc explain --fusion`` prints them, that must not, and that must share a kernel. The plan says what they change.
     ``verify`` proves the program equal to the single-device one on the example batch before returning, in f64 to 1e-9 and
     in its own precision within the bounds of ``shardc.backends.eager.tolerance``.
 
-    Raises subclasses of ShardcError; NotEqual if ``verify`` finds a difference.
+    Raises subclasses of ShardcError, such as FusionRefused for an edge that cannot be had; NotEqual if ``verify`` finds a difference.
     """
     check_arguments(locals())
     if target is not None:
         check_gpu(target)
+    Wishes.of(forbid_fusion, force_fusion)
+    _check_wishes(forbid_fusion, force_fusion, fuse, target)
     world = world_size()
     device_mesh = make_mesh(mesh, micro_batches)
     if world is not None and world != device_mesh.world_size:
@@ -200,14 +207,26 @@ def compile_step(
         if schedule is not None or stages is not None:
             options = PipelineOptions(schedule or PipelineOptions.schedule, stages or PipelineOptions.stages)
         compiled = compile_capture(capture, device_mesh, plan, model_plan=model_plan_of(model), pipeline=options)
+        if compiled.pipeline_module is not None:
+            check_no_force(force_fusion, "the programs of a pipeline have no kernels")
         fuse = fuse and compiled.pipeline_module is None
         if fuse and target is not None:
             fuse_step_for(compiled, target, numerics)
         elif fuse and not torch.cuda.is_available():
-            fuse_step(compiled, numerics)
+            fuse_step(compiled, numerics, forbid_fusion, force_fusion)
     step = CompiledStep(compiled, fields, example_batch, optimizer, state)
     if verify:
         outcome = step.check()
         if not outcome.passed:
             raise NotEqual(table=outcome.render())
     return step
+
+
+def _check_wishes(forbid: Sequence[str], force: Sequence[str], fuse: bool, target: str | None) -> None:
+    """Raises FusionRefused for edges that this compile has no kernels for."""
+    if not fuse:
+        check_no_force(force, "fuse is False")
+    elif target is not None:
+        check_no_force((*force, *forbid), f"wishes are for the CPU's kernels, and these are for {target}")
+    elif torch.cuda.is_available():
+        check_no_force(force, "this machine has GPUs, and kernels are for the CPU")

@@ -57,6 +57,12 @@ def _is_names(value: Any) -> bool:
     return isinstance(value, list | tuple) and bool(value) and all(isinstance(name, str) for name in value)
 
 
+def _is_edges(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(edge, str) for edge in value)
+
+
+_EDGES = 'give pairs of ops as shardc explain --fusion names them, ["aten.add.Tensor+gelu@model.py:12"],'
+
 Rule = tuple[Callable[[Any], bool], str, str]
 
 RULES: dict[str, Rule] = {
@@ -121,6 +127,8 @@ RULES: dict[str, Rule] = {
         " or ".join(map(repr, NUMERICS)),
         "\"fused\" rounds 16-bit floats at a kernel's results, \"eager\" after each op, as PyTorch does",
     ),
+    "forbid_fusion": (_is_edges, "a list of edges", f"{_EDGES} that must not share a kernel"),
+    "force_fusion": (_is_edges, "a list of edges", f"{_EDGES} that must share a kernel"),
     "state": (
         lambda v: v is None or isinstance(v, Mapping) or callable(v),
         "a state dict or a function",

@@ -32,7 +32,7 @@ from shardc.passes.reading import Reading
 PlanLike = str | Path | Mapping[str, Sequence[Any]]
 
 _PASSES = (
-    "dist-pad,torch-split-softmax,dist-propagate,dist-insert-reshards,verify-level{level=2},"
+    "dist-interleave,dist-pad,torch-split-softmax,dist-propagate,dist-insert-reshards,verify-level{level=2},"
     "dist-partition,dist-combine,verify-level{level=3}"
 )
 _BEFORE_CUTTING = _PASSES.replace("dist-combine,", "")  # what it packs together may be of several stages
@@ -49,7 +49,7 @@ class Compiled:
     shared object for CPUs, or a ``folder`` of Triton modules for the GPU ``target``.
     ``pipeline_module`` is level 3 with a program for each rank of a pipeline, if the plan has one.
     ``levels`` are the texts of all levels with source lines, there if they were asked for. ``seconds`` says what each
-    pass took.
+    pass took, ``fusion_effect`` what edges that a user forbade and forced changed.
     """
 
     capture: Capture
@@ -65,6 +65,7 @@ class Compiled:
     target: str = ""
     folder: tempfile.TemporaryDirectory[str] | None = None
     pipeline_module: ir.Module | None = None
+    fusion_effect: str = ""
 
     @property
     def program(self) -> ir.Module:

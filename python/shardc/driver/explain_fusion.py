@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +12,23 @@ import torch
 import torch._functorch.config
 from torch_mlir import ir
 
+from shardc.diagnostics.api import NotAnArtefact
 from shardc.diagnostics.cli import UnreadableInput
 from shardc.diagnostics.fusion import NoSuchFusionEdge
 from shardc.dialects.context import new_context
 from shardc.driver.artefact import read_manifest
 from shardc.driver.dynamo import shardc_backend
 from shardc.driver.fusion import collect_fusion
+from shardc.driver.fusion_record import FusionRecord
 from shardc.driver.fusion_report import effect, render
 from shardc.driver.mlir_errors import Source, parse_module
 from shardc.driver.pipelines import build, run
 from shardc.driver.script import read_script
 from shardc.driver.step_kernels import step_matmuls
 from shardc.frontend.capture import capture_step
-from shardc.passes.fuse.explain import FusionReport
+from shardc.passes.fuse.explain import FusionReport, calls_in_kernels, read_fusion
 from shardc.passes.fuse.explain import explain_fusion as explain_module
+from shardc.passes.fuse.piece import Piece, Verdict
 from shardc.passes.fuse.wishes import Wishes
 
 
@@ -58,21 +62,65 @@ def explain_fusion(
 
 
 def explain_path(path: Path, forbid: Sequence[str] = (), force: Sequence[str] = ()) -> str:
-    """The report of the rank program of an artefact, of the step in an MLIR file, or of a script's step on one device.
+    """The report of an artefact's level 4, or of what fusing the step in an MLIR file, or a script's on one device, would give.
 
-    With edges to ``forbid`` or ``force`` it is that of fusion under them, after a line that says what they change. Raises
-    what reading the path raises, BadFusionEdge, NoSuchFusionEdge, FusionRefused.
+    With edges to ``forbid`` or ``force`` it is that of fusion under them, after a line that says what they change. An
+    artefact's matmuls stay in kernels, and calls, as they are. Raises what reading the path raises, BadFusionEdge,
+    NoSuchFusionEdge, FusionRefused.
     """
-    text = _script_text(path) if path.suffix == ".py" else _text(path)
-    wishes = Wishes.of(forbid, force)
-    matmuls = step_matmuls("fused")
-    plain = explain_module(_parsed(text, path), matmuls=matmuls)
+    if path.is_dir() and read_manifest(path)["kernels"]:
+        return _artefact(path / "levels", forbid, force)
+    text = _script_text(path) if path.suffix == ".py" else _text(path / "levels" / "3-rank.mlir" if path.is_dir() else path)
+    wishes, matmuls = Wishes.of(forbid, force), step_matmuls("fused")
+    module = _parsed(text, path)
+    if calls_in_kernels(module):
+        raise NotAnArtefact(path=path, problem="it holds kernels, so it is at level 4", where=str(path))
+    plain = explain_module(module, matmuls=matmuls)
+    said = ["the folder has no kernels; with them it would be as follows"] if path.is_dir() else []
     if not wishes:
-        return render(plain)
+        return "\n\n".join([*said, render(plain)])
     wished = explain_module(_parsed(text, path), wishes=wishes, matmuls=matmuls)
+    return "\n\n".join([*said, *_under(wishes, plain, wished)])
+
+
+def _artefact(levels: Path, forbid: Sequence[str], force: Sequence[str]) -> str:
+    """Level 4 says which kernels there are. Why, level 3 says, where fusing it again makes the same ones."""
+    before, after = levels / "3-rank.mlir", levels / "4-kernel.mlir"
+    ranked, fused = _text(before), _parsed(_text(after), after)
+    plain = read_fusion(_parsed(ranked, before), fused)
+    record, inside = FusionRecord.read(fused), calls_in_kernels(fused)
+
+    def again(record: FusionRecord, wishes: Wishes) -> FusionReport:
+        matmuls = partial(_as_it_is, inside)
+        return explain_module(
+            _parsed(ranked, before), record.numerics, without=frozenset(record.without), wishes=wishes, matmuls=matmuls
+        )
+
+    if forbid or force:
+        record = record.and_wished(forbid, force)
+        wishes = record.wishes()
+        return "\n\n".join(_under(wishes, plain, again(record, wishes)))
+    why = again(record, record.wishes())
+    if why.kernels == plain.kernels:
+        return "\n\n".join([*_wished(record), render(why)])
+    unlike = "this version of shardc fuses levels/3-rank.mlir otherwise, so it does not say why these are the kernels"
+    return "\n\n".join([*_wished(record), unlike, render(plain)])
+
+
+def _as_it_is(inside: frozenset[str], piece: Piece) -> Verdict:
+    return Verdict(not inside.isdisjoint(piece.calls), "as it was compiled")
+
+
+def _wished(record: FusionRecord) -> list[str]:
+    edges = [f"{what} {edge}" for what in ("forbid", "force") for edge in getattr(record, what)]
+    return [f"compiled with: {', '.join(edges)}"] if edges else []
+
+
+def _under(wishes: Wishes, plain: FusionReport, wished: FusionReport) -> list[str]:
+    """The report of fusion under wishes. Raises NoSuchFusionEdge."""
     for edge in sorted(wishes.unmatched):
         raise NoSuchFusionEdge(edge=edge)
-    return f"{effect(plain, wished)}\n\n{render(wished)}"
+    return [effect(plain, wished), render(wished)]
 
 
 def _parsed(text: str, path: Path) -> ir.Module:
@@ -80,9 +128,6 @@ def _parsed(text: str, path: Path) -> ir.Module:
 
 
 def _text(path: Path) -> str:
-    if path.is_dir():
-        read_manifest(path)
-        path = path / "levels" / "3-rank.mlir"
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -59,5 +59,6 @@ def _choices(report: FusionReport) -> list[str]:
 
 
 def _staying(report: FusionReport) -> list[str]:
-    rows = [(*_named(op), op.why or "shares no kernel: see the pairs above") for op in report.staying]
+    alone = "shares no kernel: see the pairs above" if report.pairs else "shares no kernel"
+    rows = [(*_named(op), op.why or alone) for op in report.staying]
     return ["calls that stay: number, target, line, why", *table(rows)] if rows else []

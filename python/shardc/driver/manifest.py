@@ -18,6 +18,8 @@ from shardc.backends.cpu.target import target
 from shardc.backends.torch.emit import step_function
 from shardc.dialects.aten.call import target_name
 from shardc.dialects.aten.types import read_type
+from shardc.dialects.dist.interleaving import ATTRIBUTE as INTERLEAVED
+from shardc.dialects.dist.interleaving import Interleaving
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.dialects.pipe.rank_function import pipeline_axis, rank_functions
@@ -197,7 +199,8 @@ def json_value(value: Any) -> Any:
 
 
 def _edges(function: ir.Operation, attribute: str, values: Any, codec: ShardingCodec) -> Iterator[dict[str, Any]]:
-    """The arguments or results of the step: name, role, global shape, dtype, sharding, padded shape if it has padding."""
+    """The arguments or results of the step: name, role, global shape, dtype, sharding, padded shape if it has padding, and how
+    the parts of a dim are interleaved, if they are."""
     for number, (attributes, value) in enumerate(zip(function.attributes[attribute], values, strict=True)):
         type_ = read_type(attributes["dist.global_type"].value if "dist.global_type" in attributes else value.type)
         if type_ is None:
@@ -211,7 +214,13 @@ def _edges(function: ir.Operation, attribute: str, values: Any, codec: ShardingC
             "dtype": str(type_.dtype).removeprefix("torch."),
             "sharding": _sharding(sharding),
             **({"padded": list(attributes["dist.padded"])} if "dist.padded" in attributes else {}),
+            **({"interleaved": _interleaved(attributes[INTERLEAVED])} if INTERLEAVED in attributes else {}),
         }
+
+
+def _interleaved(attribute: ir.Attribute) -> dict[str, Any]:
+    found = Interleaving.read(attribute)
+    return {"dim": found.dim, "ways": found.parts.ways, "sizes": list(found.parts.sizes)}
 
 
 def _sharding(sharding: Sharding) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shardc.runtime.check import KERNEL_FOLDER, KERNELS, is_for_gpu
-from shardc.runtime.layout import Leaf
+from shardc.runtime.layout import Interleaved, Leaf
 
 _PORT = {"name": str, "role": str, "shape": list, "dtype": str, "sharding": dict}
 ENTRIES: dict[str, dict[str, type | tuple[type, ...]]] = {
@@ -95,9 +95,19 @@ def _port_problems(label: str, entry: dict[str, Any]) -> Iterator[str]:
         yield f"{label} has shape {entry['shape']} and {len(leaf.dims)} dims in its sharding"
     elif leaf.padded and not _pads(leaf):
         yield f"{label} has shape {entry['shape']} and padded shape {entry['padded']}"
+    elif leaf.interleaved is not None and not _has_parts(leaf, leaf.interleaved):
+        yield f"{label} has shape {entry['shape']} and is interleaved as {entry['interleaved']}"
 
 
 def _pads(leaf: Leaf) -> bool:
     """Whether the padded shape is one of whole numbers, none smaller than the shape's."""
     sizes = all(isinstance(size, int) for size in leaf.padded)
     return sizes and len(leaf.padded) == len(leaf.shape) and all(p >= n for p, n in zip(leaf.padded, leaf.shape, strict=True))
+
+
+def _has_parts(leaf: Leaf, parts: Interleaved) -> bool:
+    """Whether the parts are whole numbers of equal blocks, and make up the dim."""
+    numbers = (parts.dim, parts.ways, *parts.sizes)
+    if not all(isinstance(n, int) and n >= 0 for n in numbers) or parts.ways < 1 or parts.dim >= len(leaf.shape):
+        return False
+    return sum(parts.sizes) == leaf.shape[parts.dim] and all(n % parts.ways == 0 for n in parts.sizes)

@@ -29,7 +29,7 @@ class Report:
 
     ``shardings`` are (role, name, shape, layout, why), ``traffic`` (phase, axes, kind, how many, bytes of all of them).
     ``local_bytes`` are by role, ``seconds`` by pass. ``written`` is the folder of the artefact, if one was written;
-    ``kernels`` are the manifest's, ``peak`` says what a step needs at most.
+    ``kernels`` are the manifest's, ``peak`` says what a step needs at most, ``fusion`` what a user's edges change of it.
     """
 
     mesh: str
@@ -44,6 +44,7 @@ class Report:
     kernels: Sequence[Mapping[str, Any]] = ()
     peak: str = ""
     pipeline: PipelineReport | None = None
+    fusion: str = ""
 
     def render(self) -> str:
         parts = [[self.title()], self._pipeline(), self._memory(), self._collectives(), self._kernels(), self._layouts(), self._remarks(), self._end()]
@@ -78,11 +79,12 @@ class Report:
         return [title, *table(rows, right=(3, 4))]
 
     def _kernels(self) -> list[str]:
+        said = [self.fusion] if self.fusion else []
         if not self.kernels:
-            return []
+            return said
         calls = sum(k["calls"] for k in self.kernels)
         ops = sum(k["calls"] * len(k["ops"]) for k in self.kernels)
-        return [f"kernels: {calls} calls of {len(self.kernels)} compiled kernels in place of {ops:,} ops"]
+        return [f"kernels: {calls} calls of {len(self.kernels)} compiled kernels in place of {ops:,} ops", *said]
 
     def _layouts(self) -> list[str]:
         counts = Counter((role, layout, why) for role, _, _, layout, why in self.shardings)
@@ -109,9 +111,10 @@ class Report:
 
 def make_report(
     rank_module: ir.Module, plan: str, remarks: list[Remark], seconds: dict[str, float] | None = None,
-    kernels: Sequence[Mapping[str, Any]] = (), peak: str = "", pipeline: PipelineReport | None = None,
+    kernels: Sequence[Mapping[str, Any]] = (), peak: str = "", pipeline: PipelineReport | None = None, fusion: str = "",
 ) -> Report:
-    """The report of a level-3 module, of the ``kernels`` of a manifest, of what a step needs at most, and of its ``pipeline``."""
+    """The report of a level-3 module, of the ``kernels`` of a manifest, of what a step needs at most, of its ``pipeline``, and
+    of ``fusion``."""
     mesh, leaves, whys = edges(rank_module)
     runtime_mesh = RuntimeMesh.read(mesh)
     shardings: list[tuple[str, str, str, str, str]] = []
@@ -124,7 +127,10 @@ def make_report(
         shardings.append((leaf.role, leaf.name, str(list(leaf.shape)), layout(entry["sharding"]), why))
     rows = [(phase, "+".join(axes), kind, n, moved) for (phase, axes, kind), (n, moved) in totals(transfers(rank_module)).items()]
     text = " x ".join(f"{a['name']} {a['size']}" + (" (time)" if a["kind"] == "time" else "") for a in mesh)
-    return Report(text, plan, shardings, sizes, rows, remarks, seconds or {}, runtime_mesh.world_size, kernels=kernels, peak=peak, pipeline=pipeline)
+    return Report(
+        text, plan, shardings, sizes, rows, remarks, seconds or {}, runtime_mesh.world_size, kernels=kernels, peak=peak,
+        pipeline=pipeline, fusion=fusion,
+    )  # fmt: skip
 
 
 def layout(sharding: dict[str, Any]) -> str:

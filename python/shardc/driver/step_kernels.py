@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torch_mlir import ir
@@ -12,59 +14,103 @@ from torch_mlir import ir
 from shardc.backends.body.extract import kernels
 from shardc.backends.cpu.compile import build_library
 from shardc.backends.measure.contractions import measured_form
+from shardc.diagnostics.fusion import FusionRefused, FusionWish, NoSuchFusionEdge
 from shardc.dialects.collection import collection_paused
 from shardc.driver.arguments import world_size
 from shardc.driver.compiler import Compiled
+from shardc.driver.fusion_record import FusionRecord
+from shardc.driver.fusion_report import effect
 from shardc.driver.kernels import can_compile, failing, say_once
 from shardc.driver.levels import copy_module
 from shardc.driver.piece_contest import MeasuredMatmuls
 from shardc.passes.extern.kern_extern import extern_module
+from shardc.passes.fuse.explain import explain_fusion
 from shardc.passes.fuse.kern_fuse import fuse_module
 from shardc.passes.fuse.piece import Choose
 
 log = logging.getLogger(__name__)
 
 
-def fuse_step(compiled: Compiled, numerics: str = "fused") -> None:
+def fuse_step(compiled: Compiled, numerics: str = "fused", forbid: Sequence[str] = (), force: Sequence[str] = ()) -> None:
     """Give ``compiled`` its level 4 and the library of its kernels; nothing if no ops share a kernel.
 
-    Groups whose kernels do not compile stay calls of ATen, and a warning says so.
+    Groups whose kernels do not compile stay calls of ATen, and a warning says so. ``forbid`` and ``force`` are edges of
+    :mod:`shardc.passes.fuse.wishes`. Raises BadFusionEdge, NoSuchFusionEdge, FusionRefused.
     """
+    wished = FusionRecord(numerics, tuple(forbid), tuple(force))
     with collection_paused():
         started = time.perf_counter()
-        module, library, fuse_s = _fused(compiled.rank_module, numerics)
+        fused = _fused(compiled.rank_module, wished)
         total_s = time.perf_counter() - started
-    compiled.seconds |= {"kern-fuse": fuse_s, "kernels": total_s - fuse_s}
-    if library is not None:
-        compiled.kernel_module, compiled.library = module, library
+    compiled.seconds |= {"kern-fuse": fused.fuse_s, "kernels": total_s - fused.fuse_s}
+    compiled.fusion_effect = fused.effect
+    if fused.library is not None:
+        compiled.kernel_module, compiled.library = fused.module, fused.library
         if compiled.levels:
-            compiled.levels.keep("4-kernel", module)
+            compiled.levels.keep("4-kernel", fused.module)
 
 
-def _fused(module: ir.Module, numerics: str) -> tuple[ir.Module, Path | None, float]:
-    """A fused copy of ``module``, its library, and the seconds that fusing took."""
+@dataclass(frozen=True)
+class _Fused:
+    """A fused copy of a module, its library, the seconds that fusing took, and what wishes changed, in words."""
+
+    module: ir.Module
+    library: Path | None
+    fuse_s: float
+    effect: str = ""
+
+
+def _fused(module: ir.Module, wished: FusionRecord) -> _Fused:
     started = time.perf_counter()
     if not can_compile():
-        return module, None, time.perf_counter() - started
-    matmuls = step_matmuls(numerics)
-    fused = copy_module(module)
+        check_no_force(wished.force, "no kernels can be compiled for this machine")
+        return _Fused(module, None, time.perf_counter() - started)
     try:
-        fuse_module(fused, numerics, matmuls=matmuls)
-        choose_libraries(fused, numerics)
+        fused, said = _fuse(module, wished)
         fuse_s = time.perf_counter() - started
-        return fused, _library(fused), fuse_s
-    except Exception:  # whatever went wrong in there, ATen has every op
+    except FusionWish:
+        raise
+    except Exception as error:  # whatever went wrong in there, ATen has every op
+        return _unfused(module, error, started)
+    try:
+        return _Fused(fused, _library(fused), fuse_s, said)
+    except Exception:
         log.debug("kernels of a step could not be compiled", exc_info=True)
     try:
-        without = failing(fused)
-        fused = copy_module(module)
-        fuse_module(fused, numerics, without=without, matmuls=matmuls)
-        choose_libraries(fused, numerics)
-        return fused, _library(fused), time.perf_counter() - started
+        fused, said = _fuse(module, replace(wished, without=tuple(sorted(failing(fused)))))
+        return _Fused(fused, _library(fused), time.perf_counter() - started, said)
+    except FusionWish:
+        raise
     except Exception as error:
-        log.debug("kernels of a step could not be compiled", exc_info=True)
-        say_once("all groups of the step", error)
-        return module, None, time.perf_counter() - started
+        return _unfused(module, error, started)
+
+
+def _unfused(module: ir.Module, error: Exception, started: float) -> _Fused:
+    log.debug("kernels of a step could not be compiled", exc_info=True)
+    say_once("all groups of the step", error)
+    return _Fused(module, None, time.perf_counter() - started)
+
+
+def _fuse(module: ir.Module, wished: FusionRecord) -> tuple[ir.Module, str]:
+    """A fused copy, and what wishes change of it."""
+    matmuls, without = step_matmuls(wished.numerics), frozenset(wished.without)
+    fused, wishes, said = copy_module(module), wished.wishes(), ""
+    if wishes:
+        report = explain_fusion(fused, wished.numerics, without=without, wishes=wishes, matmuls=matmuls)
+        for edge in sorted(wishes.unmatched):
+            raise NoSuchFusionEdge(edge=edge)
+        said = effect(explain_fusion(copy_module(module), wished.numerics, without=without, matmuls=matmuls), report)
+    else:
+        fuse_module(fused, wished.numerics, without=without, matmuls=matmuls)
+    choose_libraries(fused, wished.numerics)
+    wished.write(fused)
+    return fused, said
+
+
+def check_no_force(force: Sequence[str], why: str) -> None:
+    """Raises FusionRefused for the first of the edges, where there are no kernels."""
+    for edge in force:
+        raise FusionRefused(edge=edge, why=why)
 
 
 def is_measured() -> bool:

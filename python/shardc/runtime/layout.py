@@ -13,11 +13,44 @@ from .mesh import Axes, Mesh, ways
 
 
 @dataclass(frozen=True)
+class Interleaved:
+    """A dim that holds parts of ``sizes`` beside one another (queries, keys and values), each in ``ways`` equal blocks: stored
+    are the first blocks of all parts, then the second ones, and so on. A device's block then has some of each part.
+    """
+
+    dim: int
+    ways: int
+    sizes: tuple[int, ...]
+
+    def runs(self) -> list[range]:
+        """The elements of the dim in the order in which they are stored."""
+        starts = [sum(self.sizes[:n]) for n in range(len(self.sizes))]
+        blocks = [(start, size // self.ways) for start, size in zip(starts, self.sizes, strict=True)]
+        return [range(start + w * n, start + (w + 1) * n) for w in range(self.ways) for start, n in blocks]
+
+    def elements(self, stored: slice) -> list[slice]:
+        """Which elements of the dim are stored there, at least one slice."""
+        found, at = [], 0
+        for run in self.runs():
+            low, high = max(stored.start - at, 0), min(stored.stop - at, len(run))
+            if low < high:
+                found.append(slice(run.start + low, run.start + high))
+            at += len(run)
+        return found or [slice(0, 0)]
+
+    def restored(self, whole: Tensor) -> Tensor:
+        """A whole tensor as it is, of one as it is stored."""
+        order = torch.tensor([n for run in self.runs() for n in run], device=whole.device)
+        return whole.index_select(self.dim, torch.argsort(order))
+
+
+@dataclass(frozen=True)
 class Leaf:
     """One argument or result of the program, as its manifest describes it: ``shape`` is global.
 
     ``padded`` is its shape with the padding that makes its dims divide, at their end; empty where they divide. A rank's
-    block is one of a tensor of that shape, and holds padding where the tensor ends inside of it.
+    block is one of a tensor of that shape, and holds padding where the tensor ends inside of it. Where it is ``interleaved``,
+    that tensor is the one that is stored.
     """
 
     name: str
@@ -27,13 +60,16 @@ class Leaf:
     dims: tuple[Axes, ...]
     fill: float | None = None
     padded: tuple[int, ...] = ()
+    interleaved: Interleaved | None = None
 
     @staticmethod
     def read(entry: dict[str, Any]) -> Leaf:
         dims = tuple(tuple((str(n), int(p), int(s)) for n, p, s in dim) for dim in entry["sharding"]["dims"])
         dtype = getattr(torch, entry["dtype"])
         padded = tuple(entry.get("padded", ()))
-        return Leaf(entry["name"], entry["role"], tuple(entry["shape"]), dtype, dims, entry.get("fill"), padded)
+        parts = entry.get("interleaved")
+        stored = None if parts is None else Interleaved(parts["dim"], parts["ways"], tuple(parts["sizes"]))
+        return Leaf(entry["name"], entry["role"], tuple(entry["shape"]), dtype, dims, entry.get("fill"), padded, stored)
 
     def describe(self) -> str:
         return f"{str(self.dtype).removeprefix('torch.')} {list(self.shape)}"
@@ -51,13 +87,23 @@ class Leaf:
         return tuple(s.stop - s.start for s in self.slices(mesh, rank))
 
     def slices(self, mesh: Mesh, rank: int) -> tuple[slice, ...]:
-        """What the rank's block holds as a slice of each dim; no axis of time may come before one of space in a dim."""
+        """What the rank's block holds as a slice of each dim, as they are stored; no axis of time may come before one of space in a dim."""
         blocks = zip(self.local_shape(mesh), self.space_dims(mesh), self.shape, strict=True)
         found = ((n, mesh.index(rank, dim), size) for n, dim, size in blocks)
         return tuple(slice(min(n * i, size), min(n * i + n, size)) for n, i, size in found)
 
+    def blocks(self, mesh: Mesh, rank: int) -> list[tuple[slice, ...]]:
+        """The blocks of the tensor that, joined along the interleaved dim, are what the rank's block holds; one, mostly."""
+        stored = self.slices(mesh, rank)
+        if self.interleaved is None:
+            return [stored]
+        d = self.interleaved.dim
+        return [(*stored[:d], part, *stored[d + 1 :]) for part in self.interleaved.elements(stored[d])]
+
     def is_chunked(self, mesh: Mesh) -> bool:
         """Whether ranks hold what ``torch.chunk`` gives them, as DTensor has it."""
+        if self.interleaved is not None:
+            return False
         blocks = zip(self.padded or self.shape, chunked_shape(self, mesh), self.space_dims(mesh), strict=True)
         return all(ways(dim) == 1 or n == chunked for n, chunked, dim in blocks)
 

@@ -1,7 +1,8 @@
 """Parameters, optimizer state and buffers: one local tensor each on every rank, shown to the user as DTensors.
 
 A block that holds padding is shown without it, as a view. Where ranks hold other blocks than DTensor has (whole heads,
-where it has equal rows), the user is shown a copy that lies as DTensor has it.
+where it has equal rows; some queries, keys and values, where it has all queries), the user is shown a copy that lies as
+DTensor has it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from .tensor_file import TensorFile
 ROLES = ("param", "opt_state", "buffer")
 
 Initialiser = Callable[[str, tuple[int, ...], torch.dtype, tuple[slice, ...]], Tensor | None]
-"""``(name, global shape, dtype, this rank's slice of each dim) -> that block``; None leaves it to the artefact."""
+"""``(name, global shape, dtype, slice of each dim) -> that block``; None leaves it to the artefact. Called once for this rank's
+block, or for each of the blocks that it is made of."""
 Source = Mapping[str, Tensor] | Initialiser | None
 
 
@@ -94,10 +96,13 @@ class State:
             return self._held(leaf) if leaf.padded else self.local[leaf.name]
         mesh, placements = meshes.of(leaf)
         whole = DTensor.from_local(self.local[leaf.name], mesh, placements, run_check=False).full_tensor()
-        return self._own(replace(leaf, padded=chunked_shape(leaf, self._mesh)), whole).contiguous()
+        if leaf.interleaved is not None:
+            whole = leaf.interleaved.restored(whole)
+        shown = replace(leaf, padded=chunked_shape(leaf, self._mesh), interleaved=None)
+        return self._own(shown, whole).contiguous()
 
     def _own(self, leaf: Leaf, whole: Tensor) -> Tensor:
-        return whole[leaf.slices(self._mesh, self._place.rank)]
+        return _joined(leaf, [whole[block] for block in leaf.blocks(self._mesh, self._place.rank)])
 
     def _stored(self, leaf: Leaf, held: Tensor) -> Tensor:
         return with_padding(held, leaf.local_shape(self._mesh) if leaf.padded else ())
@@ -122,7 +127,8 @@ class State:
             return found
         if file is not None and leaf.name in file.names:
             _check_shape(leaf, file.shape(leaf.name), str(file.path))
-            block = file.read(leaf.name, leaf.slices(self._mesh, self._place.rank))
+            blocks = leaf.blocks(self._mesh, self._place.rank)
+            block = _joined(leaf, [file.read(leaf.name, block) for block in blocks])
             return self._stored(leaf, block.to(self._place.device, leaf.dtype))
         if leaf.fill is not None:
             held = leaf.held_shape(self._mesh, self._place.rank)
@@ -133,18 +139,26 @@ class State:
         )
 
     def _block(self, leaf: Leaf, source: Initialiser) -> Tensor | None:
-        found = source(leaf.name, leaf.shape, leaf.dtype, leaf.slices(self._mesh, self._place.rank))
-        if found is None:
-            return None
-        held = leaf.held_shape(self._mesh, self._place.rank)
-        if tuple(found.shape) != held:
-            raise StateMismatch(
-                f"the initialiser gave {list(found.shape)} for a block of {list(held)}",
-                leaf.name, f"return the slice that it is asked for, of a tensor of shape {list(leaf.shape)}",
-            )
+        parts = []
+        for block in leaf.blocks(self._mesh, self._place.rank):
+            found = source(leaf.name, leaf.shape, leaf.dtype, block)
+            if found is None:
+                return None
+            held = tuple(part.stop - part.start for part in block)
+            if tuple(found.shape) != held:
+                raise StateMismatch(
+                    f"the initialiser gave {list(found.shape)} for a block of {list(held)}",
+                    leaf.name, f"return the slice that it is asked for, of a tensor of shape {list(leaf.shape)}",
+                )
+            parts.append(found.detach())
         # Our own memory, whatever the caller does with his tensor later.
-        own = found.detach().to(self._place.device, leaf.dtype, copy=True, memory_format=torch.contiguous_format)
+        whole = _joined(leaf, parts)
+        own = whole.to(self._place.device, leaf.dtype, copy=True, memory_format=torch.contiguous_format)
         return self._stored(leaf, own)
+
+
+def _joined(leaf: Leaf, blocks: list[Tensor]) -> Tensor:
+    return blocks[0] if leaf.interleaved is None else torch.cat(blocks, leaf.interleaved.dim)
 
 
 def _from_mapping(values: Mapping[str, Tensor], leaves: Mapping[str, Leaf], tied: Mapping[str, str]) -> Initialiser:
@@ -162,9 +176,14 @@ def _from_mapping(values: Mapping[str, Tensor], leaves: Mapping[str, Leaf], tied
     for name, value in named.items():
         _check_shape(leaves[name], tuple(value.shape), "state")
 
+    last: dict[str, Tensor | None] = {}
+
     def block(name: str, shape: tuple[int, ...], dtype: torch.dtype, slices: tuple[slice, ...]) -> Tensor | None:
-        value = named.get(name)
-        whole = value.full_tensor() if isinstance(value, DTensor) else value
+        if name not in last:  # a rank may ask for several blocks, and all ranks gather once
+            value = named.get(name)
+            last.clear()
+            last[name] = value.full_tensor() if isinstance(value, DTensor) else value
+        whole = last[name]
         return None if whole is None else whole[slices]
 
     return block

@@ -75,3 +75,10 @@ def test_dims_that_do_not_divide(tmp_path: Path, launch) -> None:
     done = launch("uneven_worker.py", 2, tmp_path / "checkpoint")
     assert done.returncode == 0, done.stderr[-4000:]
     assert "uneven training agrees" in done.stdout
+
+
+def test_weights_of_several_parts(tmp_path: Path, launch) -> None:
+    """Stored interleaved, shown as DTensor has them, saved and loaded from one plan to another."""
+    done = launch("parts_worker.py", 2, tmp_path / "checkpoint")
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "training with parts agrees" in done.stdout

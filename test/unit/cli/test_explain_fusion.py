@@ -1,12 +1,19 @@
-"""``shardc explain --fusion`` on an MLIR file and on a script, with edges forbidden."""
+"""``shardc explain --fusion`` on an MLIR file, a script and an artefact, with edges forbidden and forced; ``shardc compile`` with such edges."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from torch_mlir import ir
 
 from shardc.cli import main
+from shardc.dialects.context import new_context
+from shardc.driver import explain_fusion as driver
+from shardc.driver.levels import copy_module
+from shardc.passes.fuse.explain import calls_in_kernels, read_fusion
+from shardc.passes.fuse.kern_fuse import fuse_module
 
 MODULE = """func.func @step(%x: !torch.vtensor<[4,8],f32>) -> !torch.vtensor<[4,8],f32> {
   %0 = torch.aten.tanh %x : !torch.vtensor<[4,8],f32> -> !torch.vtensor<[4,8],f32>
@@ -51,6 +58,93 @@ def test_a_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path.write_text(SCRIPT)
     text = explained(capsys, str(path))
     assert "train.py:10" in text and "aten.tanh" in text
+
+
+def compiled(tmp_path: Path, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[Path, str]:
+    """The folder of SCRIPT on two devices, and what was said."""
+    (tmp_path / "train.py").write_text(SCRIPT)
+    assert main(["compile", str(tmp_path / "train.py"), "--mesh", "data=2", "-o", str(tmp_path / "out"), *options]) == 0
+    return tmp_path / "out", capsys.readouterr().out
+
+
+def kernels_of(folder: Path) -> list[list[str]]:
+    return [entry["ops"] for entry in json.loads((folder / "shardc.json").read_text())["kernels"]]
+
+
+def test_an_artefact_has_the_kernels_that_are_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, said = compiled(tmp_path, capsys)
+    assert "what is forbidden" not in said
+    assert kernels_of(folder)[0][:2] == ["aten.mul.Tensor", "aten.tanh"]
+    text = explained(capsys, str(folder))
+    assert text.startswith(f"{len(kernels_of(folder))} kernels stand for ")
+    assert "pairs that were looked at" in text and "train.py:10" in text
+
+
+def test_wishes_in_a_compile_with_their_effect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain = compiled(tmp_path, capsys)[0]
+    wishes = ("--forbid", "mul+tanh", "--force", "tanh+pow")
+    predicted = explained(capsys, str(plain), *wishes).splitlines()[0]
+    assert predicted.startswith("what is forbidden and forced: +2 launches, +")
+    folder, said = compiled(tmp_path, capsys, *wishes, "--verify")
+    assert predicted in said
+    assert not any({"aten.mul.Tensor", "aten.tanh"} <= set(ops) for ops in kernels_of(folder))
+    text = explained(capsys, str(folder))
+    assert text.startswith("compiled with: forbid mul+tanh, force tanh+pow\n\n") and "not fused: forbidden by mul+tanh" in text
+    back = explained(capsys, str(folder), "--force", "mul+tanh").splitlines()[0]
+    assert back.startswith("what is forbidden and forced: -2 launches, -")
+
+
+def test_a_folder_without_kernels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, _ = compiled(tmp_path, capsys, "--no-fuse")
+    assert explained(capsys, str(folder)).startswith("the folder has no kernels; with them it would be as follows\n\n")
+
+
+def test_a_folder_of_another_version_is_explained_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if this version fused nothing."""
+    folder, _ = compiled(tmp_path, capsys)
+    whole = driver.explain_module
+    monkeypatch.setattr(driver, "explain_module", lambda *args, **kwargs: whole(ir.Module.parse("module {}", new_context())))
+    text = explained(capsys, str(folder))
+    assert text.startswith("this version of shardc fuses levels/3-rank.mlir otherwise")
+    assert f"{len(kernels_of(folder))} kernels stand for " in text and "pairs that were looked at" not in text
+
+
+def test_what_a_program_says_of_its_fusion() -> None:
+    with new_context():
+        module = ir.Module.parse(MODULE)
+    fused = copy_module(module)
+    assert calls_in_kernels(fused) == frozenset()
+    fuse_module(fused)
+    report = read_fusion(module, fused)
+    assert calls_in_kernels(fused) == {"0.0", "0.1"}
+    assert (report.before.launches, report.after.launches, report.after.moved_bytes) == (2, 1, 256)
+    assert [[op.target for op in kernel.ops] for kernel in report.kernels] == [["aten.tanh", "aten.exp"]]
+    assert report.staying == report.pairs == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--force", "mul+gelu"], "NoSuchFusionEdge"),
+        (["--forbid", "mul"], "BadFusionEdge"),
+        (["--force", "mul+tanh", "--no-fuse"], "FusionRefused: 'mul+tanh' cannot be one kernel: fuse is False"),
+    ],
+)
+def test_wishes_that_a_compile_refuses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    assert main(["compile", str(tmp_path / "train.py"), "--mesh", "data=2", "-o", str(tmp_path / "out"), *options]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_level_4_alone_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, _ = compiled(tmp_path, capsys)
+    assert main(["explain", str(folder / "levels" / "4-kernel.mlir"), "--fusion"]) == 2
+    assert "it is at level 4" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,8 @@ from shardc.driver.compiler import make_mesh
         ("micro_batches", 2.0, "micro_batches is 2.0, not a whole number from 1"),
         ("micro_batches", 0, "micro_batches is 0, not a whole number from 1"),
         ("seed", "x", "seed is 'x', not a whole number"),
+        ("forbid_fusion", "tanh+exp", "forbid_fusion is 'tanh+exp', not a list of edges"),
+        ("force_fusion", [3], "force_fusion is a list, not a list of edges"),
         ("state", 3, "state is 3, not a state dict or a function"),
     ],
 )

@@ -167,3 +167,29 @@ def test_results_too_large_for_the_heap_come_from_the_pool(compiled: Wrap) -> No
     for n in (4, 1 << 14):
         x = torch.randn(n, 16)
         torch.testing.assert_close(run(x), f(x))
+
+
+def test_state_of_fixed_sizes_is_written_in_place(compiled: Wrap, programs: list[str]) -> None:
+    """In a graph with symbolic sizes the kernels of parameters have none, so they take any number of elements."""
+
+    def update(x: Tensor, parameters: list[Tensor], moments: list[Tensor]) -> Tensor:
+        for p, m in zip(parameters, moments, strict=True):
+            m.mul_(0.9).add_(p * 0.5)
+            p.sub_(m * 0.1)
+        return (x * 2).exp() + 1
+
+    def state() -> tuple[list[Tensor], list[Tensor]]:
+        generator = torch.Generator().manual_seed(0)
+        return tuple([torch.randn(n, 8, generator=generator) for n in (3, 16)] for _ in range(2))  # type: ignore[return-value]
+
+    run = compiled(update, fuse=True)
+    (parameters, moments), (wanted_parameters, wanted_moments) = state(), state()
+    for n in SIZES:
+        x = torch.randn(n, 8)
+        torch._dynamo.mark_dynamic(x, 0)
+        _close(run(x, parameters, moments), update(x.double(), wanted_parameters, wanted_moments))
+        for found, wanted in zip((*parameters, *moments), (*wanted_parameters, *wanted_moments), strict=True):
+            torch.testing.assert_close(found, wanted)
+    (program,) = programs
+    assert program.count(" = kernels(") == 1 and "('n0', 8)" in program
+    assert program.count(" is not arg") + program.count(" is not primals") == program.count(".copy_(") == 4

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from shardc.passes.plan.column_row import column_row_dims
+from shardc.passes.plan.column_row import Cut, column_row_cuts
 from shardc.passes.program import read_program
 
 MESH = {"tensor": 2}
@@ -110,16 +111,32 @@ def test_llama_without_its_own_plan(llama: Callable) -> None:
     assert found.counts() == Counter({("forward", *reduced): 2, ("backward", *reduced): 2})
 
 
-def test_gpt2_cuts_its_mlp(compile_plan: Callable) -> None:
-    """GPT-2 has no ``tp_plan``, and stores weights untransposed. Its fused q, k, v are split along the columns, so that
-    no block of columns is a block of heads: attention stays whole."""
+def gpt2(compile_plan: Callable, heads: int, hidden: int = 32) -> Any:
     ends = {"bos_token_id": 0, "eos_token_id": 0}
     dropout = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-    config = GPT2Config(n_embd=32, n_layer=2, n_head=4, vocab_size=64, n_positions=16, **ends, **dropout)
-    program = compile_plan(GPT2LMHeadModel(config), {"input_ids": _ids(), "labels": _ids()}, "tensor", MESH)
-    assert program.annotated() == {f"transformer.h.{i}.mlp.c_fc.weight": ((), ("tensor",)) for i in (0, 1)}
-    assert program.layouts()["transformer.h.1.mlp.c_proj.weight"] == "[tensor, *]"
+    config = GPT2Config(n_embd=hidden, n_layer=2, n_head=heads, vocab_size=64, n_positions=16, **ends, **dropout)
+    return compile_plan(GPT2LMHeadModel(config), {"input_ids": _ids(), "labels": _ids()}, "tensor", MESH)
+
+
+def test_gpt2_cuts_its_fused_weights(compile_plan: Callable) -> None:
+    """GPT-2 has no ``tp_plan``, and stores weights untransposed. Its fused q, k, v are stored in blocks of heads of all
+    three: two reductions a layer each way, as of a model with a weight for each."""
+    program = gpt2(compile_plan, 4)
+    names = [f"transformer.h.{i}.{name}.weight" for i in (0, 1) for name in ("attn.c_attn", "mlp.c_fc")]
+    assert program.annotated() == dict.fromkeys(names, ((), ("tensor",)))
+    layouts = program.layouts()
+    assert layouts["transformer.h.1.attn.c_attn.bias"] == "[tensor]"
+    assert layouts["transformer.h.1.attn.c_proj.weight"] == layouts["transformer.h.1.mlp.c_proj.weight"] == COLUMNS
     reduced = ("all_reduce", (4, 8, 32), ("tensor",))
+    assert program.counts() == Counter({("forward", *reduced): 4, ("backward", *reduced): 4})
+    said = [r.render() for r in program.compiled.remarks]
+    assert "Interleaved: dim 1 of transformer.h.0.attn.c_attn.weight is 3 parts (32, 32, 32), each cut in 2" in said
+
+
+def test_gpt2_with_heads_that_do_not_divide_cuts_its_mlp(compile_plan: Callable) -> None:
+    program = gpt2(compile_plan, 3, 24)
+    assert program.annotated() == {f"transformer.h.{i}.mlp.c_fc.weight": ((), ("tensor",)) for i in (0, 1)}
+    reduced = ("all_reduce", (4, 8, 24), ("tensor",))
     assert program.counts() == Counter({("forward", *reduced): 2, ("backward", *reduced): 2})
 
 
@@ -147,6 +164,7 @@ def test_dims_of_a_models_own_plan(compile_plan: Callable) -> None:
     program = compile_plan(model, {"input": torch.zeros(8, 16)}, "data", {"data": 2}, loss=_loss)
     level_1 = read_program(program.compiled.global_module)
     assert level_1 is not None
-    assert column_row_dims(level_1, {"0": "colwise", "1": "rowwise"}) == {"0.weight": 0, "1.weight": 1}
-    assert column_row_dims(level_1, {"*": "colwise_gather_output", "1": "rowwise"}) == {f"{i}.weight": 0 for i in range(3)}
-    assert column_row_dims(level_1, {"2": "replicated"}) == {}
+    assert column_row_cuts(level_1, {"0": "colwise", "1": "rowwise"}) == {"0.weight": Cut(0), "1.weight": Cut(1)}
+    everywhere = {f"{i}.weight": Cut(0) for i in range(3)}
+    assert column_row_cuts(level_1, {"*": "colwise_gather_output", "1": "rowwise"}) == everywhere
+    assert column_row_cuts(level_1, {"2": "replicated"}) == {}

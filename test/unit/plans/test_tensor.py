@@ -70,6 +70,18 @@ def test_sequence_has_the_same_volume_in_scatters_and_gathers(llama: Callable) -
         assert moved[phase, "all_gather"] + moved[phase, "reduce_scatter"] == all_reduces
 
 
+def test_a_gradient_and_its_transpose_are_gathered_once(llama: Callable) -> None:
+    """One sequence a micro-batch: the gradient that goes back into a layer's input and into its weights, one the transpose of the
+    other, is put together once: two gathers a layer each way, in every one of the micro-batches."""
+    counts = [llama(n, "data*sequence", {"data": 2, "tensor": 2}, micro_batches=2).counts() for n in (1, 2)]
+    kinds = Counter({(phase, kind): 0 for phase in ("forward", "backward") for kind in ("all_gather", "reduce_scatter")})
+    for (phase, kind, shape, axes), n in (counts[1] - counts[0]).items():
+        if axes == TENSOR and kind != "all_reduce":
+            assert _numel(shape) in (S * H, S * H // 2)
+            kinds[phase, kind] += n
+    assert kinds == dict.fromkeys(kinds, 2 * 2)
+
+
 def test_state_is_cut_like_its_parameters(llama: Callable) -> None:
     program = llama(2, "tensor", {"tensor": 2})
     layouts, states = program.layouts(), program.layouts("opt_state")

@@ -9,7 +9,7 @@ import torch
 
 from shardc.runtime.connect import connect
 from shardc.runtime.errors import StateMismatch
-from shardc.runtime.layout import Leaf, cut, with_padding
+from shardc.runtime.layout import Interleaved, Leaf, cut, with_padding
 from shardc.runtime.mesh import Mesh
 from shardc.runtime.state import State
 
@@ -67,3 +67,38 @@ def test_whole_heads_are_no_chunks() -> None:
     assert [leaf.held_shape(MESH, rank) for rank in (0, 1)] == [(16,), (8,)]
     assert not leaf.is_chunked(MESH)
     assert replace(leaf, dims=((),)).is_chunked(MESH)
+
+
+QKV = Interleaved(0, 2, (8, 4, 4))
+"""Queries 0 to 7, keys 8 to 11, values 12 to 15: first stored are 0 to 3, 8, 9, 12 and 13."""
+STORED = [0, 1, 2, 3, 8, 9, 12, 13, 4, 5, 6, 7, 10, 11, 14, 15]
+
+
+@pytest.mark.parametrize("axes", [(TENSOR,), (TENSOR, DATA), ()])
+@pytest.mark.parametrize("rank", range(4))
+def test_blocks_of_parts(axes: tuple, rank: int) -> None:
+    """Each block joined of its parts is what a cut of the stored tensor gives, also where parts are cut again."""
+    leaf = Leaf("x", "param", (16, 3), torch.int64, (axes, ()), interleaved=QKV)
+    value = torch.arange(48).view(16, 3)
+    stored = value[STORED]
+    blocks = [value[block] for block in leaf.blocks(MESH, rank)]
+    assert torch.equal(torch.cat(blocks), cut(stored, leaf.dims, MESH, rank))
+    assert torch.equal(QKV.restored(stored), value)
+    assert not leaf.is_chunked(MESH)
+
+
+def test_parts_of_the_manifest() -> None:
+    entry = {"name": "x", "role": "param", "shape": [16, 3], "dtype": "int64", "sharding": {"dims": [[["tensor", 1, 2]], []]}}
+    assert Leaf.read({**entry, "interleaved": {"dim": 0, "ways": 2, "sizes": [8, 4, 4]}}).interleaved == QKV
+    assert Leaf.read(entry).interleaved is None
+
+
+def test_padding_and_parts() -> None:
+    """The parts of a dim, and padding of another."""
+    leaf = Leaf("x", "param", (16, 3), torch.int64, ((TENSOR,), (DATA,)), padded=(16, 4), interleaved=QKV)
+    value = torch.arange(48).view(16, 3)
+    for rank in range(4):
+        held = torch.cat([value[block] for block in leaf.blocks(MESH, rank)])
+        assert held.shape == leaf.held_shape(MESH, rank)
+        expected = cut(with_padding(value[STORED], leaf.padded), leaf.dims, MESH, rank)
+        assert torch.equal(with_padding(held, leaf.local_shape(MESH)), expected)

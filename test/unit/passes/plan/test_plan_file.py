@@ -11,6 +11,7 @@ import pytest
 
 from shardc.diagnostics.plan import BadPlanFile
 from shardc.dialects.dist.mesh import Mesh, MeshAxis
+from shardc.passes.plan.column_row import Cut
 from shardc.passes.plan.plan import Argument, Plan
 from shardc.passes.plan.plan_file import fingerprint, read_plan, write_plan
 from shardc.passes.plan.presets import Setting, read_preset
@@ -25,7 +26,7 @@ ARGUMENTS = [
 
 @pytest.fixture
 def plan() -> Plan:
-    return read_preset("zero3*sequence", Setting(ARGUMENTS, MESH, {"up": 0}))
+    return read_preset("zero3*sequence", Setting(ARGUMENTS, MESH, {"up": Cut(0)}))
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ from shardc.diagnostics.plan import (
     UnknownPreset,
 )
 from shardc.dialects.dist.mesh import Mesh, MeshAxis
+from shardc.passes.interleave.fused import Fused
+from shardc.passes.plan.column_row import Cut
 from shardc.passes.plan.plan import Argument, Plan
 from shardc.passes.plan.presets import Setting, read_preset
 
@@ -28,7 +30,7 @@ ARGUMENTS = [
     Argument("input", "table", (5, 3)),
     Argument("input", "scale", ()),
 ]
-COLUMNS = {"up": 0, "odd": 0}
+COLUMNS = {"up": Cut(0), "odd": Cut(0)}
 
 
 def _plan(text: str, mesh: Mesh = MESH) -> Plan:
@@ -140,3 +142,11 @@ def test_one_axis_for_two_presets(text: str, axis: str) -> None:
     """An axis cuts one dim of a value only: what would cut a weight one way and the batch another is refused too."""
     with pytest.raises(AxisOfTwoPresets, match=f"both use mesh axis '{axis}'"):
         _plan(text)
+
+
+@pytest.mark.parametrize(("heads", "cut"), [((4, 2, 2), True), ((4, 1, 1), False)])
+def test_weights_of_several_parts_are_cut_where_all_heads_divide(heads: tuple[int, ...], cut: bool) -> None:
+    sizes = tuple(4 * n for n in heads)
+    columns = {"up": Cut(0, Fused(sizes, heads, ()))}
+    plan = read_preset("tensor", Setting(ARGUMENTS, MESH, columns))
+    assert (("param", "up") in plan.entries) == cut

@@ -1,0 +1,108 @@
+"""Weights that are several in one: queries, keys and values, or gate and up. A slice for each takes its columns."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from shardc.dialects.rules.rule import Rule
+from shardc.passes.partition.storage import phase_of
+from shardc.passes.plan.blocks import block_size
+from shardc.passes.program import Node, Program
+
+SLICE = "aten.slice.Tensor"
+
+
+@dataclass(frozen=True)
+class Fused:
+    """The parts of a dim: the ``sizes`` of all, and of each that is read how many ``blocks`` (heads) it has. ``slices`` are
+    the numbers of the nodes that take them."""
+
+    sizes: tuple[int, ...]
+    blocks: tuple[int, ...]
+    slices: tuple[int, ...]
+
+    def divides(self, ways: int) -> bool:
+        """Whether each part can be cut into ``ways``, between its blocks."""
+        return all(n % ways == 0 for n in (*self.sizes, *self.blocks))
+
+
+def find_fused(program: Program, value: int, dim: int) -> Fused | None:
+    """What a dim of a parameter, followed through the forward calls that keep it as it is, is sliced into.
+
+    None where nothing but slices, of several parts, reads it in the end.
+    """
+    found = _slices(program, value, dim)
+    size = program.types[value].shape[dim]
+    ends = sorted({0, size, *(end for _, *part in found for end in part)})
+    if len(ends) < 3:
+        return None
+    blocks = tuple((end - start) // _block(program, n) for n, start, end in found)
+    return Fused(tuple(b - a for a, b in pairwise(ends)), blocks, tuple(n for n, *_ in found))
+
+
+def _slices(program: Program, value: int, dim: int) -> list[tuple[int, int, int]]:
+    """The slices that alone read a dim of a value, and those that alone read a slice: (node, start, end); else none."""
+    found: list[tuple[int, int, int]] = []
+    queue, seen = deque([(value, dim)]), {(value, dim)}
+    while queue:
+        here, d = queue.popleft()
+        for number in program.users[here]:
+            node = program.nodes[number]
+            if phase_of(node.op) != "forward":
+                continue
+            part = sliced(node, d)
+            if part is not None:
+                start, end = part
+                inside = _slices(program, node.results[0], d)
+                found += [(number, start, end), *((n, start + a, start + b) for n, a, b in inside)]
+                continue
+            names = {dims[d] for dims, v in zip(node.rule.operands, node.operands, strict=True) if v == here}
+            places = [place for name in names for place in _places(node, name)]
+            if len(names) != 1 or not places:
+                return []
+            new = [place for place in places if place not in seen]
+            seen.update(new)
+            queue.extend(new)
+    return found
+
+
+def sliced(node: Node, dim: int) -> tuple[int, int] | None:
+    """The elements that a node takes of a dim; None if it is no slice of it, or takes all."""
+    spec = node.spec
+    if spec.target != SLICE or spec["step"] != 1:
+        return None
+    size = spec["self"].shape[dim]
+    if spec["dim"] % len(spec["self"].shape) != dim:
+        return None
+    ends = (0 if spec["start"] is None else spec["start"], size if spec["end"] is None else spec["end"])
+    start, end = (max(0, min(size, n + size if n < 0 else n)) for n in ends)
+    return (start, end) if (start, end) != (0, size) else None
+
+
+def _places(node: Node, names: tuple[str, ...]) -> list[tuple[int, int]]:
+    """(value, dim) of the results' dims that are the one factor ``names`` and nothing else."""
+    if len(names) != 1 or names[0] in node.rule.replicate:
+        return []
+    results = zip(node.rule.results, node.results, strict=True)
+    return [(v, d) for dims, v in results for d, other in enumerate(dims) if other == names]
+
+
+def _block(program: Program, number: int) -> int:
+    """How many elements of what the slice ``number`` takes belong together."""
+    node = program.nodes[number]
+    return block_size(program, node.results[0], node.spec["dim"] % len(node.spec["self"].shape))
+
+
+def seen_through(program: Program, fused: list[Fused]) -> Program:
+    """The program with rules under which cuts go through the slices of ``fused``, as ``dist-interleave`` would make them do."""
+    nodes = list(program.nodes)
+    for number in (n for f in fused for n in f.slices):
+        node = nodes[number]
+        dim = node.spec["dim"] % len(node.spec["self"].shape)
+        (source,), (result,) = node.rule.operands, node.rule.results
+        taken = (*source[:dim], ("part",), *source[dim + 1 :]), (*result[:dim], ("part",), *result[dim + 1 :])
+        sizes = {**node.rule.sizes, "part": node.spec.results[0].shape[dim]}
+        nodes[number] = replace(node, rule=Rule((taken[0],), (taken[1],), sizes, linear=node.rule.linear))
+    return replace(program, nodes=nodes)
