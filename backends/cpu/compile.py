@@ -45,7 +45,9 @@ def build_library(module: ir.Module) -> Path:
 
 
 def compile_functions(functions: ir.Module) -> bytes:
-    """The shared object of a module of :func:`shardc.backends.body.extract.extract`. Raises as :func:`build_library`."""
+    """The shared object of a module of :func:`shardc.backends.body.extract.extract`.
+    Raises as :func:`build_library`.
+    """
     check_target()
     linker = system_linker()
     with functions.context, ir.Location.unknown():

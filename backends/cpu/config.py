@@ -8,7 +8,9 @@ from dataclasses import dataclass, fields
 
 @dataclass(frozen=True)
 class Config:
-    """How one kernel is cut up. Names are those of ``#kern.config``; names that are not here are left to other backends."""
+    """How one kernel is cut up. Names are those of ``#kern.config``;
+    names that are not here are left to other backends.
+    """
 
     rows: int = 64
     """Rows whose terms are added up by themselves first, in sums over rows: keeps the error of long sums small."""

@@ -1,4 +1,6 @@
-"""Loops over memory become LLVM IR. Runs in a process of its own (``worker.py``): imports neither torch nor our dialects."""
+"""Loops over memory become LLVM IR. Runs in a process of its own (``worker.py``):
+imports neither torch nor our dialects.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ LOWER = (
 )
 
 SCALES = "kern.scales_by_powers_of_two"
-"""An attribute of a module whose target does so with one instruction (:func:`shardc.backends.cpu.polynomials.expand_math`)."""
+"""An attribute of a module whose target does so with one instruction
+(:func:`shardc.backends.cpu.polynomials.expand_math`)."""
 
 
 def lower(module: ir.Module, entries: str, without: str) -> None:

@@ -22,12 +22,13 @@ PARALLEL_ROWS = 16  # with fewer rows than this, a sum over the middle of a tens
 class Nest(body.Nest):
     """Rows are cut over the threads.
 
-    ``split``: there are no rows; the one axis of all loops is cut itself. ``waits``: something it reads was written since
-    the last barrier. ``transposed``: something is contiguous along a row axis, and rows are therefore run through in short
-    pieces; ``turned`` are arguments of which a piece is copied first, so that it is contiguous along the row. A nest with a
+    ``split``: there are no rows; the one axis of all loops is cut itself. ``waits``: something it reads was written
+    since the last barrier. ``transposed``: something is contiguous along a row axis, and rows are therefore run through
+    in short pieces; ``turned`` are arguments of which a piece is copied first, so that it is contiguous along the row.
+    A nest with a
     ``contraction`` has no rows: its loops are those of a matmul, and what reads the result is over them too.
-    ``written_out`` are axes inside the rows (see :func:`~shardc.backends.cpu.parts.part_axes`) whose steps stand one after
-    the other, without a loop.
+    ``written_out`` are axes inside the rows (see :func:`~shardc.backends.cpu.parts.part_axes`) whose steps stand one
+    after the other, without a loop.
     """
 
     split: bool = False
@@ -55,7 +56,10 @@ def find_nests(roots: Roots, reads: dict[Root, Reads]) -> list[Nest]:
             continue
         near = [r for r in remaining if near_ones[r] == near_ones[remaining[0]] and not is_contraction(r)]
         rows, members = max(
-            ((rows, members_of(rows, _suited(rows, near, reads), done, roots, reads)) for rows in _candidates(near, reads)),
+            (
+                (rows, members_of(rows, _suited(rows, near, reads), done, roots, reads))
+                for rows in _candidates(near, reads)
+            ),
             key=lambda found: (bool(found[1]), not _strided(*found, reads), len(found[1])),
         )
         nests.append(_nest(rows, members, reads))

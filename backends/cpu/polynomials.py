@@ -1,8 +1,8 @@
 """exp, log, sin, erf, tanh and the like as arithmetic that LLVM can run in vector lanes, instead of calls of libm.
 
 f32 is expanded; f16 and bf16 are computed in f32; f64 is left to libm. Sources: the reductions and coefficients of exp
-and log, and the coefficients of sin and cos, are those of Cephes (``expf.c``, ``logf.c``, ``sinf.c``; S. Moshier), of erf
-the minimax polynomials that N. Juffa published (StackOverflow 35148198), of tanh the rational one of Eigen
+and log, and the coefficients of sin and cos, are those of Cephes (``expf.c``, ``logf.c``, ``sinf.c``; S. Moshier), of
+erf the minimax polynomials that N. Juffa published (StackOverflow 35148198), of tanh the rational one of Eigen
 (``MathFunctionsImpl.h``). Errors, in ulp against f64, are asserted in ``test/unit/cpu/test_polynomials.py``.
 """
 
@@ -39,7 +39,9 @@ class _Scalars:
         self.double = self.of(ir.F64Type.get())
         self.contract = ir.Attribute.parse("#arith.fastmath<contract>")
 
-    def make(self, name: str, *operands: ir.Value, type_: ir.Type | None = None, **attributes: ir.Attribute) -> ir.Value:
+    def make(
+        self, name: str, *operands: ir.Value, type_: ir.Type | None = None, **attributes: ir.Attribute
+    ) -> ir.Value:
         return ir.Operation.create(
             name, results=[type_ or operands[0].type], operands=list(operands), attributes=attributes
         ).result
@@ -112,13 +114,17 @@ class _Scalars:
         return self.make("arith.bitcast", self.make("arith.shli", biased, self.bits(23)), type_=self.float)
 
     def rounded(self, x: ir.Value, factor: float = 1.0) -> tuple[ir.Value, ir.Value]:
-        """``x * factor`` rounded to an integer below 2**22, as an f32 and as an i32; no conversion, so NaN is harmless."""
+        """``x * factor`` rounded to an integer below 2**22, as an f32 and as an i32;
+        no conversion, so NaN is harmless.
+        """
         shifted = self.fma(x, self.number(factor), self.number(_ROUNDER))
         bits = self.make("arith.bitcast", shifted, type_=self.integer)
         return self.sub(shifted, self.number(_ROUNDER)), self.make("arith.subi", bits, self.bits(_ROUNDER_BITS))
 
     def scaled(self, x: ir.Value, n: ir.Value) -> ir.Value:
-        """x * 2**n, which overflows to infinity and underflows through the subnormals: without an instruction in two steps."""
+        """x * 2**n, which overflows to infinity and underflows through the subnormals:
+        without an instruction in two steps.
+        """
         if self.scales:
             return self._times_power(x, n)
         half = self.make("arith.shrsi", n, self.bits(1))
@@ -129,7 +135,10 @@ class _Scalars:
         if self.shape is None:
             return self.make("llvm.intr.ldexp", x, n)
         name = {"intrin": ir.StringAttr.get("llvm.ldexp")}
-        sizes = {"op_bundle_sizes": ir.DenseI32ArrayAttr.get([]), "operandSegmentSizes": ir.DenseI32ArrayAttr.get([2, 0])}
+        sizes = {
+            "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([2, 0]),
+        }
         return self.make("llvm.call_intrinsic", x, n, **name, **sizes)
 
 
@@ -151,7 +160,9 @@ def _exp2(s: _Scalars, x: ir.Value) -> ir.Value:
     x = s.clamp(x, -151.0, 128.5)
     n, i = s.rounded(x)
     r = s.mul(s.sub(x, n), s.number(0.6931471805599453))
-    p = s.polynomial(r, [1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1])
+    p = s.polynomial(
+        r, [1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1]
+    )
     whole = s.add(s.fma(p, s.mul(r, r), r), s.number(1.0))
     return s.scaled(whole, i)
 
@@ -225,7 +236,8 @@ def _erf(s: _Scalars, x: ir.Value) -> ir.Value:
     """An odd polynomial near 0; beyond, 1 - exp of a polynomial, which keeps 1 - |erf| as small as it is."""
     t, q = s.clamp(s.arithmetic("math.absf", x), 0.0, 4.0), s.mul(x, x)
     outer = s.polynomial(
-        t, [-1.72853470e-5, 3.83197126e-4, -3.88396438e-3, 2.42546219e-2, -1.06777877e-1, -6.34846687e-1, -1.28717512e-1]
+        t,
+        [-1.72853470e-5, 3.83197126e-4, -3.88396438e-3, 2.42546219e-2, -1.06777877e-1, -6.34846687e-1, -1.28717512e-1],
     )
     n, minus_one = _exp_parts(s, s.fma(outer, t, s.arithmetic("arith.negf", t)))  # of -20 to 0: a normal number
     outer = s.sub(s.number(1.0), s.mul(s.add(minus_one, s.number(1.0)), s.power_of_two(n)))
@@ -237,7 +249,9 @@ def _erf(s: _Scalars, x: ir.Value) -> ir.Value:
 
 
 def _tanh(s: _Scalars, x: ir.Value) -> ir.Value:
-    """Below 4e-4, where tanh x is x, the quotient's terms could be subnormal; above 9 it is 1, and never more than 1."""
+    """Below 4e-4, where tanh x is x, the quotient's terms could be subnormal;
+    above 9 it is 1, and never more than 1.
+    """
     size = s.arithmetic("math.absf", x)
     t = s.clamp(size, 0.0, 9.0)
     q = s.mul(t, t)
@@ -253,9 +267,9 @@ def _tanh(s: _Scalars, x: ir.Value) -> ir.Value:
 def _quarters(s: _Scalars, x: ir.Value) -> tuple[ir.Value, ir.Value]:
     """x = (n + f) pi / 2 with an integer n and f in [-1/2, 1/2], for every f32: n as an i32, modulo 4, and f pi / 2.
 
-    1 / (2 pi) stands in parts of 28 bits, so that products with x are exact in f64, and so is what is left of them without
-    whole turns (Payne and Hanek, 1983, in floating point). Without the quarters that it has by then, the sum is rounded
-    in proportion to itself, however near x is to a multiple of pi / 2.
+    1 / (2 pi) stands in parts of 28 bits, so that products with x are exact in f64, and so is what is left of them
+    without whole turns (Payne and Hanek, 1983, in floating point). Without the quarters that it has by then, the sum is
+    rounded in proportion to itself, however near x is to a multiple of pi / 2.
     """
     wide = s.make("arith.extf", x, type_=s.double)
     turns, quarters = s.wide(0.0), s.wide(_ROUNDER_OF_F64)
@@ -301,7 +315,8 @@ EXPANSIONS: dict[str, Callable[[_Scalars, ir.Value], ir.Value]] = {
 
 
 def expand_math(module: ir.Module, scales: bool) -> None:
-    """Replaces the functions of :data:`EXPANSIONS` of f32, and vectors of it (and f16, bf16 through f32), all over ``module``.
+    """Replaces the functions of :data:`EXPANSIONS` of f32, and vectors of it (and f16, bf16 through f32), all over
+    ``module``.
 
     ``scales``: the target multiplies a vector by powers of two with one instruction (AVX-512's ``vscalefps``).
     """

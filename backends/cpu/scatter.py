@@ -1,9 +1,9 @@
 """``kern.scatter_add`` as loops over memory.
 
-First the threads write what rows hold that nobody names: zeros, or ``init``, where out is not its memory. Then each takes a part
-of the columns and adds updates to their rows in order: nothing is added twice or atomically, and rows that nobody names are
-not looked at again. Rows of 16 bits are added up in f32, and so one at a time: one thread chains the positions with the same
-index, and the threads share the chains, and pieces of their rows.
+First the threads write what rows hold that nobody names: zeros, or ``init``, where out is not its memory. Then each
+takes a part of the columns and adds updates to their rows in order: nothing is added twice or atomically, and rows that
+nobody names are not looked at again. Rows of 16 bits are added up in f32, and so one at a time: one thread chains the
+positions with the same index, and the threads share the chains, and pieces of their rows.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ def emit_scatter(function: ir.Operation, module: ir.Module) -> Emitted:
 
 
 class _Scatter:
-    """The function ``@name_body``. ``tells`` whether it has ``wrong`` as a result; ``in_place``: out is init's memory."""
+    """The function ``@name_body``. ``tells`` whether it has ``wrong`` as a result; ``in_place``:
+    out is init's memory.
+    """
 
     def __init__(
         self,
@@ -172,7 +174,10 @@ class _Scatter:
         """Adds each update to its row in memory, a thread those of its columns."""
         spec, line = self.spec, LINE_BYTES // width_bytes(self.element)
         low, high = share(self.elements, spec.inner, self.thread, self.threads, multiple=line)
-        with bounded_loop(self.elements, 0, spec.outer) as (outer, _), bounded_loop(self.elements, 0, spec.count) as (at, _):
+        with (
+            bounded_loop(self.elements, 0, spec.outer) as (outer, _),
+            bounded_loop(self.elements, 0, spec.count) as (at, _),
+        ):
             base = self._start(spec.count, outer, at)
             with self._used(at) as row:
                 into = self._start(spec.rows, outer, row)
@@ -183,8 +188,9 @@ class _Scatter:
     # Sums of 16 bits
 
     def _chain(self) -> None:
-        """``chains`` holds the first position of each chain, and after all others how many there are; ``next`` of a position
-        is the one after it in its chain, or -1. While they are made, ``last`` of a row is its last position so far.
+        """``chains`` holds the first position of each chain, and after all others how many there are; ``next`` of a
+        position is the one after it in its chain, or -1. While they are made, ``last`` of a row is its last position so
+        far.
         """
         number, none, first = self.elements.number, arith.constant(self.i64, -1), arith.constant(self.i64, 0)
         count = number(self.spec.count)

@@ -1,4 +1,6 @@
-"""The CPU that code is made for: the host's, by its name and the instruction sets that it has, or one with fewer of them."""
+"""The CPU that code is made for: the host's, by its name and the instruction sets that it has,
+or one with fewer of them.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def check_target() -> None:
 
 
 def without() -> str:
-    """LLVM's attribute of a function that must do without what this machine has and the target has not: ``-avx512f,...``."""
+    """LLVM's attribute of a function that must do without what this machine has and the target has not:
+    ``-avx512f,...``.
+    """
     return ",".join(f"-{LLVM_NAMES.get(name, name.replace('_', ''))}" for name in sorted(cpu_features() - features()))
 
 

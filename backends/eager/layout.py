@@ -25,7 +25,11 @@ def adds_over_time(sharding: Sharding, mesh: Mesh) -> bool:
 
 
 def cut(
-    tensor: torch.Tensor, sharding: Sharding, mesh: Mesh, padded: tuple[int, ...], interleaving: Interleaving | None = None
+    tensor: torch.Tensor,
+    sharding: Sharding,
+    mesh: Mesh,
+    padded: tuple[int, ...],
+    interleaving: Interleaving | None = None,
 ) -> list[torch.Tensor]:
     """The block of each rank of ``tensor``, with zeros at the end of its dims up to the shape ``padded``."""
     stored = with_padding(as_stored(tensor, interleaving), padded)

@@ -76,13 +76,17 @@ class _Body:
                 return self._values[op.operands[0]].reshape(self._shape(op.results[0], list(op.operands)[1:]))
             case "tensor.collapse_shape":
                 tensor = self._values[op.operands[0]]
-                groups = [[tensor.shape[ir.IntegerAttr(d).value] for d in group] for group in op.attributes["reassociation"]]
+                groups = [
+                    [tensor.shape[ir.IntegerAttr(d).value] for d in group] for group in op.attributes["reassociation"]
+                ]
                 return tensor.reshape([prod(group) for group in groups])
             case "arith.muli" | "arith.addi":
                 left, right = (self._values[v] for v in op.operands)
                 return left * right if op.name == "arith.muli" else left + right
             case "tensor.extract_slice":
-                static = (list(ir.DenseI64ArrayAttr(op.attributes[f"static_{n}"])) for n in ("offsets", "sizes", "strides"))
+                static = (
+                    list(ir.DenseI64ArrayAttr(op.attributes[f"static_{n}"])) for n in ("offsets", "sizes", "strides")
+                )
                 offsets, sizes, strides = static
                 parts = zip(offsets, self._sizes(sizes, list(op.operands)[1:]), strides, strict=True)
                 index = tuple(slice(first, first + size * step, step) for first, size, step in parts)

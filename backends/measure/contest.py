@@ -27,8 +27,8 @@ ROUNDS = (4, 20)
 LONG_S = 0.2
 """How long they may take before half as many rounds are enough: what takes so long is little disturbed."""
 ALIVE = 2
-"""Results that stay alive: a candidate's next one does not lie in what it has just read, but in memory that was used before, as
-in a program that runs again and again."""
+"""Results that stay alive: a candidate's next one does not lie in what it has just read, but in memory that was used
+before, as in a program that runs again and again."""
 MARGIN = 0.98
 """Part of the first candidate's time that another must stay under to be chosen: less is within the noise."""
 
@@ -53,9 +53,9 @@ def choose(subject: str, candidates: Sequence[Candidate]) -> str:
 def decide(subject: str, candidates: Sequence[Candidate]) -> Choice:
     """The fastest candidate for ``subject``, with all their times, from the record or by measurement.
 
-    The first candidate is the one to keep when in doubt: others must be faster by more than the noise, and one that cannot
-    be built or called here is out. Choices are remembered on disk by ``subject``, the candidates and :func:`surroundings`;
-    of several processes one measures, and the others choose as it did.
+    The first candidate is the one to keep when in doubt: others must be faster by more than the noise, and one that
+    cannot be built or called here is out. Choices are remembered on disk by ``subject``, the candidates and
+    :func:`surroundings`; of several processes one measures, and the others choose as it did.
     """
     key = "\n".join([subject, *(f"{c.name} {c.version}" for c in candidates), surroundings()])
     found = find_choice(key)

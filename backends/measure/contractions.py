@@ -21,7 +21,8 @@ LARGE_FLOPS = 1 << 32
 def measured_form(contraction: Contraction) -> str:
     """The name of the fastest of the contraction's forms on this machine.
 
-    Small ones are ATen's: what a library gains is less than its longer call costs. Large ones are measured on a smaller one.
+    Small ones are ATen's: what a library gains is less than its longer call costs. Large ones are measured on a smaller
+    one.
     """
     if contraction.flops < SMALL_FLOPS:
         return "aten"
@@ -45,7 +46,9 @@ def _build(contraction: Contraction, calls: Sequence[LibraryCall]) -> Callable[[
     return run
 
 
-def _call(call: LibraryCall, tensors: dict[str, torch.Tensor], shape: tuple[int, int], dtype: torch.dtype) -> torch.Tensor:
+def _call(
+    call: LibraryCall, tensors: dict[str, torch.Tensor], shape: tuple[int, int], dtype: torch.dtype
+) -> torch.Tensor:
     """One call as programs make it: ATen's large products are written to memory of the pool."""
     arguments = {**{name: tensors[slot] for name, slot in call.reads.items()}, **call.arguments}
     if call.target in WITH_OUT and shape[0] * shape[1] * dtype.itemsize >= POOLED_BYTES:

@@ -167,7 +167,9 @@ class Body:
     def _write_stores(self, position: int) -> None:
         for old, new in self._stores.get(position, ()):
             if new in self.overwritten and self.aliases.group(new) is self.aliases.group(old):
-                self.line(f"if {self.name(new)} is not {self.name(old)}: rank.store({self.name(old)}, {self.name(new)})")
+                self.line(
+                    f"if {self.name(new)} is not {self.name(old)}: rank.store({self.name(old)}, {self.name(new)})"
+                )
                 continue
             group = self.aliases.group(new)
             copy = ".clone()" if group.foreign or group.stored else ""
@@ -254,7 +256,9 @@ def _is_started(schedule: Schedule, value: ir.Value) -> bool:
 
 
 def _given_names(op: ir.Operation) -> dict[int, str]:
-    """Names that the frontend gave to results: ``grad:layers.0.weight`` or ``grad:layers.0.weight#1``, comma-separated."""
+    """Names that the frontend gave to results: ``grad:layers.0.weight`` or ``grad:layers.0.weight#1``,
+    comma-separated.
+    """
     attributes = op.attributes
     if "dist.name" not in attributes:
         return {}
@@ -266,7 +270,9 @@ def _given_names(op: ir.Operation) -> dict[int, str]:
 
 
 def _base_name(step: Step) -> str:
-    """``mm`` for ``torch.aten.mm``, ``add`` for ``torch.aten.add.Tensor``, ``add_gelu`` for the kernel ``add_gelu_3``."""
+    """``mm`` for ``torch.aten.mm``, ``add`` for ``torch.aten.add.Tensor``,
+    ``add_gelu`` for the kernel ``add_gelu_3``.
+    """
     if step.name == KERNEL:
         return kernel_name(step.op).rpartition("_")[0]
     name = step.call.spec.target if step.call is not None else step.name

@@ -1,10 +1,10 @@
 """From a module of level 3 or 4 to the program that every rank runs: one readable Python function.
 
-One line for each ATen call, kernel and collective. A collective's line only starts it; its ``wait()`` stands where the result is
-first needed, or sooner if too much is under way. Gathers of parameters start some bytes ahead of their first use. Values
-are freed after their last use. Parameters, optimizer state and buffers are replaced in place (``rank.store``) as soon as
-their new value is there and the old one has been read for the last time, so that no step holds two copies of them; the
-other results (the loss) are returned.
+One line for each ATen call, kernel and collective. A collective's line only starts it; its ``wait()`` stands where the
+result is first needed, or sooner if too much is under way. Gathers of parameters start some bytes ahead of their first
+use. Values are freed after their last use. Parameters, optimizer state and buffers are replaced in place
+(``rank.store``) as soon as their new value is there and the old one has been read for the last time, so that no step
+holds two copies of them; the other results (the loss) are returned.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ def emit_program(module: ir.Module) -> str:
 
     Of a pipeline: ``STEPS``, such a function for each of its ranks.
 
-    One with kernels is to be run with the globals ``kernel`` (:meth:`shardc.runtime.kernels.Library.kernel`) and ``empty``
-    (:func:`shardc.runtime.pool.contiguous`): large results of its kernels and of matrix products are in the pool.
+    One with kernels is to be run with the globals ``kernel`` (:meth:`shardc.runtime.kernels.Library.kernel`) and
+    ``empty`` (:func:`shardc.runtime.pool.contiguous`): large results of its kernels and of matrix products are in the
+    pool.
 
     Raises ValueError if the module has no mesh or no step.
     """

@@ -1,5 +1,5 @@
-"""From a pipeline's module of level 3 to the program of all its ranks: a function for each body of a stage, and one for each
-rank, which calls these in the order of the schedule."""
+"""From a pipeline's module of level 3 to the program of all its ranks: a function for each body of a stage, and one for
+each rank, which calls these in the order of the schedule."""
 
 from __future__ import annotations
 

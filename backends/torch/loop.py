@@ -37,7 +37,9 @@ def write_loop(outer: Body, step: Step, position: int) -> None:
 
 
 def _name_values(outer: Body, loop: LoopValues, block: ir.Block) -> list[str]:
-    """Name the carried results, and the body's arguments: a carried one as its result, a capture as what it captures."""
+    """Name the carried results, and the body's arguments: a carried one as its result,
+    a capture as what it captures.
+    """
     values, names = outer.program.values, outer.program.names
     carried = [names.numbered("carried") for _ in loop.inits]
     arguments = list(block.arguments)

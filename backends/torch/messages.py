@@ -23,8 +23,8 @@ POST = "pipe.post"
 
 @dataclass
 class Messages:
-    """The numbers of messages, the same for sender and receiver. ``rank``: whose program is written; ``axes``: the constant
-    that names the pipeline's axis; ``stages``: symbol of a ``pipe.stage`` -> the function that it became."""
+    """The numbers of messages, the same for sender and receiver. ``rank``: whose program is written; ``axes``: the
+    constant that names the pipeline's axis; ``stages``: symbol of a ``pipe.stage`` -> the function that it became."""
 
     axes: str
     stages: dict[str, str] = field(default_factory=dict)
@@ -42,7 +42,9 @@ class Messages:
 
 
 def post_receives(steps: Sequence[Step]) -> list[Step]:
-    """The steps with a start for each receive, ahead of the action before it: the message travels while that computes."""
+    """The steps with a start for each receive, ahead of the action before it:
+    the message travels while that computes.
+    """
     starts: dict[int, list[Step]] = {}
     action = None
     for number, step in enumerate(steps):
@@ -75,7 +77,9 @@ def _post(body: Body, step: Step) -> None:
     types = [read_type(t) for t in element_types(step.op.results[0].type) or []]
     number = messages.number(source, messages.rank, step.op.attributes["tag"].value, len(types))
     kinds = ", ".join(f"({type_.shape}, {type_.dtype})" for type_ in types if type_ is not None)
-    body.line(f"{_handle(body, step.op)} = rank.receive(({kinds},), source={source}, axes={messages.axes}, tag={number})")
+    body.line(
+        f"{_handle(body, step.op)} = rank.receive(({kinds},), source={source}, axes={messages.axes}, tag={number})"
+    )
 
 
 def _receive(body: Body, step: Step) -> None:

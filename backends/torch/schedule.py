@@ -21,7 +21,8 @@ from shardc.dialects.kern.extern import ExternOp, extern_call
 from shardc.dialects.kern.kernel import kernel_operands, kernel_results
 
 IN_FLIGHT_BYTES = 1024 * 1024 * 1024
-"""How much the operands of collectives that nobody waits for yet may hold, the last one's aside: they live until then."""
+"""How much the operands of collectives that nobody waits for yet may hold, the last one's aside:
+they live until then."""
 
 
 @dataclass

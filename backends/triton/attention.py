@@ -1,7 +1,7 @@
 """What the Triton modules of ``kern.attention`` and its backward share: constants, where each tensor lies, masks.
 
-Scores are computed in powers of 2: ``exp(x) = 2 ** (x * log2(e))``. A block of scores is ``[queries, keys]``, in f32; the
-sizes of a query and of a value are filled up to powers of 2.
+Scores are computed in powers of 2: ``exp(x) = 2 ** (x * log2(e))``. A block of scores is ``[queries, keys]``, in f32;
+the sizes of a query and of a value are filled up to powers of 2.
 """
 
 from __future__ import annotations
@@ -107,7 +107,9 @@ class Writer:
     # Places
 
     def head(self, role: str, head: str = "head") -> str:
-        """Where the rows of one head, at ``batch`` and ``head``, begin: of queries, or in its own count of ``kv_head``."""
+        """Where the rows of one head, at ``batch`` and ``head``, begin:
+        of queries, or in its own count of ``kv_head``.
+        """
         if self.spec.group > 1 and role in KEYS and head == "head":
             head = "head // GROUP"
         batch = "batch.to(tl.int64)" if self._is_far(role, "b") else "batch"

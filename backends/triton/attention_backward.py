@@ -1,7 +1,7 @@
 """The Triton module of ``kern.attention_backward``: three kernels, each of whose sums has one order.
 
-``name_delta`` sums grad_out * out for each query; ``name_dkdv`` takes a block of keys a program, past which the queries of
-all heads of its group go by; ``name_dq`` a block of queries, past which the keys go by.
+``name_delta`` sums grad_out * out for each query; ``name_dkdv`` takes a block of keys a program, past which the queries
+of all heads of its group go by; ``name_dq`` a block of queries, past which the keys go by.
 """
 
 from __future__ import annotations

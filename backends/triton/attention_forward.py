@@ -1,4 +1,6 @@
-"""The Triton module of ``kern.attention``: online softmax (Dao et al., FlashAttention-2, 2023), a block of queries a program."""
+"""The Triton module of ``kern.attention``: online softmax (Dao et al., FlashAttention-2, 2023),
+a block of queries a program.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,9 @@ def hidden(w: Writer) -> list[str]:
 
 
 def key_range(w: Writer) -> list[str]:
-    """The lines that say which keys a block of queries sees: up to ``whole`` all of it all, up to ``last`` some of it."""
+    """The lines that say which keys a block of queries sees:
+    up to ``whole`` all of it all, up to ``last`` some of it.
+    """
     return [*_causal_range(w), *(_shown(w) if w.ranges else [])]
 
 

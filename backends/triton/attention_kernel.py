@@ -44,7 +44,8 @@ def emit_attention(function: ir.Operation, kernel: ir.Operation, target: Target,
     """The module of a kernel, of which ``function`` has the body.
 
     Raises:
-        TritonKernelNotSupported: the body holds more than one attention of its arguments, all of whose results it gives.
+        TritonKernelNotSupported: the body holds more than one attention of its arguments, all of whose results it
+        gives.
     """
     block = function.regions[0].blocks[0]
     op, *rest = [o.operation for o in block.operations]
@@ -116,7 +117,12 @@ def _ranges(w: Writer, own: str, blocks: Blocks, memory: Memory) -> Part:
     name, counted = attention_ranges.WORK[own], attention_ranges.count(w, own)
     constants = {"BLOCK_M": blocks.queries, "BLOCK_N": blocks.keys}
     names, block = list(w.symbols.values()), attention_ranges.BLOCKS[own]
-    parts = [f"triton.cdiv({size_text(w.spec.sizes[d], names)}, {block})" if d == own else f"({size_text(w.spec.sizes[d], names)})" for d in counted]
+    parts = [
+        f"triton.cdiv({size_text(w.spec.sizes[d], names)}, {block})"
+        if d == own
+        else f"({size_text(w.spec.sizes[d], names)})"
+        for d in counted
+    ]
     least = {"m": blocks.queries, "n": blocks.keys}[own]
     entries = 2 * prod(w.spec.sizes[d] + (least if d == own else 0) for d in counted)
     memory.works.append(Work(Pointer(name, name, "i32"), entries))

@@ -1,7 +1,8 @@
 """How attention is cut into blocks: the legal configurations in closed form, and an estimate of the time of each.
 
-A program keeps a block of its own rows (queries; of ``dkdv`` keys) and lets blocks of the others pass by. The estimate counts
-matrix instructions, exponentials with what stands around them (some of which overlap), and what is fetched from L2.
+A program keeps a block of its own rows (queries; of ``dkdv`` keys) and lets blocks of the others pass by. The estimate
+counts matrix instructions, exponentials with what stands around them (some of which overlap), and what is fetched from
+L2.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ RESERVED_BYTES = 1024
 
 @dataclass(frozen=True)
 class Scores:
-    """What is computed: scores of ``queries`` by ``keys`` (``seen``: the part of them that causality leaves) for so many heads.
+    """What is computed: scores of ``queries`` by ``keys`` (``seen``: the part of them that causality leaves) for so
+    many heads.
 
-    ``programs``: heads over which programs are counted (of ``dkdv`` those of keys). ``size`` and ``value_size`` are padded.
+    ``programs``: heads over which programs are counted (of ``dkdv`` those of keys). ``size`` and ``value_size`` are
+    padded.
     ``matrix``: matrix instructions multiply.
     """
 
@@ -51,8 +54,8 @@ class Blocks:
 
 
 def shared_bytes(b: Blocks, s: Scores, target: Target) -> int:
-    """What a program takes of shared memory: its own rows, and a block of the others for each stage (less on sm_80, where products
-    read registers). On AMD its own rows are in registers.
+    """What a program takes of shared memory: its own rows, and a block of the others for each stage (less on sm_80,
+    where products read registers). On AMD its own rows are in registers.
     """
     row = (s.size + s.value_size) * s.element_bytes
     own, others = (b.keys, b.queries) if s.kind == "dkdv" else (b.queries, b.keys)
@@ -105,7 +108,9 @@ def blocks(s: Scores, target: Target) -> tuple[Blocks, ...]:
 def _candidates(s: Scores, target: Target) -> Iterator[Blocks]:
     queries, keys = ([n for n in (16, 32, 64, 128) if n < 2 * max(16, size)] for size in (s.queries, s.keys))
     groups, pipelines = (4, 8), (2, 3, 4)
-    if target.backend == "hip":  # where loads of several stages pass through registers, of which 8 warps have half as many each
+    if (
+        target.backend == "hip"
+    ):  # where loads of several stages pass through registers, of which 8 warps have half as many each
         groups, pipelines = (4,), (1,)
     for q, k, warps, stages in product(queries, keys, groups, pipelines):
         if q * k >= 512 or (q, k) == (queries[-1], keys[-1]):

@@ -1,7 +1,9 @@
-"""Which keys a block of queries sees under a mask, and which queries a block of keys: what lies outside is not computed.
+"""Which keys a block of queries sees under a mask, and which queries a block of keys: what lies outside is not
+computed.
 
-So a sliding window, padding, and documents in one sequence cost what they show, whatever tensor says so. A kernel of its own
-looks at the mask once for all heads that share it: ``seen`` has the first position that is seen and the one behind the last.
+So a sliding window, padding, and documents in one sequence cost what they show, whatever tensor says so. A kernel of
+its own looks at the mask once for all heads that share it: ``seen`` has the first position that is seen and the one
+behind the last.
 """
 
 from __future__ import annotations

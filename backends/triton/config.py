@@ -1,6 +1,7 @@
 """How a kernel is cut into programs: closed forms from sizes, bytes and the target's figures; no table of ops.
 
-``#kern.config`` may set ``block`` (elements of a program without rows), ``rows`` and ``columns`` (those of a tile), ``warps`` and
+``#kern.config`` may set ``block`` (elements of a program without rows), ``rows`` and ``columns`` (those of a tile),
+``warps`` and
 ``programs`` (that sum over rows). What it does not say is chosen here.
 """
 
@@ -97,7 +98,9 @@ def carried_tile(
     config: Mapping[str, int],
     whole: bool,
 ) -> Tile:
-    """Of programs that each sum up a share of the rows. ``sums`` accumulators live throughout; ``whole``: a program has all columns."""
+    """Of programs that each sum up a share of the rows. ``sums`` accumulators live throughout; ``whole``:
+    a program has all columns.
+    """
     vector = VECTOR_BYTES // item_bytes
     width = config.get("columns", power_of_two(columns) if whole else min(power_of_two(columns), max(128, 32 * vector)))
     most = 4096 // width if width > 1 else 1024

@@ -1,7 +1,8 @@
-"""Factors of a matmul that lie in memory as they are multiplied: tensor descriptors, which the hardware reads whole tiles by (TMA).
+"""Factors of a matmul that lie in memory as they are multiplied: tensor descriptors, which the hardware reads whole
+tiles by (TMA).
 
-A descriptor's innermost dim is contiguous, and its other strides and its start are multiples of 16 bytes. What is read beyond
-its shape is 0.
+A descriptor's innermost dim is contiguous, and its other strides and its start are multiples of 16 bytes. What is read
+beyond its shape is 0.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ def find_descriptor(matmul: Matmul, side: int) -> Descriptor | None:
     row, term, sizes = offset.factor(rows[0]), offset.factor(terms[0]), [matmul.size(letter), matmul.size("k")]
     if not all(isinstance(n, int) for n in (row, term, offset.constant, *sizes, *batch.values())):
         return None
-    if 1 not in (row, term) or any((n * bytes_) % ALIGNMENT_BYTES for n in (row * term, offset.constant, *batch.values())):
+    if 1 not in (row, term) or any(
+        (n * bytes_) % ALIGNMENT_BYTES for n in (row * term, offset.constant, *batch.values())
+    ):
         return None
     name = ("left_tiles", "right_tiles")[side]
     start = matmul.pointers[argument]

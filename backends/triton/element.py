@@ -21,11 +21,13 @@ from shardc.dialects.kern.size import AnySize, hint
 
 @dataclass(eq=False)
 class Elements:
-    """Makes elements. ``pointers``: the parameter behind which a value lies in memory; ``axes``: where each loop stands.
+    """Makes elements. ``pointers``: the parameter behind which a value lies in memory; ``axes``: where each loop
+    stands.
 
     ``masks``: by the index of a tile, the condition under which it is inside, if any. ``space`` is the index of a row's
     elements that is being run along: values that vary along it are known in its own loop only. ``sizes`` are the body's
-    values of type index, ``once`` the condition under which a program stores what all of them compute, ``merged`` axes that count as nothing (:func:`shardc.backends.body.nest.merge_axes`).
+    values of type index, ``once`` the condition under which a program stores what all of them compute, ``merged`` axes
+    that count as nothing (:func:`shardc.backends.body.nest.merge_axes`).
     """
 
     code: Code
@@ -56,7 +58,9 @@ class Elements:
         return self.code.find(key) or self.code.remember(key, self.code.name("at", made))
 
     def _axis(self, axis: Axis) -> Expr:
-        found = self.axes.get(axis) or self.code.find(("axis", axis, self.space)) or self.code.find(("axis", axis, None))
+        found = (
+            self.axes.get(axis) or self.code.find(("axis", axis, self.space)) or self.code.find(("axis", axis, None))
+        )
         if found is None:
             raise TritonKernelNotSupported(what="a value at another place of a row than where its loop stands")
         return found
@@ -200,7 +204,13 @@ class _Body:
         return self.elements.element(extract.source, index)
 
 
-_NAMES = {"arith.cmpf": "test", "arith.cmpi": "test", "arith.select": "chosen", "math.exp": "exp", "math.rsqrt": "scale"}
+_NAMES = {
+    "arith.cmpf": "test",
+    "arith.cmpi": "test",
+    "arith.select": "chosen",
+    "math.exp": "exp",
+    "math.rsqrt": "scale",
+}
 
 
 def _name(op: ir.Operation) -> str:

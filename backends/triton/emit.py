@@ -57,7 +57,11 @@ def emit_kernel(kernel: ir.Operation, target: Target, *, tf32: bool = False) -> 
         with function.context, ir.Location.unknown():
             return emit_attention(function.operation, kernel, target, tf32=tf32)
     graph = read_graph(function.operation)
-    with function.context, ir.Location.unknown(), recursion(1000 + 40 * len(graph.generics)):  # elements are asked for along chains of ops
+    with (
+        function.context,
+        ir.Location.unknown(),
+        recursion(1000 + 40 * len(graph.generics)),
+    ):  # elements are asked for along chains of ops
         return _Kernel(graph, target, kernel, tf32).emit()
 
 
@@ -86,7 +90,11 @@ class _Kernel:
         self.module = Module(kernel_name(self.kernel), title(self.kernel), self.memory, self.joins, aligned)
 
     def emit(self) -> Emitted:
-        behind = [f for f in self.functions if self.matmul and any(waits(r, self.matmul, self.roots, self.reads) for r in f.roots)]
+        behind = [
+            f
+            for f in self.functions
+            if self.matmul and any(waits(r, self.matmul, self.roots, self.reads) for r in f.roots)
+        ]
         for number, function in enumerate(self.functions):
             if function not in behind:
                 self._function(function, number)
@@ -124,7 +132,9 @@ class _Kernel:
         writer.code = writer.elements.code
         if self.graph.flat:
             if carried or spaces or number:
-                raise TritonKernelNotSupported(what="a kernel of any number of elements that does more than one thing with each")
+                raise TritonKernelNotSupported(
+                    what="a kernel of any number of elements that does more than one thing with each"
+                )
             writer.any_size = True
         self._check_written(function, writer)
         writer.write()
@@ -165,7 +175,9 @@ class _Kernel:
                     if any(isinstance(v, Argument) and v.position == argument.position for v, _ in self.reads[r].ends)
                 ]  # fmt: skip
                 place = level[root], function.inner(root)
-                late = any(level[r] > place[0] or (level[r] == place[0] and function.inner(r) != place[1]) for r in readers)
+                late = any(
+                    level[r] > place[0] or (level[r] == place[0] and function.inner(r) != place[1]) for r in readers
+                )
                 if late or (shared and not function.inner(root)):
                     raise TritonKernelNotSupported(what="a result in the memory of an operand that is read later")
 
@@ -260,7 +272,9 @@ class _Kernel:
             grid = f"(triton.cdiv({total}, BLOCK),)"
             warps = max(1, min(8, block * parts // (8 * self.target.warp_size)))
             said = "Joins the parts of each program."
-            self.module.parts.append(Part(f"{name}_join{at or ''}", code.text, constants, grid, power_of_two(warps), said))
+            self.module.parts.append(
+                Part(f"{name}_join{at or ''}", code.text, constants, grid, power_of_two(warps), said)
+            )
 
     def _joined(
         self, root: Root, n: int, elements: Elements, column: Expr, total: str, target: Pointer, partial: Pointer
@@ -276,10 +290,19 @@ class _Kernel:
                 elements.axes[axis] = Expr(text, "index", column.vary, atom=False)
             below = below * size
         identity = elements.scalar(combiner.identity)
-        value = elements.code.name("parts", Expr(f"tl.load({partial.name} + part * {total} + column, mask=inside, other={identity.text})", "", column.vary))
+        value = elements.code.name(
+            "parts",
+            Expr(
+                f"tl.load({partial.name} + part * {total} + column, mask=inside, other={identity.text})",
+                "",
+                column.vary,
+            ),
+        )
         text = self.joins.along(combiner, value.text, 1)
         start = elements.element(init, index)
-        joined = elements.code.name(result_name(combiner), Expr(self.joins.from_start(combiner, start, text), str(init.element), column.vary))
+        joined = elements.code.name(
+            result_name(combiner), Expr(self.joins.from_start(combiner, start, text), str(init.element), column.vary)
+        )
         elements.store(target.name, column, joined)
 
     def _comment(self, function: Function) -> str:

@@ -1,7 +1,8 @@
 """Kernels of any number of elements (``kern.flat``): for one tuple of tensors, and one launch for many tuples.
 
-An optimizer's update of all parameters is such a launch. A table has a row for each tuple: the first of its programs, its
-number of elements, and the address of each tensor; ``owner_ptr`` names the row of each program. Both functions share
+An optimizer's update of all parameters is such a launch. A table has a row for each tuple: the first of its programs,
+its number of elements, and the address of each tensor; ``owner_ptr`` names the row of each program. Both functions
+share
 ``_each``, what one program does.
 """
 
@@ -77,4 +78,6 @@ def jits(name: str, pointers: Sequence[Pointer], block: int, warps: int) -> tupl
 
 
 def _type(pointer: Pointer) -> str:
-    return next(VALUES[element] for element, text in TYPES.items() if text == TYPES[pointer.element] and VALUES[element])
+    return next(
+        VALUES[element] for element, text in TYPES.items() if text == TYPES[pointer.element] and VALUES[element]
+    )

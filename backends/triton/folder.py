@@ -1,4 +1,6 @@
-"""The folder of kernels that travels with a program: a module each, ``figures.json``, and binaries where Triton looks for them."""
+"""The folder of kernels that travels with a program: a module each, ``figures.json``,
+and binaries where Triton looks for them.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ from shardc.runtime.triton_kernels import CACHE
 
 
 def write_folder(made: Sequence[Compiled], folder: Path) -> None:
-    """Leaves of a folder of :func:`compile_kernels` the modules of ``made`` and, in ``cache``, what Triton looks for before it
-    compiles one: binary and metadata.
+    """Leaves of a folder of :func:`compile_kernels` the modules of ``made`` and, in ``cache``, what Triton looks for
+    before it compiles one: binary and metadata.
     """
     kept = {Path(f.binary).parent.name: (Path(f.binary), Path(f.metadata)) for c in made for f in c.functions}
     names = {f"{c.kernel.name}.py" for c in made}

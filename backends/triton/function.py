@@ -39,8 +39,8 @@ class Space:
 class Writer:
     """Writes the body of ``function`` into ``code``.
 
-    ``targets``: the memory of each result that has some. ``partials``: that of a carried result's part of each program, where
-    there are several programs.
+    ``targets``: the memory of each result that has some. ``partials``: that of a carried result's part of each program,
+    where there are several programs.
     """
 
     function: Function
@@ -256,7 +256,9 @@ class Writer:
         start = self.elements.element(root.generic.inits[n], index)
         element = str(root.generic.inits[n].element)
         text = self.joins.from_start(combiner, start, total)
-        value = self.code.name(result_name(combiner), Expr(text, element, frozenset({ROW} if self.function.rows else ())))
+        value = self.code.name(
+            result_name(combiner), Expr(text, element, frozenset({ROW} if self.function.rows else ()))
+        )
         self.elements.remember(self.computed[root.generic, n], index, value)
         if self.targets.get((root, n)):
             self._store(root, n, value)
@@ -275,7 +277,9 @@ class Writer:
             at = self.elements.position(row_major(root.result_index(n), root.result_shape(n)))
             if (root, n) not in self.partials:
                 start = self.elements.element(root.generic.inits[n], root.result_index(n))
-                total = self.code.name(result_name(combiner), Expr(self.joins.from_start(combiner, start, text), element, vary))
+                total = self.code.name(
+                    result_name(combiner), Expr(self.joins.from_start(combiner, start, text), element, vary)
+                )
                 self.elements.store(self.targets[root, n].name, at, total)
                 return
             total = self.code.name(result_name(combiner), Expr(text, element, vary))

@@ -1,8 +1,9 @@
-"""Matmuls of experts: rows that are sorted by expert, each times the matrix of its own. How many rows each has is computed.
+"""Matmuls of experts: rows that are sorted by expert, each times the matrix of its own. How many rows each has is
+computed.
 
-``ends[e]`` is the number of the row behind the last one of expert ``e``, and 0 or ``ends[e - 1]`` that of its first: the convention
-of ``torch._grouped_mm``. Nothing waits for the counts: there are programs for the most blocks of rows that there can be, each
-finds its expert from all counts, and those that are left over do nothing.
+``ends[e]`` is the number of the row behind the last one of expert ``e``, and 0 or ``ends[e - 1]`` that of its first:
+the convention of ``torch._grouped_mm``. Nothing waits for the counts: there are programs for the most blocks of rows
+that there can be, each finds its expert from all counts, and those that are left over do nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ BYTES = {"f16": 2, "bf16": 2, "f32": 4}
 
 @dataclass(frozen=True)
 class Experts:
-    """``rows`` rows of ``k`` elements of MLIR's type ``element``, and for each of ``experts`` a matrix ``[k, n]``, ``[n, k]`` if ``turned``."""
+    """``rows`` rows of ``k`` elements of MLIR's type ``element``, and for each of ``experts`` a matrix ``[k, n]``,
+    ``[n, k]`` if ``turned``.
+    """
 
     name: str
     experts: int
@@ -68,7 +71,9 @@ def emit_experts(e: Experts, target: Target, tiling: Tiling | None = None, *, tf
 
 
 def emit_experts_gradient(e: Experts, target: Target, tiling: Tiling | None = None, *, tf32: bool = False) -> Emitted:
-    """``launch(x, g, ends, out)``: the gradients of the matrices, ``out[expert] = x[its rows].T @ g[its rows]``, 0 where there are none."""
+    """``launch(x, g, ends, out)``: the gradients of the matrices, ``out[expert] = x[its rows].T @ g[its rows]``,
+    0 where there are none.
+    """
     pointers = [Pointer("x_ptr", "x", e.element), Pointer("g_ptr", "g", e.element), Pointer("ends_ptr", "ends", "i32")]
     t = tiling or _tiling(e, (e.k, e.n, -(-e.rows // e.experts)), target, tf32)
     at = "n[None, :] * K + k[:, None]" if e.turned else "k[:, None] * N + n[None, :]"
@@ -122,7 +127,9 @@ def _module(e: Experts, pointers: list[Pointer], part: Part, tf32: bool) -> Emit
     module = Module(e.name, f"{e.name}: {e.rows} rows of {e.experts} experts.", memory, Joins(), frozenset())
     module.sizes = [f"EXPERTS = tl.constexpr({e.experts})", f"N = tl.constexpr({e.n})", f"K = tl.constexpr({e.k})"]
     if e.element == "f32":
-        module.sizes.append(f'PRECISION = tl.constexpr("{"tf32" if tf32 else "ieee"}")  # of products, as torch was set')
+        module.sizes.append(
+            f'PRECISION = tl.constexpr("{"tf32" if tf32 else "ieee"}")  # of products, as torch was set'
+        )
     module.parts = [part]
     module.aligned = frozenset(p.name for p in memory.pointers)
     return module.finish("matmul")

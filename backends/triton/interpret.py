@@ -27,10 +27,14 @@ class Interpreter:
     def __enter__(self) -> Interpreter:
         environment = os.environ | {"TRITON_INTERPRET": "1"}
         command = [sys.executable, "-m", "shardc.backends.triton.interpret_worker"]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True
+        )
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._process.communicate()
 
     def run(self, program: str, kernels: Sequence[Emitted], inputs: Sequence[Any]) -> list[Any]:
@@ -48,7 +52,11 @@ class Interpreter:
             self._process.stdin.write(json.dumps(name) + "\n")
             self._process.stdin.flush()
             answer = self._process.stdout.readline()
-            found = json.loads(answer) if answer else {"error": f"its process ended ({self._process.wait()})", "traceback": ""}
+            found = (
+                json.loads(answer)
+                if answer
+                else {"error": f"its process ended ({self._process.wait()})", "traceback": ""}
+            )
             if "error" in found:
                 raise InterpreterFailed(error=f"{found['error']}\n{found['traceback']}")
             return torch.load(folder / "results.pt")

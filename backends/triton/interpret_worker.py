@@ -1,11 +1,12 @@
 """The process that runs programs in Triton's interpreter: started with ``TRITON_INTERPRET=1`` by ``interpret.py``.
 
-Each line of its input names a folder with ``program.py``, ``inputs.pt`` and the modules of its kernels; the results become
+Each line of its input names a folder with ``program.py``, ``inputs.pt`` and the modules of its kernels; the results
+become
 ``results.pt`` there, and the answer is a line of JSON: ``{}``, or an ``error``.
 
-What the interpreter lacks is added: the vendor's functions, computed by numpy in f64 and rounded, reductions by a function
-of two values, folded over whole slices, bounds of loops that are arrays of one number, which numpy does not convert, and bf16, which
-Triton 3.6 cuts off instead of rounding to it, and multiplies as the integers of its bits.
+What the interpreter lacks is added: the vendor's functions, computed by numpy in f64 and rounded, reductions by a
+function of two values, folded over whole slices, bounds of loops that are arrays of one number, which numpy does not
+convert, and bf16, which Triton 3.6 cuts off instead of rounding to it, and multiplies as the integers of its bits.
 """
 
 import json

@@ -1,8 +1,9 @@
 """A contraction with what stands before and after it, as functions of a Triton module.
 
-``name_sum`` adds up the products of one tile, with the factors computed where they are read; ``name_finish`` computes what is
-made of the tile and writes it. Around them stands one of three forms: a program for each tile, a program for each unit of the GPU
-that takes tile after tile, or several programs for each tile, whose parts another function adds up in order.
+``name_sum`` adds up the products of one tile, with the factors computed where they are read; ``name_finish`` computes
+what is made of the tile and writes it. Around them stands one of three forms: a program for each tile, a program for
+each unit of the GPU that takes tile after tile, or several programs for each tile, whose parts another function adds up
+in order.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ _TYPES = {"f16": "tl.float16", "bf16": "tl.bfloat16", "f32": "tl.float32", "f64"
 
 @dataclass(eq=False)
 class Matmul:
-    """What is written. ``pointers``: the parameter of each value that lies in memory; ``outputs``: that of each result of a
-    root that is stored. ``hints``: names for what is loaded. ``tf32``: torch allows it.
+    """What is written. ``pointers``: the parameter of each value that lies in memory; ``outputs``: that of each result
+    of a root that is stored. ``hints``: names for what is loaded. ``tf32``: torch allows it.
     """
 
     name: str
@@ -66,7 +67,9 @@ class Matmul:
 
     @cached_property
     def factors(self) -> tuple[ir.Value, ir.Value]:
-        """The scalars of the body that are multiplied: those before they are widened to f32, if both are of one narrow type."""
+        """The scalars of the body that are multiplied: those before they are widened to f32,
+        if both are of one narrow type.
+        """
         given = (self.contraction.left.value, self.contraction.right.value)
         left, right = (_narrow(value) for value in given)
         return (left, right) if left is not None and right is not None and left.type == right.type else given
@@ -91,11 +94,15 @@ class Matmul:
         narrow = len(around) == 1 and _BYTES.get(around[0], 8) <= 2
         matrix = self.element in ("f16", "bf16") or (self.element == "f32" and self.tf32)
         direct = all(is_direct(self, side) for side in (0, 1))
-        return Product(b, m, n, k, _BYTES[self.element], result_bytes, matrix, direct, 1 if narrow else 4, self.by_descriptor)
+        return Product(
+            b, m, n, k, _BYTES[self.element], result_bytes, matrix, direct, 1 if narrow else 4, self.by_descriptor
+        )
 
     @property
     def by_descriptor(self) -> bool:
-        """Whether a loop over tiles reads both factors by descriptors (Triton 3.6 does not pipeline those that are made in it)."""
+        """Whether a loop over tiles reads both factors by descriptors (Triton 3.6 does not pipeline those that are made
+        in it).
+        """
         has = self.target.arch in HAS_DESCRIPTORS and not self.axes["b"]
         return has and all(find_descriptor(self, side) for side in (0, 1))
 
@@ -123,7 +130,9 @@ class Matmul:
         letters = [x for x in LETTERS if self.axes[x]]
         lines = [f"{SIZES[x]} = tl.constexpr({n})" for x in letters if not isinstance(n := self.size(x), Size)]
         if self.element == "f32":
-            lines.append(f'PRECISION = tl.constexpr("{"tf32" if self.tf32 else "ieee"}")  # of products, as torch was set')
+            lines.append(
+                f'PRECISION = tl.constexpr("{"tf32" if self.tf32 else "ieee"}")  # of products, as torch was set'
+            )
         return lines
 
     def symbolic(self) -> list[str]:

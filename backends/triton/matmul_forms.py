@@ -80,7 +80,9 @@ class Forms:
         if w.by_descriptor:
             given = "left_tiles, right_tiles, first_m, first_n, low, high, "
         else:
-            given = "".join(f"{p}, " for p in self.sum_uses if p not in self.integers) + f"{self._batch}m, n, low, high, "
+            given = (
+                "".join(f"{p}, " for p in self.sum_uses if p not in self.integers) + f"{self._batch}m, n, low, high, "
+            )
         symbols = "".join(f"{n}, " for n in self.integers)
         return _function(
             f"{self.name}_sum",
@@ -145,7 +147,9 @@ class Forms:
             f"total = {self._call_sum('0', 'K')}",
             self._call_finish(),
         ]
-        return [self._part(self.name, lines, self._blocks(), f"({self._grid()},)", "A program: one tile of the product.")]
+        return [
+            self._part(self.name, lines, self._blocks(), f"({self._grid()},)", "A program: one tile of the product.")
+        ]
 
     # A program for each unit
 
@@ -188,7 +192,9 @@ class Forms:
             f"tl.store({parts} + {at}, total{self._inside()})",
         ]
         says = "A program: one of SPLIT parts of the sum of one tile."
-        first = self._part(f"{self.name}_parts", lines, {**self._blocks(), "SPLIT": split}, f"({self._grid(' * SPLIT')},)", says)
+        first = self._part(
+            f"{self.name}_parts", lines, {**self._blocks(), "SPLIT": split}, f"({self._grid(' * SPLIT')},)", says
+        )
         whole = [
             "columns = tl.cdiv(N, BLOCK_N)",
             "tiles = tl.cdiv(M, BLOCK_M) * columns",
@@ -206,7 +212,9 @@ class Forms:
         return [first, replace(second, num_warps=4, num_stages=1)]
 
     def _inside(self) -> str:
-        tests = [f"({x}{side} < {SIZES[x]})" for x, side in (("m", "[:, None]"), ("n", "[None, :]")) if self.writer.ragged(x)]
+        tests = [
+            f"({x}{side} < {SIZES[x]})" for x, side in (("m", "[:, None]"), ("n", "[None, :]")) if self.writer.ragged(x)
+        ]
         return f", mask={' & '.join(tests)}" if tests else ""
 
 

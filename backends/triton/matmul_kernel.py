@@ -86,7 +86,9 @@ def add_matmul(module: Module, matmul: Matmul, config: Mapping[str, int]) -> Non
         module.helpers.append(_ALLOCATE)
         given = {p.name: p.argument for p in module.memory.inputs}
         for name in dict.fromkeys(given[d.pointer] for d in forms.writer.descriptors if d and d.pointer in given):
-            module.before.append(f"{name} = {name} if {name}.data_ptr() % 16 == 0 else {name}.clone()  # for descriptors")
+            module.before.append(
+                f"{name} = {name} if {name}.data_ptr() % 16 == 0 else {name}.clone()  # for descriptors"
+            )
         module.before.append("triton.set_allocator(allocate)")
     module.parts += parts
 
@@ -101,10 +103,14 @@ def _tiling(name: str, product: Product, target: Target, config: Mapping[str, in
     tiling = replace(chosen, **asked)
     for part in _POWERS_OF_TWO:
         if (n := getattr(tiling, part)) & (n - 1) or (part != "warps" and n < 16):
-            raise TilingNotLegal(name=name, target=target.name, problem=f"{part} = {n} must be a power of 2, blocks at least 16")
+            raise TilingNotLegal(
+                name=name, target=target.name, problem=f"{part} = {n} must be a power of 2, blocks at least 16"
+            )
     if not is_legal(tiling, product, target):
         needed = shared_bytes(tiling, product, target)
         if needed > target.shared_bytes:
-            raise TooMuchSharedMemory(name=name, target=target.name, needed_bytes=needed, shared_bytes=target.shared_bytes)
+            raise TooMuchSharedMemory(
+                name=name, target=target.name, needed_bytes=needed, shared_bytes=target.shared_bytes
+            )
         raise TilingNotLegal(name=name, target=target.name, problem=f"{tiling} does not fit into registers")
     return tiling

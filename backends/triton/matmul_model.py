@@ -1,9 +1,9 @@
 """How a matmul is cut into tiles: the legal configurations in closed form, and an estimate of the time of each.
 
-The estimate counts, for the unit (streaming multiprocessor) that has the most tiles, the matrix instructions, the bytes that
-tiles fetch from L2, and the latency that the stages of a tile's pipeline do not hide; and, for the whole GPU, the bytes that come
-from memory when so many tiles at a time share what they read. The form is that of Swann et al., tritonBLAS (2025, arXiv
-2512.04226): everything follows from the shape and a handful of figures of the GPU.
+The estimate counts, for the unit (streaming multiprocessor) that has the most tiles, the matrix instructions, the bytes
+that tiles fetch from L2, and the latency that the stages of a tile's pipeline do not hide; and, for the whole GPU, the
+bytes that come from memory when so many tiles at a time share what they read. The form is that of Swann et al.,
+tritonBLAS (2025, arXiv 2512.04226): everything follows from the shape and a handful of figures of the GPU.
 """
 
 from __future__ import annotations
@@ -26,18 +26,21 @@ L2_REUSE = 0.7
 REGISTERS = 65536
 """Of a unit, of 32 bits."""
 FMA_BLOCK = 4096
-"""Elements of a tile, at most, of products that are no matrix instructions, and so are held in registers with their operands."""
+"""Elements of a tile, at most, of products that are no matrix instructions,
+and so are held in registers with their operands."""
 
 _WARPS, _STAGES = (1, 2, 4, 8), (2, 3, 4, 5)
 
 
 @dataclass(frozen=True)
 class Product:
-    """What is multiplied: sizes, and bytes of an element of the factors (as they are multiplied) and of all that is read and
-    written for an element of the result. ``matrix``: matrix instructions multiply it (not so f32 without tf32, and f64).
-    ``direct``: factors are copied to shared memory as they lie, past the registers. ``finish_bytes``: of shared memory for an
-    element of a tile while it is written, in the order in which threads hold what they read and write. ``by_descriptor``: both
-    factors can be read by tensor descriptors, without which loops over tiles take too many registers.
+    """What is multiplied: sizes, and bytes of an element of the factors (as they are multiplied) and of all that is
+    read and written for an element of the result. ``matrix``: matrix instructions multiply it (not so f32 without tf32,
+    and f64).
+    ``direct``: factors are copied to shared memory as they lie, past the registers. ``finish_bytes``: of shared memory
+    for an element of a tile while it is written, in the order in which threads hold what they read and write.
+    ``by_descriptor``: both factors can be read by tensor descriptors, without which loops over tiles take too many
+    registers.
     """
 
     batch: int
@@ -54,8 +57,8 @@ class Product:
 
 @dataclass(frozen=True)
 class Tiling:
-    """One configuration. ``group`` rows of tiles run together; ``split`` programs share the terms of a sum; ``persistent``:
-    each unit has one program, which takes tile after tile. Names are those of ``#kern.config``.
+    """One configuration. ``group`` rows of tiles run together; ``split`` programs share the terms of a sum;
+    ``persistent``: each unit has one program, which takes tile after tile. Names are those of ``#kern.config``.
     """
 
     block_m: int
@@ -72,10 +75,14 @@ class Tiling:
 
 
 def shared_bytes(t: Tiling, p: Product, target: Target) -> int:
-    """What a program takes of shared memory: a buffer a stage, of which sm_80 and AMD, where products read registers, need one less."""
+    """What a program takes of shared memory: a buffer a stage, of which sm_80 and AMD, where products read registers,
+    need one less.
+    """
     stages = t.stages if target.arch in (90, 100) else max(1, t.stages - 1)
     bytes_ = stages * (t.block_m + t.block_n) * t.block_k * p.element_bytes
-    if p.element_bytes == 4 and target.arch == 100:  # tensor cores of sm_100 take tf32 with the terms side by side: turned copies
+    if (
+        p.element_bytes == 4 and target.arch == 100
+    ):  # tensor cores of sm_100 take tf32 with the terms side by side: turned copies
         bytes_ += 2 * max(t.block_m, t.block_n) * t.block_k * p.element_bytes
     if t.persistent:  # the next tile is loaded while this one is written
         bytes_ += t.block_m * t.block_n * p.finish_bytes

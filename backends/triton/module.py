@@ -38,8 +38,8 @@ class Part:
 class Module:
     """A module under construction.
 
-    ``sizes`` are lines of constants that functions read, ``helpers`` the text of functions that the ``parts`` call, ``before``
-    lines of ``launch`` before the first of these starts.
+    ``sizes`` are lines of constants that functions read, ``helpers`` the text of functions that the ``parts`` call,
+    ``before`` lines of ``launch`` before the first of these starts.
     """
 
     name: str
@@ -56,8 +56,14 @@ class Module:
         functions = [self._jit(part) for part in self.parts]
         text = [HEAD.format(title=self.title)]
         for number, part in enumerate(self.parts):
-            text.append("".join(f"{self._constant(name, number)} = {value}\n" for name, value in part.constants.items()))
-        form = {"INPUTS": len(self.memory.inputs), "OUTPUTS": len(self.memory.new_outputs), "SIZES": len(self.memory.sizes)}
+            text.append(
+                "".join(f"{self._constant(name, number)} = {value}\n" for name, value in part.constants.items())
+            )
+        form = {
+            "INPUTS": len(self.memory.inputs),
+            "OUTPUTS": len(self.memory.new_outputs),
+            "SIZES": len(self.memory.sizes),
+        }
         text.append("".join(f"{name} = {value}\n" for name, value in form.items()) + "# of launch's parameters\n")
         text += ["\n".join(self.sizes)] if self.sizes else []
         text += [self.joins.text()] if self.joins.used else []
@@ -97,7 +103,10 @@ class Module:
     def _launch(self, functions: Sequence[Jit]) -> str:
         memory = self.memory
         arguments = [*(p.argument for p in memory.inputs), *(p.argument for p in memory.new_outputs), *memory.sizes]
-        lines = [f"def launch({', '.join(arguments)}):", '    """Starts the kernel: contiguous tensors, results last, then sizes."""']
+        lines = [
+            f"def launch({', '.join(arguments)}):",
+            '    """Starts the kernel: contiguous tensors, results last, then sizes."""',
+        ]
         device = f"{arguments[0]}.device" if memory.inputs or memory.new_outputs else '"cuda"'
         for work in memory.works:
             shape = size_text(work.count, memory.sizes)
@@ -113,7 +122,9 @@ class Module:
                 grid = re.sub(rf"\b{name}\b", self._constant(name, number), grid)
             values = [given.get(n, n) for n, type_ in jit.signature.items() if type_ != "constexpr"]
             values += [f"{name}={self._constant(name, number)}" for name in part.constants]
-            lines.append(f"    {part.name}[{grid}]({', '.join(values)}, num_warps={part.num_warps}, num_stages={part.num_stages})")
+            lines.append(
+                f"    {part.name}[{grid}]({', '.join(values)}, num_warps={part.num_warps}, num_stages={part.num_stages})"
+            )
         return "\n".join(lines)
 
 

@@ -37,7 +37,8 @@ class Function(Nest):
 def find_functions(
     roots: Roots, reads: dict[Root, Reads], limits: Limits, without: Sequence[Root] = ()
 ) -> list[Function]:
-    """All roots but those ``without``, which others write, in functions, in an order in which they can run one after the other.
+    """All roots but those ``without``, which others write, in functions, in an order in which they can run one after
+    the other.
 
     Raises:
         TritonKernelNotSupported: a reduction that joins its terms in a way that is not known.
@@ -63,12 +64,16 @@ def find_functions(
 
 def _is_read_in_lines(function: Function, limits: Limits) -> bool:
     """Whether tiles can be so high, where rows lie side by side in memory, that whole lines of memory are read."""
-    widths = [prod(function.sizes[a] for a in function.inner(r)) for r in function.roots if r.reduced - set(function.rows)]
+    widths = [
+        prod(function.sizes[a] for a in function.inner(r)) for r in function.roots if r.reduced - set(function.rows)
+    ]
     return not function.across or max(map(hint, widths)) * limits.warp_size <= limits.persistent
 
 
 def with_scalars(functions: list[Function]) -> list[Function]:
-    """The same with the roots that have no loops in the first function that has rows: one of its programs computes them."""
+    """The same with the roots that have no loops in the first function that has rows:
+    one of its programs computes them.
+    """
     rows = [f for f in functions if f.order]
     alone = [root for f in functions if not f.order for root in f.roots]
     if not rows or not alone:
@@ -119,7 +124,9 @@ def _function(
 
 
 def _fits(rows: frozenset[Axis], root: Root) -> bool:
-    """Whether a program that takes rows can compute the root: a reduction is over all of the rest of a row, or over all rows."""
+    """Whether a program that takes rows can compute the root:
+    a reduction is over all of the rest of a row, or over all rows.
+    """
     if not root.is_reduction:
         return True
     inside = root.loops.keys() - rows

@@ -1,7 +1,7 @@
 """The GPUs that kernels are compiled for, and the figures that configurations are chosen by.
 
-Figures are of the vendors' data sheets: shared memory a program can have and registers are facts of the instruction set;
-units, bandwidth and rates are those of the best-known part of it, and steer estimates only.
+Figures are of the vendors' data sheets: shared memory a program can have and registers are facts of the instruction
+set; units, bandwidth and rates are those of the best-known part of it, and steer estimates only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""``dist.interleaved``: how an argument or result that holds several parts beside one another is stored, so that each is cut."""
+"""``dist.interleaved``: how an argument or result that holds several parts beside one another is stored,
+so that each is cut.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,9 @@ ATTRIBUTE = "dist.interleaved"
 
 @dataclass(frozen=True)
 class Parts:
-    """Parts of ``sizes``, one behind the other, each in ``ways`` equal blocks: stored are the first blocks of all parts, then
-    all second blocks, and so on. Queries, keys and values of [3 x 768] in 2 ways: heads 0 to 5 of all three come first.
+    """Parts of ``sizes``, one behind the other, each in ``ways`` equal blocks: stored are the first blocks of all
+    parts, then all second blocks, and so on. Queries, keys and values of [3 x 768] in 2 ways: heads 0 to 5 of all three
+    come first.
     """
 
     ways: int

@@ -12,4 +12,13 @@ from shardc.dialects.kern.kernel import KernelOp
 from shardc.dialects.kern.scatter_add import ScatterAddOp
 from shardc.dialects.kern.yield_op import YieldOp
 
-__all__ = ["AttentionBackwardOp", "AttentionOp", "ConfigAttr", "ExternOp", "Kern", "KernelOp", "ScatterAddOp", "YieldOp"]
+__all__ = [
+    "AttentionBackwardOp",
+    "AttentionOp",
+    "ConfigAttr",
+    "ExternOp",
+    "Kern",
+    "KernelOp",
+    "ScatterAddOp",
+    "YieldOp",
+]

@@ -19,8 +19,8 @@ from shardc.dialects.pipe.stage import StageOp, signature, stage_name
 class ActionOp(Pipe.Operation, name="action"):
     """Runs the body ``stage`` for the action that ``action`` writes as in a schedule.
 
-    The stage of the action may be a copy of that of the body, where a schedule has several routes. Operand and result are
-    tuples of the body's arguments and of what it yields; an empty one is left out.
+    The stage of the action may be a copy of that of the body, where a schedule has several routes. Operand and result
+    are tuples of the body's arguments and of what it yields; an empty one is left out.
 
     ``%1 = "pipe.action"(%0) {action = "0F3", stage = @stage_0_F}
     : (!torch.tuple<vtensor<[4,8],f32>>) -> !torch.tuple<vtensor<[4,8],f32>>``
@@ -59,7 +59,9 @@ def action_of(site: Site) -> Action:
     try:
         return Action.parse(text)
     except BadAction:
-        raise Illegal(f"action must be a stage, a kind (F, B, I, W) and a micro-batch, such as 2F0, not {text!r}") from None
+        raise Illegal(
+            f"action must be a stage, a kind (F, B, I, W) and a micro-batch, such as 2F0, not {text!r}"
+        ) from None
 
 
 def find_stage(op: ir.Operation, name: str) -> ir.Operation | None:

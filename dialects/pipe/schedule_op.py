@@ -1,5 +1,8 @@
 """``pipe.schedule``: the order of actions that a module's rank programs follow. Level 3."""
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
 from torch_mlir import ir
 
 from shardc.diagnostics.pipeline import BadAction
@@ -11,7 +14,8 @@ from shardc.dialects.pipe.schedule import Schedule
 
 
 class ScheduleOp(Pipe.Operation, name="schedule"):
-    """A schedule: for each rank along the mesh axis ``axis`` its actions in order, and the stages that micro-batches go through.
+    """A schedule: for each rank along the mesh axis ``axis`` its actions in order, and the stages that micro-batches go
+    through.
 
     ``"pipe.schedule"() {axis = "pipe", orders = [["0F0", "0B0"], ["1F0", "1B0"]], routes = [[0, 1]], slices = 1 : i64,
     sym_name = "1f1b"} : () -> ()``
@@ -62,13 +66,18 @@ def _action(text: ir.Attribute) -> Action:
     try:
         return Action.parse(text.value if isinstance(text, ir.StringAttr) else str(text))
     except BadAction:
-        raise Illegal(f'an action is a stage, a kind (F, B, I, W) and a micro-batch, such as "2F0", not {text}') from None
+        raise Illegal(
+            f'an action is a stage, a kind (F, B, I, W) and a micro-batch, such as "2F0", not {text}'
+        ) from None
 
 
 def write_schedule(module: ir.Module, schedule: Schedule, axis: str, ip: ir.InsertionPoint) -> None:
     """Puts ``schedule``, of the ranks along ``axis``, at ``ip`` in the module."""
     context = module.context
-    lists = lambda rows, make: ir.ArrayAttr.get([ir.ArrayAttr.get(list(map(make, row)), context) for row in rows], context)  # noqa: E731
+
+    def lists(rows: Iterable[Iterable[Any]], make: Callable[[Any], ir.Attribute]) -> ir.ArrayAttr:
+        return ir.ArrayAttr.get([ir.ArrayAttr.get(list(map(make, row)), context) for row in rows], context)
+
     attributes = {
         "sym_name": string(schedule.name, context),
         "axis": string(axis, context),

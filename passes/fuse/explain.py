@@ -1,4 +1,6 @@
-"""What fusing a program does and why: its kernels with what they save, each pair that was looked at, the calls that stay."""
+"""What fusing a program does and why: its kernels with what they save, each pair that was looked at,
+the calls that stay.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from shardc.passes.program import find_function
 
 @dataclass(frozen=True)
 class Traffic:
-    """Calls (each starts something), and the bytes of the tensors that they read and write. A loop's body counts once."""
+    """Calls (each starts something), and the bytes of the tensors that they read and write.
+    A loop's body counts once.
+    """
 
     launches: int = 0
     read_bytes: int = 0
@@ -54,8 +58,8 @@ class Op:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel and the calls that it stands for. ``apart`` is their traffic as calls: of one that several kernels share the
-    parts of, in the first of these."""
+    """A kernel and the calls that it stands for. ``apart`` is their traffic as calls: of one that several kernels share
+    the parts of, in the first of these."""
 
     name: str
     ops: tuple[Op, ...]
@@ -85,7 +89,9 @@ def explain_fusion(
     writes: Sequence[tuple[int, int]] = (),
     matmuls: str | Choose = "extern",
 ) -> FusionReport:
-    """Fuses ``module`` as :func:`~shardc.passes.fuse.kern_fuse.fuse_module` does, and reports. Raises what that raises."""
+    """Fuses ``module`` as :func:`~shardc.passes.fuse.kern_fuse.fuse_module` does, and reports.
+    Raises what that raises.
+    """
     verdicts: dict[str, Verdict] = {}
     calls = matmul_calls(matmuls) if isinstance(matmuls, str) else TARGETS
     ops = {op.number: op for op in _ops(module, exclude, calls)}
@@ -97,8 +103,8 @@ def explain_fusion(
 
 
 def read_fusion(module: ir.Module, fused: ir.Module) -> FusionReport:
-    """What was fused of ``module`` (level 3) in ``fused`` (level 4, made of it): without pairs and choices, which are not
-    part of a program. Raises KeyError where the one was not made of the other."""
+    """What was fused of ``module`` (level 3) in ``fused`` (level 4, made of it): without pairs and choices, which are
+    not part of a program. Raises KeyError where the one was not made of the other."""
     return _report({op.number: op for op in _ops(module, frozenset(), TARGETS)}, fused)
 
 
@@ -148,7 +154,9 @@ def _ops(module: ir.Module, exclude: frozenset[ir.Value], calls: frozenset[str])
         for step in read_block(block, CallReader(), exclude, calls=calls).steps:
             if not step.is_view and _is_call(step.op):
                 where = source_line(step.op.location)
-                found.append(Op(f"{number}.{step.number}", step.target, where, "" if step.nodes else step.why, _traffic(step)))
+                found.append(
+                    Op(f"{number}.{step.number}", step.target, where, "" if step.nodes else step.why, _traffic(step))
+                )
     return found
 
 

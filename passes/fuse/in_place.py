@@ -1,8 +1,8 @@
 """Which results of kernels take the memory of an operand: of an argument that the program ends by writing to, and of
 values that nothing else reads.
 
-Of flat kernels, which read an element of each operand before they write that element of a result, and no other; and of sums
-at computed indices, whose result is what they start from but for the rows that are named.
+Of flat kernels, which read an element of each operand before they write that element of a result, and no other; and of
+sums at computed indices, whose result is what they start from but for the rows that are named.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ def place_results(block: ir.Block, writes: Mapping[ir.Value, ir.Value]) -> None:
 
 
 def state_writes(function: ir.Operation) -> list[tuple[int, int]]:
-    """(argument, result) where a training step's result is the new value of its argument: both have its role and name."""
+    """(argument, result) where a training step's result is the new value of its argument:
+    both have its role and name.
+    """
     state = {key: number for number, key in enumerate(_edges(function, "arg_attrs")) if key[0] in STATE_ROLES}
     results = enumerate(_edges(function, "res_attrs"))
     return [(state[key], number) for number, key in results if key in state]

@@ -41,14 +41,15 @@ LIST = "torch.prim.ListConstruct"
 class KernFuse(Pass):
     """Turns groups of torch ops that save memory traffic as one kernel into a ``kern.kernel`` with a linalg body.
 
-    Pointwise ops with broadcasts, row reductions with what is before and after them, column reductions beside both; views
-    and slices become index maps, concatenations of equal parts a choice by index. Collectives, loops and all ops without a lowering stay where they are, in their order; the bodies of loops
-    are fused each by itself. ``matmuls``: ``extern`` leaves them calls of ATen, ``generated`` makes contractions of
-    them, with what stands before and after. ``numerics``: ``fused`` computes chains of 16-bit floats in f32 and rounds at a kernel's
-    results, ``eager`` rounds after every op as eager does. ``lone``: ops that share no kernel with another become kernels
-    too, which saves nothing, and shows what every lowering makes. ``forbid`` and ``force`` are edges such as
-    ``aten.add.Tensor+gelu@model.py:12`` (:mod:`shardc.passes.fuse.wishes`): pairs of ops that must not, and that must share
-    a kernel; one that fits no ops, or that cannot be had, is an error.
+    Pointwise ops with broadcasts, row reductions with what is before and after them, column reductions beside both;
+    views and slices become index maps, concatenations of equal parts a choice by index. Collectives, loops and all ops
+    without a lowering stay where they are, in their order; the bodies of loops are fused each by itself. ``matmuls``:
+    ``extern`` leaves them calls of ATen, ``generated`` makes contractions of them, with what stands before and after.
+    ``numerics``: ``fused`` computes chains of 16-bit floats in f32 and rounds at a kernel's results, ``eager`` rounds
+    after every op as eager does. ``lone``: ops that share no kernel with another become kernels too, which saves
+    nothing, and shows what every lowering makes. ``forbid`` and ``force`` are edges such as
+    ``aten.add.Tensor+gelu@model.py:12`` (:mod:`shardc.passes.fuse.wishes`): pairs of ops that must not, and that must
+    share a kernel; one that fits no ops, or that cannot be had, is an error.
     """
 
     name: ClassVar[str] = "kern-fuse"
@@ -77,12 +78,13 @@ def fuse_module(
 ) -> list[tuple[str, str, Decision]]:
     """Fuses every block of the module's step; gives the calls of each pair that was looked at, and how it came out.
 
-    Calls have the numbers that they have in ``kern.calls``. ``matmuls`` is one of ``extern`` and ``generated``, or decides
-    on each piece of the program that has some, and on attention whose kernel is not known to be faster.
+    Calls have the numbers that they have in ``kern.calls``. ``matmuls`` is one of ``extern`` and ``generated``, or
+    decides on each piece of the program that has some, and on attention whose kernel is not known to be faster.
 
     Calls that make one of ``exclude`` stay as they are, and so do those ``without``: entries of the ``kern.calls`` that
-    kernels had when the same module was fused before. ``writes`` are (argument, result) pairs of the step: the program ends
-    by writing the result to the argument, whose memory a kernel may then use for it; a training step's own are known. Raises ValueError for unknown
+    kernels had when the same module was fused before. ``writes`` are (argument, result) pairs of the step: the program
+    ends by writing the result to the argument, whose memory a kernel may then use for it; a training step's own are
+    known. Raises ValueError for unknown
     ``numerics`` or ``matmuls``, and FusionRefused for an edge that ``wishes`` force and that cannot be had.
     """
     if numerics not in NUMERICS:
@@ -124,7 +126,9 @@ def _find_scatters(
     numerics: str,
     lone: bool,
 ) -> tuple[list[Scatter], frozenset[int]]:
-    """The sums at computed indices of block ``number`` that become kernels, and the calls that are thus not to be in others."""
+    """The sums at computed indices of block ``number`` that become kernels,
+    and the calls that are thus not to be in others.
+    """
     steps = steps_of(block)
     if not any(op.name.startswith("torch.") and target_name(op) in SCATTERS for op in steps):
         return [], frozenset()
@@ -157,8 +161,8 @@ def _kernel_ops(blocks: list[ir.Block]) -> list[ir.Operation]:
 
 
 def _share_names(blocks: list[ir.Block], bodies: Bodies) -> None:
-    """Kernels with equal bodies get one name: they are compiled once. Names are numbered by body: they, and so the compiled
-    library, stay as they are if a model has more layers.
+    """Kernels with equal bodies get one name: they are compiled once. Names are numbered by body: they, and so the
+    compiled library, stay as they are if a model has more layers.
     """
     names: dict[tuple[str, ...], ir.Attribute] = {}
     for op in _kernel_ops(blocks):
@@ -246,8 +250,9 @@ class _Fusion:
     def _kernels(self) -> list[Unit]:
         """The groups that become kernels: of a call that shares no kernel with another call only if it must, or gains.
 
-        It must, too, if it asks an operand for its shape alone (``ones_like``), of which groups know nothing: as a call it would
-        wait for the operand, and what waits for the call may be in one kernel with what the operand is made from.
+        It must, too, if it asks an operand for its shape alone (``ones_like``), of which groups know nothing: as a call
+        it would wait for the operand, and what waits for the call may be in one kernel with what the operand is made
+        from.
         """
         shared = {call for unit in self._units.groups if len(unit.calls) > 1 for call in unit.calls}
         shared |= {step.number for step in self._read.steps if step.always} | self._alone
@@ -294,7 +299,9 @@ class _Fusion:
             maker.update((value, unit) for value in (*made, *(r.node.out for r in made if r.node is not None)))
         for unit in kernels:
             maker.update((value, unit) for node in unit.nodes for value in (node.out, *node.others))
-        read = {unit: unit.step.operands if unit.step is not None else list(unit.accesses) for unit in (*staying, *kernels)}
+        read = {
+            unit: unit.step.operands if unit.step is not None else list(unit.accesses) for unit in (*staying, *kernels)
+        }
         return {unit: {maker[v] for v in values if v in maker} - {unit} for unit, values in read.items()}
 
     def _write(self, unit: Unit, results: list[Value], ip: ir.InsertionPoint) -> None:

@@ -1,8 +1,8 @@
 """Whether nodes can be one kernel: one iteration space for all of them, up to broadcasts and one set of reduced dims.
 
-A kernel that reduces has *rows*, counted by its parallel dims. A reduction takes away the dims of a row, the last one of its
-tensors among them (a row reduction, with everything before and after), or those that count rows (a column reduction, whose
-result is not spread over the rows again); a kernel may have both.
+A kernel that reduces has *rows*, counted by its parallel dims. A reduction takes away the dims of a row, the last one
+of its tensors among them (a row reduction, with everything before and after), or those that count rows (a column
+reduction, whose result is not spread over the rows again); a kernel may have both.
 A kernel with a contraction has no other reduction: pointwise ops that are cheap stand before it, others after it.
 """
 
@@ -142,7 +142,9 @@ def _check_symbols(unit: Unit) -> None:
     if missing:
         read = {n.symbol for access in reads(unit.nodes) for n in access.base.type.shape if isinstance(n, Size)}
         if not missing <= read:
-            raise Refused("a size of its tensors is known to neither the graph's arguments nor the tensors that it reads")
+            raise Refused(
+                "a size of its tensors is known to neither the graph's arguments nor the tensors that it reads"
+            )
 
 
 def _check_gathers(nodes: list[Node], space: Space) -> None:
@@ -198,11 +200,15 @@ def _check_reductions(nodes: list[Node], space: Space, domains: dict[Node, Domai
 
 
 def _check_made_again(nodes: list[Node], domains: dict[Node, Domain], whole: Domain) -> None:
-    """A sum over a dim before others is through before what it is spread over is made: its terms are made again then."""
+    """A sum over a dim before others is through before what it is spread over is made:
+    its terms are made again then.
+    """
     summed = {access.base for node in nodes if node.reduce for access in node.accesses}
     for node in nodes:
         again = node.heavy and node.out in summed and domains[node] == whole
-        readers = (n for n in nodes if not n.reduce and n.call != node.call and any(a.base is node.out for a in n.accesses))
+        readers = (
+            n for n in nodes if not n.reduce and n.call != node.call and any(a.base is node.out for a in n.accesses)
+        )
         if again and any(domains[reader] == whole for reader in readers):
             raise Refused("what a sum over columns adds up would be computed anew for what the sum is spread over")
 
@@ -227,8 +233,8 @@ def _check_contraction(
 
 def row_dims(nodes: list[Node], space: Space, kinds: set[Domain], whole: Domain) -> Domain:
     """Those of the reduced dims ``kinds`` that are a row: in every tensor that has all dims, they are the last ones, or
-    contiguous in pieces of :data:`MIN_PIECE` elements at least; or else before :data:`MIN_BESIDE` elements, which are computed
-    side by side. Empty if none is.
+    contiguous in pieces of :data:`MIN_PIECE` elements at least; or else before :data:`MIN_BESIDE` elements, which are
+    computed side by side. Empty if none is.
     """
     full = _full(nodes, space, whole)
     for fits in (_is_row, _is_before_others):

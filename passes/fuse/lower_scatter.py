@@ -1,7 +1,8 @@
-"""Sums at computed indices as kernels of their own: gradients of embeddings and of indexing, ``index_add``, ``scatter_add``.
+"""Sums at computed indices as kernels of their own: gradients of embeddings and of indexing, ``index_add``,
+``scatter_add``.
 
-What one of them is added to (a tied weight's other gradient) is where its sums start from: the result is written once, or, in
-memory that nobody else reads, only the rows that are named. Calls that no ``kern.scatter_add`` says stay calls.
+What one of them is added to (a tied weight's other gradient) is where its sums start from: the result is written once,
+or, in memory that nobody else reads, only the rows that are named. Calls that no ``kern.scatter_add`` says stay calls.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ _FULL = frozenset(("aten.full", "aten.full_like", "aten.new_full"))
 
 @dataclass(frozen=True)
 class _Form:
-    """A call as a sum. ``flat``: the index is one dim, of this size. ``message``: what is wrong with the index ``{}``, if that
-    is an error.
+    """A call as a sum. ``flat``: the index is one dim, of this size. ``message``: what is wrong with the index ``{}``,
+    if that is an error.
     """
 
     index: ir.Value
@@ -53,7 +54,8 @@ class _Form:
 
 @dataclass(frozen=True)
 class Scatter:
-    """A call that becomes a kernel, maybe with the one that adds something to its result. ``numbers`` are those of their steps.
+    """A call that becomes a kernel, maybe with the one that adds something to its result. ``numbers`` are those of
+    their steps.
 
     ``starts``: sums of the first start from a tensor of the program, which is not all 0.
     """
@@ -143,7 +145,13 @@ class ScatterKernels:
         self._symbols.note(out.owner, types)
         inside, given = ir.InsertionPoint(body), list(body.arguments)[: len(read)]
         made = scatter_add(
-            given, builtin_type(types[0], self._context), form.dim, ignored=form.ignored, wraps=form.wraps, loc=loc, ip=inside
+            given,
+            builtin_type(types[0], self._context),
+            form.dim,
+            ignored=form.ignored,
+            wraps=form.wraps,
+            loc=loc,
+            ip=inside,
         )
         yield_values(made[: len(types)], loc=loc, ip=inside)
         if form.message:
@@ -151,7 +159,9 @@ class ScatterKernels:
         return op, out
 
     def left(self, scatter: Scatter) -> list[ir.Operation]:
-        """The ops that fusion is to leave alone, for they go with the scatter: what adds to it, and zeros for it alone."""
+        """The ops that fusion is to leave alone, for they go with the scatter:
+        what adds to it, and zeros for it alone.
+        """
         made = None if scatter.starts else filled(scatter.ops[0])
         alone = made is not None and len(list(made.results[0].uses)) == 1
         return [*scatter.ops, made] if alone and made is not None else list(scatter.ops)
@@ -257,7 +267,12 @@ class ScatterKernels:
             return None
         base = self._reader.read(owner).operands[0]
         spread = self._symbols.type(base)
-        if spread is None or spread.numel != seen.shape[dim] or len(spread.shape) != len(seen.shape) or spread.shape[dim] == 1:
+        if (
+            spread is None
+            or spread.numel != seen.shape[dim]
+            or len(spread.shape) != len(seen.shape)
+            or spread.shape[dim] == 1
+        ):
             return None
         if not isinstance(seen.shape[dim], int):
             return None

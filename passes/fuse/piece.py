@@ -1,4 +1,6 @@
-"""Pieces of a program in which matmuls and attention can be calls or parts of kernels: the ops that the two ways group differently."""
+"""Pieces of a program in which matmuls and attention can be calls or parts of kernels:
+the ops that the two ways group differently.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,8 @@ from shardc.passes.program import STEP
 LIST = "torch.prim.ListConstruct"
 DRAW = "shardc.uniform"
 SMALL_FLOPS, LARGE_FLOPS = 1 << 22, 1 << 34
-"""Pieces of fewer floating-point operations (some 40 us in f32) are not worth a decision of their own; for those of more (some
-160 ms) it would take too long."""
+"""Pieces of fewer floating-point operations (some 40 us in f32) are not worth a decision of their own; for those of
+more (some 160 ms) it would take too long."""
 _PLACE = ("dist.name", "dist.phase", "dist.shardings")
 """Attributes that say where in its program an op stands."""
 _VIEWS = frozenset(f"torch.{target}" for target in VIEWS)
@@ -31,10 +33,11 @@ _VIEWS = frozenset(f"torch.{target}" for target in VIEWS)
 
 @dataclass
 class Piece:
-    """Matmuls with all calls that share a kernel with them, or with what does, in one way or the other; or an attention.
+    """Matmuls with all calls that share a kernel with them, or with what does, in one way or the other; or an
+    attention.
 
-    ``calls`` are the numbers of these, as in ``kern.calls``. ``module`` is a program of the piece alone: what others read of
-    it are its results. Equal pieces have equal texts without locations.
+    ``calls`` are the numbers of these, as in ``kern.calls``. ``module`` is a program of the piece alone: what others
+    read of it are its results. Equal pieces have equal texts without locations.
     """
 
     calls: tuple[str, ...]
@@ -60,10 +63,11 @@ def is_asked(flops: int) -> bool:
 def find_pieces(
     number: int, read: Block, together: Units, apart: Units, strides: Mapping[ir.Value, Strides]
 ) -> Iterator[Piece]:
-    """The pieces of block ``number``, in order. ``together`` are its groups with matmuls in kernels, ``apart`` those with none.
+    """The pieces of block ``number``, in order. ``together`` are its groups with matmuls in kernels, ``apart`` those
+    with none.
 
-    ``strides`` are those of the program's arguments that are not contiguous. What reads numbers that are known only at run
-    time is no piece, and neither is what is too small or too large.
+    ``strides`` are those of the program's arguments that are not contiguous. What reads numbers that are known only at
+    run time is no piece, and neither is what is too small or too large.
     """
     flops = {n.call: matmul_flops(n) for unit in together.groups for n in unit.nodes if n.contracts}
     groups = [unit.calls for units in (together, apart) for unit in units.groups]
@@ -114,7 +118,8 @@ def _program(read: Block, calls: set[int], strides: Mapping[ir.Value, Strides]) 
 
 
 class _Program:
-    """The ops of a piece, each behind the constants, lists and views that it reads: equal pieces have them in one order.
+    """The ops of a piece, each behind the constants, lists and views that it reads: equal pieces have them in one
+    order.
 
     Random draws are numbered anew, for their numbers are different ones in each layer of a model.
     """

@@ -1,4 +1,6 @@
-"""A block of a program as fusion sees it: units in order, each an opaque op, a view, or the nodes of a call that lowers."""
+"""A block of a program as fusion sees it: units in order, each an opaque op, a view,
+or the nodes of a call that lowers.
+"""
 
 from __future__ import annotations
 
@@ -74,8 +76,8 @@ def read_block(
     without: frozenset[int] = frozenset(),
     calls: frozenset[str | int] = frozenset(),
 ) -> Block:
-    """The steps of ``block``. Calls that make one of ``exclude``, those numbered ``without``, and ``calls``, by target or
-    number, are left as they are."""
+    """The steps of ``block``. Calls that make one of ``exclude``, those numbered ``without``, and ``calls``, by target
+    or number, are left as they are."""
     values = _Values(Symbols(block))
     steps = [_step(number, op, values, reader, exclude, without, calls) for number, op in enumerate(steps_of(block))]
     returned = list(block.operations)[-1].operation.operands
@@ -157,7 +159,9 @@ def _with_sizes(call: Call, operands: list[Value], values: _Values) -> OpCall:
 
 
 def _part(step: Step, call: Call, spec: OpCall, view: View) -> Value | None:
-    """The part of a pointwise op's result that ``view`` cuts out, computed alone, where parts are all that is read of it."""
+    """The part of a pointwise op's result that ``view`` cuts out, computed alone,
+    where parts are all that is read of it.
+    """
     operand = call.operands[0]
     if view.cut is None or view.source.node is None or any(use.owner.name not in _CUTS for use in operand.uses):
         return None
@@ -194,7 +198,9 @@ def _lowered(
         step.why = f"is no one kernel: {why}"
         return None
     step.nodes, step.always = builder.nodes, is_worth_alone(call)
-    numbers = tuple([repr(leaf) for leaf in leaves(call.args) if not isinstance(leaf, TensorType)])  # 0.0 == -0.0 == False
+    numbers = tuple(
+        [repr(leaf) for leaf in leaves(call.args) if not isinstance(leaf, TensorType)]
+    )  # 0.0 == -0.0 == False
     for position, node in enumerate(builder.nodes):
         node.what = call, numbers, position
     return made

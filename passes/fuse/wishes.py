@@ -99,7 +99,9 @@ class Wishes:
         """What the wishes say of one block."""
         if not self:
             return BlockWishes()
-        named = [(s.number, f"{number}.{s.number}", s.target, source_line(s.op.location)) for s in steps if not s.is_view]
+        named = [
+            (s.number, f"{number}.{s.number}", s.target, source_line(s.op.location)) for s in steps if not s.is_view
+        ]
         forbidden: dict[Pair, str] = {}
         for edge, pair in self._pairs(self.forbid, named):
             forbidden[pair] = edge.text

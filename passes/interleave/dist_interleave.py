@@ -24,12 +24,14 @@ from shardc.passes.reading import Reading, ReadingPass
 
 @dataclass(frozen=True)
 class DistInterleave(ReadingPass):
-    """Stores a weight that is several in one (queries, keys and values; gate and up), and that the plan cuts there, block by block.
+    """Stores a weight that is several in one (queries, keys and values; gate and up), and that the plan cuts there,
+    block by block.
 
-    Cut as it is, a device would have all queries and no values. Stored are the first blocks of all parts, then the second ones,
-    and so on, one for each device: a slice of a part is then a slice within each device's block. All that hangs together with the dim is
-    stored so too (bias, gradient, optimizer state), and ``dist.interleaved`` on an argument or result says it: the dim, the
-    ways, the sizes of the parts. Does nothing where a part does not divide between its heads.
+    Cut as it is, a device would have all queries and no values. Stored are the first blocks of all parts, then the
+    second ones, and so on, one for each device: a slice of a part is then a slice within each device's block. All that
+    hangs together with the dim is stored so too (bias, gradient, optimizer state), and ``dist.interleaved`` on an
+    argument or result says it: the dim, the ways, the sizes of the parts. Does nothing where a part does not divide
+    between its heads.
     """
 
     name: ClassVar[str] = "dist-interleave"
@@ -123,7 +125,11 @@ class _Interleaver:
         have, ssa = self._spread.layout(value), self._values[value]
         if have == layout:
             return ssa
-        key = (ssa, tuple(layout.items()), before.attributes["dist.phase"] if "dist.phase" in before.attributes else None)
+        key = (
+            ssa,
+            tuple(layout.items()),
+            before.attributes["dist.phase"] if "dist.phase" in before.attributes else None,
+        )
         if key not in self._converted:
             self._converted[key] = self._between(PartsWriter(self._builder, before), ssa, have, layout)
         return self._converted[key]
@@ -138,9 +144,13 @@ class _Interleaver:
         return value
 
     def _returned(self) -> list[int]:
-        """For each result the value whose layout it leaves with: state as it came in; -1 for what is as it should be."""
+        """For each result the value whose layout it leaves with: state as it came in;
+        -1 for what is as it should be.
+        """
         program = self._program
-        arguments = {program.argument_key(i): v for i, v in enumerate(program.arguments) if program.argument_key(i) != ("", "")}
+        arguments = {
+            program.argument_key(i): v for i, v in enumerate(program.arguments) if program.argument_key(i) != ("", "")
+        }
         return [arguments.get(program.result_key(i), -1) for i in range(len(program.returns))]
 
     def _return(self) -> None:

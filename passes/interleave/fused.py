@@ -16,8 +16,8 @@ SLICE = "aten.slice.Tensor"
 
 @dataclass(frozen=True)
 class Fused:
-    """The parts of a dim: the ``sizes`` of all, and of each that is read how many ``blocks`` (heads) it has. ``slices`` are
-    the numbers of the nodes that take them."""
+    """The parts of a dim: the ``sizes`` of all, and of each that is read how many ``blocks`` (heads) it has. ``slices``
+    are the numbers of the nodes that take them."""
 
     sizes: tuple[int, ...]
     blocks: tuple[int, ...]
@@ -96,7 +96,9 @@ def _block(program: Program, number: int) -> int:
 
 
 def seen_through(program: Program, fused: list[Fused]) -> Program:
-    """The program with rules under which cuts go through the slices of ``fused``, as ``dist-interleave`` would make them do."""
+    """The program with rules under which cuts go through the slices of ``fused``,
+    as ``dist-interleave`` would make them do.
+    """
     nodes = list(program.nodes)
     for number in (n for f in fused for n in f.slices):
         node = nodes[number]

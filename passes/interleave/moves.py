@@ -14,14 +14,18 @@ CAT, PAD, SLICE = "aten.cat", "aten.constant_pad_nd", "aten.slice.Tensor"
 
 @dataclass(frozen=True)
 class Move:
-    """Along ``dim`` the small tensors are the elements ``ranges`` of the large one: its operand, if ``takes``, or its result."""
+    """Along ``dim`` the small tensors are the elements ``ranges`` of the large one:
+    its operand, if ``takes``, or its result.
+    """
 
     dim: int
     ranges: tuple[tuple[int, int], ...]
     takes: bool
 
     def parts(self, whole: Parts) -> list[Parts] | None:
-        """Those of each small tensor where the large one is stored as ``whole``; None where they do not end together."""
+        """Those of each small tensor where the large one is stored as ``whole``;
+        None where they do not end together.
+        """
         found = [whole.between(*r) for r in self.ranges]
         return None if None in found else [p for p in found if p is not None]
 

@@ -19,7 +19,9 @@ Layout = dict[int, Parts]
 
 @dataclass(frozen=True)
 class CallLayouts:
-    """What a call reads and makes, and the move that it then is of parts of a dim, stored as ``whole`` in the large tensor."""
+    """What a call reads and makes, and the move that it then is of parts of a dim,
+    stored as ``whole`` in the large tensor.
+    """
 
     operands: list[Layout]
     results: list[Layout]
@@ -57,7 +59,10 @@ class Spread:
         node = self._program.nodes[number]
         factors = self._factors(node)
         operands, results = (
-            [{d: factors[dim[0]] for d, dim in enumerate(dims) if len(dim) == 1 and dim[0] in factors} for dims in tensors]
+            [
+                {d: factors[dim[0]] for d, dim in enumerate(dims) if len(dim) == 1 and dim[0] in factors}
+                for dims in tensors
+            ]
             for tensors in (node.rule.operands, node.rule.results)
         )
         move = read_move(node)
@@ -74,7 +79,9 @@ class Spread:
         return CallLayouts(operands, results, move, whole)
 
     def _factors(self, node: Node) -> dict[str, Parts]:
-        """The factors of a call that are stored as parts: such as it does the same with, wherever their elements stand."""
+        """The factors of a call that are stored as parts: such as it does the same with,
+        wherever their elements stand.
+        """
         found: dict[str, Parts] = {}
         tensors = (*node.rule.operands, *node.rule.results)
         for dims, value in zip(tensors, (*node.operands, *node.results), strict=True):
@@ -106,7 +113,9 @@ class Spread:
 
 
 def _gradients(program: Program) -> list[tuple[int, str]]:
-    """The values with a name, which somebody looks at, and the parameter of which each is the gradient (empty: of none)."""
+    """The values with a name, which somebody looks at, and the parameter of which each is the gradient (empty:
+    of none).
+    """
     found = []
     for node in program.nodes:
         if "dist.name" in node.op.attributes:
@@ -118,5 +127,7 @@ def _gradients(program: Program) -> list[tuple[int, str]]:
 
 
 def _joined(tensors: tuple[tuple[Dim, ...], ...]) -> set[str]:
-    """The factors that are with others in some dim: their elements do not lie in that dim as they do in one of their own."""
+    """The factors that are with others in some dim: their elements do not lie in that dim as they do in one of their
+    own.
+    """
     return {f for dims in tensors for dim in dims if len(dim) > 1 for f in dim}

@@ -58,7 +58,9 @@ class PartsWriter:
 
     def _taken(self, value: ir.Value, dim: int, ways: int, elements: tuple[int, int]) -> ir.Value:
         start, end = elements
-        return self._merged(self.call(SLICE, self._split(value, dim, ways), dim + 1, start // ways, end // ways, 1), dim)
+        return self._merged(
+            self.call(SLICE, self._split(value, dim, ways), dim + 1, start // ways, end // ways, 1), dim
+        )
 
     def _joined(self, pieces: list[ir.Value], dim: int) -> ir.Value:
         return self._merged(self.call("aten.cat", pieces, dim + 1), dim)

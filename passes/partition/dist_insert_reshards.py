@@ -150,14 +150,20 @@ class _Inserter:
         program, codec, context = self._program, self._codec, self._program.module.context
         made = self._demands.made
         arguments = [
-            {"dist.sharding": codec.write(made[v]), "dist.global_type": ir.TypeAttr.get(program.values[v].type, context)}
+            {
+                "dist.sharding": codec.write(made[v]),
+                "dist.global_type": ir.TypeAttr.get(program.values[v].type, context),
+            }
             for v in program.arguments
         ]
         needs: dict[int, Sharding] = {}
         for uses in self._demands.uses.values():
             needs |= {position: need for node, position, need in uses if node == RETURN}
         results = [
-            {"dist.sharding": codec.write(needs[i]), "dist.global_type": ir.TypeAttr.get(program.values[v].type, context)}
+            {
+                "dist.sharding": codec.write(needs[i]),
+                "dist.global_type": ir.TypeAttr.get(program.values[v].type, context),
+            }
             for i, v in enumerate(program.returns)
         ]
         for known, rows in ((program.attribute, arguments), (program.result_attribute, results)):

@@ -137,4 +137,6 @@ def _is_term(value: ir.Value, codec: ShardingCodec, mesh: Mesh) -> bool:
     if not isinstance(owner, ir.Operation | ir.OpView) or "dist.shardings" not in owner.operation.attributes:
         return False
     position = list(owner.operation.results).index(value)
-    return any(mesh.is_time(axis) for _, axis in codec.read(owner.operation.attributes["dist.shardings"][position]).partial)
+    return any(
+        mesh.is_time(axis) for _, axis in codec.read(owner.operation.attributes["dist.shardings"][position]).partial
+    )

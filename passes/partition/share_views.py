@@ -1,4 +1,6 @@
-"""A value and a view of it (its transpose, mostly) that are put together for different users: put together once, then viewed."""
+"""A value and a view of it (its transpose, mostly) that are put together for different users:
+put together once, then viewed.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,12 @@ from shardc.passes.program import Node, Program
 
 
 def share_views(program: Program, demands: Demands, kept: Collection[int], mesh: Mesh) -> int:
-    """Lets views read their operand as some other user needs it anyway, where all that read the view need just that of it.
+    """Lets views read their operand as some other user needs it anyway, where all that read the view need just that of
+    it.
 
-    So of two reshards one is left, and none is added. The other user is of the view's phase, so that nothing is put together
-    sooner than it was. Values ``kept`` stay as they are: storage that is gathered in each phase anew. Changes ``demands``;
-    gives how many views it changed.
+    So of two reshards one is left, and none is added. The other user is of the view's phase, so that nothing is put
+    together sooner than it was. Values ``kept`` stay as they are: storage that is gathered in each phase anew. Changes
+    ``demands``; gives how many views it changed.
     """
     count = 0
     for number in reversed(range(len(program.nodes))):

@@ -41,7 +41,9 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Fold:
-    """``op`` adds ``term`` to the sum number ``number`` at ``place``. The op's own term may be a sum of which this is one part."""
+    """``op`` adds ``term`` to the sum number ``number`` at ``place``.
+    The op's own term may be a sum of which this is one part.
+    """
 
     number: int
     op: ir.Operation
@@ -165,7 +167,8 @@ def _parameters(op: ir.Operation) -> list[str]:
 
 
 def _parts(term: ir.Value, reader: ir.Operation, found: Assignment) -> list[ir.Value]:
-    """The values that a term is the sum of, where they are of several stages and nobody else reads the sum; else the term.
+    """The values that a term is the sum of, where they are of several stages and nobody else reads the sum; else the
+    term.
 
     So a tied weight's gradients are summed once, after all micro-batches, and not sent for each.
     """

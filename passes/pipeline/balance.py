@@ -21,8 +21,8 @@ CANDIDATES = 256
 class Forward:
     """The forward ops of one micro-batch that depend on parameters, in order.
 
-    A cut at ``p`` has the ops before number ``p`` in one stage and the others in the next. ``crossing[p]`` are the bytes
-    to send there, ``cost[p]`` the work of the ops before it.
+    A cut at ``p`` has the ops before number ``p`` in one stage and the others in the next. ``crossing[p]`` are the
+    bytes to send there, ``cost[p]`` the work of the ops before it.
     """
 
     def __init__(self, ops: Sequence[ir.Operation], roots: dict[ir.Value, Roots]) -> None:
@@ -44,7 +44,8 @@ class Forward:
         return list(itertools.accumulate(change))
 
     def balanced(self, stages: int) -> list[int]:
-        """``stages - 1`` cuts: the slowest stage, or message, as fast as it gets (they overlap); then the fewest bytes sent.
+        """``stages - 1`` cuts: the slowest stage, or message, as fast as it gets (they overlap); then the fewest bytes
+        sent.
 
         Raises TooManyStages.
         """
@@ -59,7 +60,9 @@ class Forward:
             following: list[tuple[float, float, tuple[int, ...]] | None] = [None] * len(ends)
             for j in range(1, len(ends)):
                 options = [
-                    (max(b[0], stage(i, j)), b[1] + sent[j], (*b[2], j)) for i, b in enumerate(best[:j]) if b is not None
+                    (max(b[0], stage(i, j)), b[1] + sent[j], (*b[2], j))
+                    for i, b in enumerate(best[:j])
+                    if b is not None
                 ]
                 following[j] = min(options, default=None)
             best = following
@@ -77,7 +80,8 @@ class Forward:
         return [min(group, key=lambda p: self.crossing[p]) for _, group in parts]
 
     def named(self, names: Sequence[str]) -> list[int]:
-        """Cuts before the modules ``names``, each where the fewest bytes are sent since the last op of what is before it.
+        """Cuts before the modules ``names``, each where the fewest bytes are sent since the last op of what is before
+        it.
 
         Raises UnknownCut, CutOrder.
         """

@@ -28,8 +28,8 @@ class PipeCut(Pass):
     """Cuts a step of level 3 into stages, and writes the program of each rank along the mesh axis ``axis``.
 
     The step's loop over micro-batches is taken apart: forward is cut at the modules ``cuts`` or, if none are named, so
-    that the ``stages`` of ``schedule`` cost the same (0: as few as it takes); every backward op goes to the stage of its
-    forward, and is W where only gradients of parameters need it. Micro-batches are the mesh's time axis.
+    that the ``stages`` of ``schedule`` cost the same (0: as few as it takes); every backward op goes to the stage of
+    its forward, and is W where only gradients of parameters need it. Micro-batches are the mesh's time axis.
     """
 
     name: ClassVar[str] = "pipe-cut"
@@ -53,11 +53,13 @@ def schedule_for(module: ir.Module, axis: str, name: str, stages: int = 0) -> Sc
     return by_name.schedule(name, stages or fewest * ranks, micro_batches, ranks=ranks)
 
 
-def cut_into_stages(module: ir.Module, schedule: Schedule, axis: str, cuts: Sequence[str] = (), wanted: int = 0) -> None:
+def cut_into_stages(
+    module: ir.Module, schedule: Schedule, axis: str, cuts: Sequence[str] = (), wanted: int = 0
+) -> None:
     """Rewrites the step of ``module`` for ``schedule``, which may be anybody's: it is checked first.
 
-    ``wanted``: how many stages there must be; 0 for any number. Raises BadSchedule, WrongStages, ScheduleNotYet, and what
-    reading and cutting the step raise.
+    ``wanted``: how many stages there must be; 0 for any number. Raises BadSchedule, WrongStages, ScheduleNotYet, and
+    what reading and cutting the step raise.
     """
     ranks, micro_batches = pipeline_sizes(module, axis)
     stages = len(schedule.routes[0])

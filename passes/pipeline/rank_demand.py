@@ -21,9 +21,9 @@ Home = frozenset[int] | None
 
 @dataclass
 class Demand:
-    """``arguments[r]`` and ``ops[r]`` (by first result): what rank ``r`` takes and runs. ``transfers``: value -> pairs of
-    (sender, receiver). ``parts``: number of a sum -> pairs of those that exchange their parts of it. ``results[r]``: the
-    numbers of the step's results that it gives."""
+    """``arguments[r]`` and ``ops[r]`` (by first result): what rank ``r`` takes and runs. ``transfers``: value -> pairs
+    of (sender, receiver). ``parts``: number of a sum -> pairs of those that exchange their parts of it. ``results[r]``:
+    the numbers of the step's results that it gives."""
 
     arguments: list[set[ir.Value]]
     ops: list[set[ir.Value]]

@@ -1,4 +1,6 @@
-"""The program of each rank of a pipeline: what is before the micro-batches, its actions with sends and receives, what is after."""
+"""The program of each rank of a pipeline: what is before the micro-batches, its actions with sends and receives,
+what is after.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +107,13 @@ class _Rank:
     """One rank's function while it is written. ``copier.values`` maps values of the step to those of the function."""
 
     def __init__(
-        self, program: StepProgram, stages: Stages, schedule: Schedule, demand: Demand, number: int, ip: ir.InsertionPoint
+        self,
+        program: StepProgram,
+        stages: Stages,
+        schedule: Schedule,
+        demand: Demand,
+        number: int,
+        ip: ir.InsertionPoint,
     ) -> None:
         self.number = number
         self._program, self._stages, self._schedule = program, stages, schedule

@@ -22,8 +22,8 @@ class StageBody:
     """The ops of one stage and kind of action.
 
     It reads ``inputs`` (values of the same micro-batch made elsewhere), ``captures`` (arguments of the loop's body that
-    hold the same for all micro-batches) and the sums ``numbers``, in that order; it makes ``outputs``, then the new sums.
-    Captured ``integers`` it computes by itself.
+    hold the same for all micro-batches) and the sums ``numbers``, in that order; it makes ``outputs``, then the new
+    sums. Captured ``integers`` it computes by itself.
     """
 
     index: int
@@ -42,7 +42,8 @@ class StageBody:
 
 @dataclass
 class Stages:
-    """All bodies, by stage and kind; ``down[s]`` are the values that stage ``s`` gets from the one before it in forward,
+    """All bodies, by stage and kind; ``down[s]`` are the values that stage ``s`` gets from the one before it in
+    forward,
     ``up[s]`` those from the one behind it in backward. Values on their way to other stages are among them."""
 
     bodies: dict[tuple[int, str], StageBody]

@@ -22,8 +22,8 @@ Roots = frozenset[str]
 class StepProgram:
     """The step, and in it the loop that has forward and backward.
 
-    ``outside`` are the ops around the loop in order. ``roots`` gives for each value outside, and for each capture inside,
-    the parameters that it is made of. ``before``: whether a value outside is there before the loop.
+    ``outside`` are the ops around the loop in order. ``roots`` gives for each value outside, and for each capture
+    inside, the parameters that it is made of. ``before``: whether a value outside is there before the loop.
     """
 
     function: ir.Operation
@@ -52,7 +52,9 @@ class StepProgram:
 
 
 def read_step(module: ir.Module) -> StepProgram:
-    """Raises NoMicroBatches for a step without a loop over micro-batches, SeveralLoops where forward and backward are not in one."""
+    """Raises NoMicroBatches for a step without a loop over micro-batches,
+    SeveralLoops where forward and backward are not in one.
+    """
     function = find_function(module)
     assert function is not None
     block = function.regions[0].blocks[0]

@@ -10,7 +10,8 @@ from shardc.dialects.aten.call import CallReader
 from shardc.dialects.aten.types import TensorType
 
 FLOPS_PER_BYTE = 50.0
-"""How many floating-point operations a device does while it moves a byte of memory (H100: 989 TFLOP/s, 3.35 TB/s, half of it reached)."""
+"""How many floating-point operations a device does while it moves a byte of memory (H100:
+989 TFLOP/s, 3.35 TB/s, half of it reached)."""
 WIRE = 8.0
 """How much longer a byte takes to another device than from memory (H100: NVLink sends 450 GB/s)."""
 

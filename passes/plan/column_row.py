@@ -30,10 +30,10 @@ class Cut:
 def column_row_cuts(program: Program, model_plan: Mapping[str, str] | None) -> dict[str, Cut]:
     """Parameter name -> how to cut it.
 
-    ``model_plan`` maps module patterns to ``colwise`` or ``rowwise`` (``transformers`` ships it as ``tp_plan``). Without
-    one, each weight is tried in program order: cut by columns, does a later weight of the same chain get its rows cut by
-    propagation, with nothing in between that needs it whole? If so it heads a chain and is annotated; a weight already
-    reached by a chain is left to it.
+    ``model_plan`` maps module patterns to ``colwise`` or ``rowwise`` (``transformers`` ships it as ``tp_plan``).
+    Without one, each weight is tried in program order: cut by columns, does a later weight of the same chain get its
+    rows cut by propagation, with nothing in between that needs it whole? If so it heads a chain and is annotated; a
+    weight already reached by a chain is left to it.
     """
     if model_plan:
         return dict(_from_model(program, model_plan))
@@ -45,7 +45,9 @@ def _from_model(program: Program, model_plan: Mapping[str, str]) -> Iterator[tup
 
     ``packed`` columns are those of several weights; they stay whole where the program does not slice them so.
     """
-    rules = [(re.compile(r"(?:.*\.)?" + re.escape(p).replace(r"\*", r"[^.]+")), style) for p, style in model_plan.items()]
+    rules = [
+        (re.compile(r"(?:.*\.)?" + re.escape(p).replace(r"\*", r"[^.]+")), style) for p, style in model_plan.items()
+    ]
     for i, value in enumerate(program.arguments):
         role, name = program.argument_key(i)
         module, _, leaf = name.rpartition(".")

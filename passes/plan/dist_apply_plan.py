@@ -60,7 +60,9 @@ def preset_plan(text: str, program: Program, mesh: Mesh, model_plan: Mapping[str
 
 def arguments_of(program: Program) -> list[Argument]:
     keys = [program.argument_key(i) for i in range(len(program.arguments))]
-    return [Argument(role, name, program.types[v].shape) for (role, name), v in zip(keys, program.arguments, strict=True)]
+    return [
+        Argument(role, name, program.types[v].shape) for (role, name), v in zip(keys, program.arguments, strict=True)
+    ]
 
 
 def apply_plan(program: Program, mesh: Mesh, plan: Plan) -> None:

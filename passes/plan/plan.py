@@ -30,7 +30,9 @@ class Entry:
 
 @dataclass
 class Plan:
-    """Entries by argument, and the text they came from. ``pipeline`` is the axis along which stages lie, if any does."""
+    """Entries by argument, and the text they came from. ``pipeline`` is the axis along which stages lie,
+    if any does.
+    """
 
     text: str
     entries: dict[Key, Entry] = field(default_factory=dict)

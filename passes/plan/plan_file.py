@@ -67,7 +67,9 @@ def plan_from_json(data: Any, mesh: Mesh, arguments: Sequence[Argument], path: P
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise BadPlanFile(path=path, problem=f'it has no "schema": "{SCHEMA}"')
     if data.get("version") != VERSION:
-        raise BadPlanFile(path=path, problem=f"it is of version {data.get('version')}; this shardc reads version {VERSION}")
+        raise BadPlanFile(
+            path=path, problem=f"it is of version {data.get('version')}; this shardc reads version {VERSION}"
+        )
     if data.get("model") != fingerprint(arguments):
         raise BadPlanFile(path=path, problem="it was made for another model, optimizer or batch")
     try:

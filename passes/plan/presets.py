@@ -1,4 +1,6 @@
-"""Presets: what the field calls data parallel, ZeRO, tensor and sequence parallel, as annotations on a few arguments."""
+"""Presets: what the field calls data parallel, ZeRO, tensor and sequence parallel,
+as annotations on a few arguments.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +97,8 @@ def zero(plan: Plan, setting: Setting, axis: str, *, stage: int) -> None:
 
 
 def tensor(plan: Plan, setting: Setting, axis: str) -> None:
-    """Cut weights as Megatron does (Shoeybi et al. 2019): the model's own plan, else the first of each chain of matmuls.
+    """Cut weights as Megatron does (Shoeybi et al. 2019): the model's own plan, else the first of each chain of
+    matmuls.
 
     Only those weights are annotated; the row cut of the second matmul of a chain follows by propagation.
     """
@@ -106,7 +109,10 @@ def tensor(plan: Plan, setting: Setting, axis: str) -> None:
             continue
         dim = cut.dim
         if argument.shape[dim] < ways:
-            remark("NotCut", f"{argument.name} {argument.shape} stays whole: dim {dim} has no element for each of {axis}={ways}")
+            remark(
+                "NotCut",
+                f"{argument.name} {argument.shape} stays whole: dim {dim} has no element for each of {axis}={ways}",
+            )
             continue
         plan.say(argument.key, _one_dim(argument, dim, (axis,)), closed=False, why="tensor")
 
@@ -157,7 +163,9 @@ def _one_dim(argument: Argument, dim: int, axes: tuple[str, ...]) -> DimNames:
 
 
 def _common_size(setting: Setting, dim: int) -> int:
-    """The size that most inputs have in ``dim``: the batch (dim 0) or the sequence length (dim 1); 0 if none has one."""
+    """The size that most inputs have in ``dim``: the batch (dim 0) or the sequence length (dim 1);
+    0 if none has one.
+    """
     sizes = Counter(a.shape[dim] for a in setting.of_role("input") if len(a.shape) > dim)
     return sizes.most_common(1)[0][0] if sizes else 0
 

@@ -1,8 +1,10 @@
-"""What calling a compiled function of three small kernels costs, beside TorchInductor's, eager's, and the kernels alone.
+"""What calling a compiled function of three small kernels costs, beside TorchInductor's, eager's, and the kernels
+alone.
 
     python test/bench/call_overhead.py
 
-CPU time of one thread, medians of interleaved rounds, tensors of about 64 elements. ``program`` is the emitted function,
+CPU time of one thread, medians of interleaved rounds, tensors of about 64 elements. ``program`` is the emitted
+function,
 ``kernels`` the machine code called through ctypes with its addresses ready. What lies between ``torch.compile`` and the
 program (guards, AOTAutograd's wrappers) is PyTorch's; ``nothing`` is a backend of AOTAutograd that computes nothing.
 """
@@ -59,7 +61,9 @@ def compiled(arguments: Tensors) -> tuple[Callable[..., Any], Callable[..., Any]
         entry = machine[name]
         entry.argtypes, entry.restype = [ctypes.c_void_p], None
         out = torch.empty_like(tensor)
-        slots = (ctypes.c_void_p * 4)(1, tensor.numel(), tensor.data_ptr(), out.data_ptr())  # one call, of so many elements
+        slots = (ctypes.c_void_p * 4)(
+            1, tensor.numel(), tensor.data_ptr(), out.data_ptr()
+        )  # one call, of so many elements
         kept += [out, slots]
         calls.append((entry, ctypes.addressof(slots)))
 

@@ -3,8 +3,8 @@
     python test/bench/cpu_attention.py                    # every shape in f32 and bf16, one thread and all of them
     python test/bench/cpu_attention.py --dtypes f32 --threads 1
 
-Medians of ``--repeats`` rounds; one thread in CPU time of that thread, several in wall time. GFLOP/s counts the products
-over scores that the mask leaves: two of them forward, five backward.
+Medians of ``--repeats`` rounds; one thread in CPU time of that thread, several in wall time. GFLOP/s counts the
+products over scores that the mask leaves: two of them forward, five backward.
 """
 
 from __future__ import annotations
@@ -114,7 +114,11 @@ def main() -> None:
                 with torch.no_grad():
                     found = compare(name, dtype, threads, chosen.repeats)
                 for row in found:
-                    print(" ".join(f"{c:.2f}" if isinstance(c, float) else str(c) for c in row), file=sys.stderr, flush=True)
+                    print(
+                        " ".join(f"{c:.2f}" if isinstance(c, float) else str(c) for c in row),
+                        file=sys.stderr,
+                        flush=True,
+                    )
                 rows += found
     columns = ["shape", "way", "dtype", "threads", "ours ms", "Inductor ms", "ATen ms", "/ Inductor", "/ ATen", "GFLOP/s",
                "ATen GFLOP/s", "compile ms"]  # fmt: skip

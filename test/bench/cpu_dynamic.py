@@ -1,4 +1,5 @@
-"""A whole model of any batch and length: one compile each of shardc's backend and of TorchInductor, and eager beside them.
+"""A whole model of any batch and length: one compile each of shardc's backend and of TorchInductor, and eager beside
+them.
 
     python test/bench/cpu_dynamic.py                    # llama, 10M parameters, forward and backward, one thread
     python test/bench/cpu_dynamic.py --models gpt2 bert

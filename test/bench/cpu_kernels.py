@@ -3,11 +3,11 @@
     python test/bench/cpu_kernels.py                     # every kernel, three sizes, one thread and all of them
     python test/bench/cpu_kernels.py --kernels softmax adamw --sizes large --threads 1
 
-A row is a plain PyTorch function, forward alone (no gradients asked for) or forward and backward. Medians of ``--repeats``
-rounds; a round calls each contender once. One thread is timed in its own CPU time, so that other load on the machine
-counts little; several threads in wall time. ``of copy`` (forward, memory-bound rows): the rate at which the kernel moves the bytes
-that it must read and write, over that of ``tensor.copy_`` of the same bytes in the same rounds. ``of oneDNN`` (matmuls):
-oneDNN's time, with its own bias and gelu, over ours.
+A row is a plain PyTorch function, forward alone (no gradients asked for) or forward and backward. Medians of
+``--repeats`` rounds; a round calls each contender once. One thread is timed in its own CPU time, so that other load on
+the machine counts little; several threads in wall time. ``of copy`` (forward, memory-bound rows): the rate at which the
+kernel moves the bytes that it must read and write, over that of ``tensor.copy_`` of the same bytes in the same rounds.
+``of oneDNN`` (matmuls): oneDNN's time, with its own bias and gelu, over ours.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ def _state(rows: int, columns: int) -> list[Tensor]:
     """Of 50 parameters, as in ten layers of a small Llama: 12.4 million elements at 2048 columns."""
     hidden = columns // 4
     shapes = [(hidden, hidden), (hidden,), (hidden,), (hidden * 11 // 4, hidden), (hidden, hidden)] * 10
-    return [torch.tensor(3.0)] + [t for s in shapes for t in (torch.randn(s), torch.randn(s), torch.randn(s), torch.rand(s))]
+    return [torch.tensor(3.0)] + [
+        t for s in shapes for t in (torch.randn(s), torch.randn(s), torch.randn(s), torch.rand(s))
+    ]
 
 
 def _linear(dtype: torch.dtype) -> Callable[[int, int], list[Tensor]]:
@@ -109,7 +111,9 @@ def _wide(count: int, *narrow: int) -> Callable[[int, int], list[Tensor]]:
 
 
 KERNELS = {
-    "gelu_chain": Kernel(gelu_chain, lambda r, c: [torch.randn(r, c), torch.randn(c), torch.randn(c), torch.randn(r, c)]),
+    "gelu_chain": Kernel(
+        gelu_chain, lambda r, c: [torch.randn(r, c), torch.randn(c), torch.randn(c), torch.randn(r, c)]
+    ),
     "tanh_gelu_chain": Kernel(
         tanh_gelu_chain, lambda r, c: [torch.randn(r, c), torch.randn(c), torch.randn(c), torch.randn(r, c)]
     ),
@@ -223,7 +227,11 @@ def _rows(chosen: argparse.Namespace) -> Iterator[list[object]]:
                 for threads in dict.fromkeys(chosen.threads):
                     torch.set_num_threads(threads)
                     row = compare(name, size, backward, threads, chosen.repeats)
-                    print(" ".join(f"{c:.3f}" if isinstance(c, float) else str(c) for c in row), file=sys.stderr, flush=True)
+                    print(
+                        " ".join(f"{c:.3f}" if isinstance(c, float) else str(c) for c in row),
+                        file=sys.stderr,
+                        flush=True,
+                    )
                     yield row
 
 

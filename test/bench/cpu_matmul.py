@@ -4,7 +4,8 @@
     python test/bench/cpu_matmul.py --sizes 512x512x512 --threads 2
 
 Sizes are m x k x n. Medians of ``--repeats`` rounds, of which each calls every contender once; one thread in CPU time
-of that thread, several in wall time. Rates are GFLOP/s. Weights are [n, k], as those of a linear layer; MKL's is torch.mm.
+of that thread, several in wall time. Rates are GFLOP/s. Weights are [n, k], as those of a linear layer; MKL's is
+torch.mm.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ Step times are medians of ``--repeats`` rounds in one process; a round calls eac
 its own CPU time, several in wall time. A compile is the first forward and backward of a fresh process, in wall seconds
 less a later step: cold with empty cache folders, warm with those that the cold one filled. Memory is what the resident
 set grows over its low point during steps (Linux), in a process for each contender; ``--what tensors`` is what torch's
-allocator counts in one step without older gradients, shardc's pool off: the most that is taken until the loss is there, what the
-forward has saved, and the most after that.
+allocator counts in one step without older gradients, shardc's pool off: the most that is taken until the loss is there,
+what the forward has saved, and the most after that.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def _step(name: str, size: str, backend: str) -> tuple[torch.nn.Module, Callable
 
 
 def _check(models: dict[str, torch.nn.Module], losses: dict[str, torch.Tensor]) -> None:
-    """Losses and gradients of all contenders after one step, against eager's, which in f32 are off themselves (a ReLU at
-    zero that flips moves a convolution's gradient by 3e-2 of its largest element)."""
+    """Losses and gradients of all contenders after one step, against eager's, which in f32 are off themselves (a ReLU
+    at zero that flips moves a convolution's gradient by 3e-2 of its largest element)."""
     for backend, model in models.items():
         torch.testing.assert_close(losses[backend], losses["eager"], rtol=1e-4, atol=1e-5)
         for (name, p), q in zip(model.named_parameters(), models["eager"].parameters(), strict=True):

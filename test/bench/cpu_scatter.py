@@ -4,8 +4,8 @@
     python test/bench/cpu_scatter.py --cases gpt2-tied --repeats 31
 
 ``tied`` rows add the gradient to what a product of [rows, 8] and [8, width] makes, as a tied weight's other gradient is
-made; the product is part of the time. Indices are drawn as words are, by Zipf's law. Medians of ``--repeats`` rounds, each of
-which calls each contender once, in turn first. One thread is timed in its own CPU time, several in wall time.
+made; the product is part of the time. Indices are drawn as words are, by Zipf's law. Medians of ``--repeats`` rounds,
+each of which calls each contender once, in turn first. One thread is timed in its own CPU time, several in wall time.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ def compare(name: str, threads: int, repeats: int) -> list[object]:
     exact = call(*(t.double() if t.is_floating_point() else t for t in tensors))
     for contender in ("shardc", "eager"):
         error = (calls[contender](*tensors).double() - exact).abs().max()
-        assert error <= 4e-2 * exact.abs().max() if case.dtype == torch.bfloat16 else 1e-4, f"{contender}: off by {error:.1e}"
+        assert error <= 4e-2 * exact.abs().max() if case.dtype == torch.bfloat16 else 1e-4, (
+            f"{contender}: off by {error:.1e}"
+        )
     clock = time.thread_time if threads == 1 else time.perf_counter
     runners = {contender: (lambda c=c: c(*tensors)) for contender, c in calls.items()}
     with torch.no_grad():
@@ -94,7 +96,18 @@ def main() -> None:
         for name in chosen.cases:
             rows.append(compare(name, threads, chosen.repeats))
             print(" ".join(f"{c:.3f}" if isinstance(c, float) else str(c) for c in rows[-1]), flush=True)
-    columns = ["case", "tokens", "rows", "width", "threads", "shardc ms", "Inductor ms", "eager ms", "/ Inductor", "/ eager"]
+    columns = [
+        "case",
+        "tokens",
+        "rows",
+        "width",
+        "threads",
+        "shardc ms",
+        "Inductor ms",
+        "eager ms",
+        "/ Inductor",
+        "/ eager",
+    ]
     print(heading("Gradients of embeddings"))
     print(table(columns, rows))
 

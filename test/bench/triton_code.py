@@ -1,4 +1,5 @@
-"""What Triton kernels take of each GPU, compiled ahead of time: registers, spills, shared memory, and how they load and store.
+"""What Triton kernels take of each GPU, compiled ahead of time: registers, spills, shared memory, and how they load and
+store.
 
     python test/bench/triton_code.py [TARGET...]
 

@@ -126,7 +126,11 @@ def test_mesh_and_plan(compile_: Command, arguments: str, parts: list[str]) -> N
     [
         ("def build():", "def make():", ["BadScript: ", "defines no function build()"]),
         ("    model = Net()", "    model = Net(width=3)", ["ScriptFailed: ", "raised TypeError", "train.py:16"]),
-        ("import torch\n", "import torch\nraise SystemExit\n", ["ScriptFailed: ", "ended the process by itself", "train.py:2"]),
+        (
+            "import torch\n",
+            "import torch\nraise SystemExit\n",
+            ["ScriptFailed: ", "ended the process by itself", "train.py:2"],
+        ),
         ("optimizer, (torch", "None, (torch", ["BadScript: ", "whose optimizer is None", "train.py:15"]),
         (", lambda out, batch: out.square().mean()", "", ["LossNotFound: ", "[8, 4]", "pass loss=fn"]),
         ("out.square().mean()", "out", ["LossNotScalar: ", "a torch.float32 tensor of shape [8, 4]"]),
@@ -138,7 +142,11 @@ def test_mesh_and_plan(compile_: Command, arguments: str, parts: list[str]) -> N
         ("(torch.ones(8, 8),)", "()", ["BatchUnsupported: ", "it holds no tensor"]),
         ("(torch.ones(8, 8),)", "(object(),)", ["BatchUnsupported: ", "0 is a object"]),
         ("(torch.ones(8, 8),)", "(torch.ones(8, 9),)", ["TraceFailed: ", "[8, 9] X [8, 16]", "train.py:11"]),
-        ("        return self", "        if x.sum() > 0:\n            x = -x\n        return self", ["DataDependent: ", "train.py:12", "torch.where"]),
+        (
+            "        return self",
+            "        if x.sum() > 0:\n            x = -x\n        return self",
+            ["DataDependent: ", "train.py:12", "torch.where"],
+        ),
     ],
 )
 def test_scripts(compile_: Command, old: str, new: str, parts: list[str]) -> None:
@@ -197,7 +205,9 @@ def test_folders_that_are_not_ours(compile_: Command, tmp_path: Path) -> None:
     for out in (mine, mine / "notes.txt"):
         compile_("--mesh", "data=2", out=out).refuses("NotOurFolder: ", str(out), "it is not overwritten")
     below = mine / "notes.txt" / "out"
-    compile_("--mesh", "data=2", out=below).refuses(f"UnwritableOutput: can't write {below}: {mine / 'notes.txt'} is no folder")
+    compile_("--mesh", "data=2", out=below).refuses(
+        f"UnwritableOutput: can't write {below}: {mine / 'notes.txt'} is no folder"
+    )
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "nowhere")
     compile_("--mesh", "data=2", out=link).refuses("NotOurFolder: ")
@@ -210,7 +220,9 @@ def test_torch_prints_no_traceback_of_its_own(tmp_path: Path) -> None:
     arguments = ["compile", "train.py", "--mesh", "data=2", "-o", "out"]
     for debug in (False, True):
         code = f"import sys; from shardc.cli import main; sys.exit(main({arguments + ['--debug'] * debug!r}))"
-        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, env=os.environ, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, env=os.environ, check=False
+        )
         assert done.returncode == 2
         assert "TraceFailed: " in done.stderr
         assert ("Traceback" in done.stderr) is debug
@@ -248,8 +260,16 @@ UNKNOWN_OPERATOR = STEP.replace(
         (STEP, "dist-apply-plan{mesh=data=2 plan=tensr}", ["did you mean 'tensor'?"]),
         (STEP[:150], "rank", ["MalformedMlir: ", ":2:"]),
         (STEP.replace("aten.mm", "aten.mmm"), "rank", ["MalformedMlir: custom op 'torch.aten.mmm' is unknown", ":3:8"]),
-        (UNKNOWN_OPERATOR, "dist-apply-plan{mesh=data=2}", ["UnknownOperation: mylib.op is no operator that PyTorch", ":3"]),
-        (STEP.replace("[2,8]", "[?,8]"), "dist-apply-plan{mesh=data=2}", ["UnreadableOperation: torch.aten.mm", "static shapes"]),
+        (
+            UNKNOWN_OPERATOR,
+            "dist-apply-plan{mesh=data=2}",
+            ["UnknownOperation: mylib.op is no operator that PyTorch", ":3"],
+        ),
+        (
+            STEP.replace("[2,8]", "[?,8]"),
+            "dist-apply-plan{mesh=data=2}",
+            ["UnreadableOperation: torch.aten.mm", "static shapes"],
+        ),
         ("hello world", "rank", ["MalformedMlir: custom op 'hello' is unknown", ":1:1"]),
     ],
 )
@@ -297,7 +317,9 @@ def test_plans_of_patterns(plan: dict[str, Any], kind: type[ShardcError], messag
 
 def test_a_mesh_that_is_not_the_world(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "4")
-    with pytest.raises(MeshIsNotTheWorld, match=r"the mesh data 2 has 2 devices, but 4 processes run(.|\n)*--nproc-per-node 2"):
+    with pytest.raises(
+        MeshIsNotTheWorld, match=r"the mesh data 2 has 2 devices, but 4 processes run(.|\n)*--nproc-per-node 2"
+    ):
         compiled({"data": 2})
 
 
@@ -337,7 +359,9 @@ def test_a_constant_of_the_optimizer_that_was_changed(lone_step: CompiledStep) -
     group = lone_step._optimizer.param_groups[0]
     group["eps"] = 1e-3
     try:
-        with pytest.raises(HyperparameterMismatch, match=r"group0.eps is now 0.001; .* compiled with 1e-08, as a constant"):
+        with pytest.raises(
+            HyperparameterMismatch, match=r"group0.eps is now 0.001; .* compiled with 1e-08, as a constant"
+        ):
             lone_step((torch.ones(8, 8),))
     finally:
         group["eps"] = 1e-8
@@ -353,7 +377,10 @@ def test_what_a_step_saves_and_loads(lone_step: CompiledStep, tmp_path: Path) ->
         (lambda: lone_step.save_plan(tmp_path / "no" / "plan.json"), "UnwritableOutput: "),
         (lambda: lone_step.save_checkpoint(tmp_path), "StateMismatch: the folder is not empty and holds no checkpoint"),
         (lambda: lone_step.load_checkpoint(tmp_path), "StateMismatch: there is no readable checkpoint"),
-        (lambda: lone_step.load_state_dict({"0.weight": torch.ones(3)}), "StateMismatch: the state dict lacks '0.bias'"),
+        (
+            lambda: lone_step.load_state_dict({"0.weight": torch.ones(3)}),
+            "StateMismatch: the state dict lacks '0.bias'",
+        ),
     ]
     for attempt, message in refusals:
         with pytest.raises((ShardcError, RuntimeFailure)) as caught:

@@ -54,7 +54,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An MLP's artefact for two ranks. Not to be changed: take ``folder``."""
     root = tmp_path_factory.mktemp("artefact")
     (root / "train.py").write_text(SCRIPT)
-    assert main(["compile", str(root / "train.py"), "--mesh", "data=2", "--plan", "zero3", "-o", str(root / "out")]) == 0
+    assert (
+        main(["compile", str(root / "train.py"), "--mesh", "data=2", "--plan", "zero3", "-o", str(root / "out")]) == 0
+    )
     return root / "out"
 
 
@@ -99,15 +101,33 @@ COMMANDS = [("check",), ("explain",), ("run", "--nproc", "2")]
 @pytest.mark.parametrize(
     ("damage", "parts"),
     [
-        (lambda f: (f / "shardc.json").write_text((f / "shardc.json").read_text()[:300]), ["manifest is truncated or no JSON", "line 18"]),
+        (
+            lambda f: (f / "shardc.json").write_text((f / "shardc.json").read_text()[:300]),
+            ["manifest is truncated or no JSON", "line 18"],
+        ),
         (lambda f: (f / "shardc.json").write_bytes(b"\xff\xfe"), ["manifest is truncated or no JSON"]),
         (lambda f: (f / "shardc.json").unlink(), ["there is no manifest, so this is no artefact of shardc"]),
-        (lambda f: change_manifest(f, lambda m: m["schema"].update(version=9)), ["of version 9; this runtime reads version 3"]),
-        (lambda f: change_manifest(f, lambda m: m["mesh"][0].pop("size")), ["manifest is damaged: mesh[0] has no 'size'"]),
-        (lambda f: change_manifest(f, lambda m: m["files"].clear()), ["manifest is damaged: files does not list program.py"]),
+        (
+            lambda f: change_manifest(f, lambda m: m["schema"].update(version=9)),
+            ["of version 9; this runtime reads version 3"],
+        ),
+        (
+            lambda f: change_manifest(f, lambda m: m["mesh"][0].pop("size")),
+            ["manifest is damaged: mesh[0] has no 'size'"],
+        ),
+        (
+            lambda f: change_manifest(f, lambda m: m["files"].clear()),
+            ["manifest is damaged: files does not list program.py"],
+        ),
         (lambda f: (f / LEVEL_3).unlink(), [f"{LEVEL_3} is missing"]),
-        (lambda f: (f / LEVEL_3).write_text((f / LEVEL_3).read_text()[:2000]), [f"{LEVEL_3} is truncated: 2000 bytes of "]),
-        (lambda f: rewrite(f, "runtime/step.py", "each training step", "each Training step"), ["runtime/step.py was changed since it was compiled"]),
+        (
+            lambda f: (f / LEVEL_3).write_text((f / LEVEL_3).read_text()[:2000]),
+            [f"{LEVEL_3} is truncated: 2000 bytes of "],
+        ),
+        (
+            lambda f: rewrite(f, "runtime/step.py", "each training step", "each Training step"),
+            ["runtime/step.py was changed since it was compiled"],
+        ),
     ],
     ids=["truncated", "binary", "missing", "version", "field", "files", "no-level", "cut-level", "changed"],
 )
@@ -203,8 +223,16 @@ def test_a_manifest_of_another_program_fails_the_check(
     ("name", "replace", "problem"),
     [
         ("state.safetensors", lambda f: b"123", "state.safetensors can't be read: "),
-        ("state.safetensors", lambda f: (f / "batches.safetensors").read_bytes(), "no value of shape [16, 8] for the param '0.weight'"),
-        ("batches.safetensors", lambda f: (f / "state.safetensors").read_bytes(), "no value of shape [8, 8] for the input '0'"),
+        (
+            "state.safetensors",
+            lambda f: (f / "batches.safetensors").read_bytes(),
+            "no value of shape [16, 8] for the param '0.weight'",
+        ),
+        (
+            "batches.safetensors",
+            lambda f: (f / "state.safetensors").read_bytes(),
+            "no value of shape [8, 8] for the input '0'",
+        ),
         (LEVEL_1, lambda f: (f / LEVEL_1).read_bytes()[:2000], f"{LEVEL_1}:"),
     ],
 )
@@ -271,7 +299,10 @@ def test_explain_says_where_everything_is(run: Run, whole: Path) -> None:
     [
         (["--nproc", "3"], "MeshSizeMismatch: the artefact is for a mesh of 2 ranks (data 2), not for 3 processes"),
         (["--nproc", "2", "--load", "."], "BadCheckpointFolder: . holds no checkpoint"),
-        (["--nproc", "2", "--save", "mine"], "BadCheckpointFolder: mine is not empty and holds no checkpoint; it is not overwritten"),
+        (
+            ["--nproc", "2", "--save", "mine"],
+            "BadCheckpointFolder: mine is not empty and holds no checkpoint; it is not overwritten",
+        ),
         (["--nproc", "2", "--save", "mine/notes.txt"], "BadCheckpointFolder: mine/notes.txt is no folder"),
     ],
 )

@@ -1,4 +1,6 @@
-"""Artefacts for a GPU that is not here: their kernels are compiled, and the program runs in Triton's interpreter on the CPU."""
+"""Artefacts for a GPU that is not here: their kernels are compiled,
+and the program runs in Triton's interpreter on the CPU.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,9 @@ def test_it_trains_as_eager_does(folder: Path, tmp_path: Path) -> None:
         optimizer.step()
         optimizer.zero_grad()
     losses = torch.load(tmp_path / "losses.pt")
-    torch.testing.assert_close(torch.stack([loss.reshape(()) for loss in losses]), torch.stack(expected), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        torch.stack([loss.reshape(()) for loss in losses]), torch.stack(expected), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_it_is_refused_where_its_gpu_is_not(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""A transformer's layer as an artefact for a GPU that is not here: attention is a Triton kernel, forward and backward."""
+"""A transformer's layer as an artefact for a GPU that is not here:
+attention is a Triton kernel, forward and backward.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,11 @@ class Layer(nn.Module):
 def _training() -> tuple[nn.Module, torch.optim.Optimizer, dict[str, torch.Tensor]]:
     torch.manual_seed(0)
     model = Layer()
-    return model, torch.optim.AdamW(model.parameters(), lr=1e-2), {"x": torch.randn(2, 33, 32), "target": torch.randn(2, 33, 8)}
+    return (
+        model,
+        torch.optim.AdamW(model.parameters(), lr=1e-2),
+        {"x": torch.randn(2, 33, 32), "target": torch.randn(2, 33, 8)},
+    )
 
 
 def test_it_trains_as_eager_does(tmp_path: Path) -> None:
@@ -54,7 +60,14 @@ def test_it_trains_as_eager_does(tmp_path: Path) -> None:
     sources = [path.read_text() for path in (tmp_path / "out" / "kernels").glob("*.py")]
     assert any("_dkdv" in text for text in sources) and any("_keys(" in text and "lse" in text for text in sources)
     torch.save(batch, tmp_path / "batch.pt")
-    command = [sys.executable, "-c", RUN, str(tmp_path / "out"), str(tmp_path / "batch.pt"), str(tmp_path / "losses.pt")]
+    command = [
+        sys.executable,
+        "-c",
+        RUN,
+        str(tmp_path / "out"),
+        str(tmp_path / "batch.pt"),
+        str(tmp_path / "losses.pt"),
+    ]
     subprocess.run(command, env=os.environ | {"TRITON_INTERPRET": "1"}, check=True)
     expected = []
     model, optimizer, batch = _training()

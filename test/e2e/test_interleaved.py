@@ -1,4 +1,6 @@
-"""Weights that are several in one, under tensor parallelism: three steps against eager training, to 1e-9, and no gather."""
+"""Weights that are several in one, under tensor parallelism:
+three steps against eager training, to 1e-9, and no gather.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,12 @@ def rows() -> Any:
     return {"x": torch.randn(4, 6, 12)}
 
 
-MODELS: dict[str, Callable[[], nn.Module]] = {"attention": Attention, "gated": Gated, "indexed": Indexed, "layered": Layered}
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "attention": Attention,
+    "gated": Gated,
+    "indexed": Indexed,
+    "layered": Layered,
+}
 
 
 def collectives(compiled: Compiled) -> set[str]:

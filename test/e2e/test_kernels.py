@@ -1,4 +1,6 @@
-"""Rank programs with fused kernels against eager training: the kernels' bodies in f64 to 1e-9, and the compiled kernels."""
+"""Rank programs with fused kernels against eager training: the kernels' bodies in f64 to 1e-9,
+and the compiled kernels.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ TWO, GRID = {"data": 2}, {"data": 2, "tensor": 2}
 
 @dataclass(frozen=True)
 class Case:
-    """With SGD, not Adam: its steps are as far off as its gradients. ``bound``: of the compiled program, which computes in
-    f32 where the model asks for it."""
+    """With SGD, not Adam: its steps are as far off as its gradients. ``bound``: of the compiled program, which computes
+    in f32 where the model asks for it."""
 
     model: str
     mesh: dict[str, int]
@@ -93,7 +95,9 @@ def test_matmuls_in_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("world", "local", "measured"), [(None, None, True), (4, 4, True), (8, 4, False)])
-def test_hosts_do_not_choose_apart(monkeypatch: pytest.MonkeyPatch, world: int | None, local: int | None, measured: bool) -> None:
+def test_hosts_do_not_choose_apart(
+    monkeypatch: pytest.MonkeyPatch, world: int | None, local: int | None, measured: bool
+) -> None:
     for name, value in (("WORLD_SIZE", world), ("LOCAL_WORLD_SIZE", local)):
         monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, str(value))
     asked: list[Any] = []
@@ -110,7 +114,9 @@ def checkpointed() -> Any:
 
 
 def test_dropout_and_recomputation() -> None:
-    """Random numbers are part of the kernels, and are the single device's on every mesh, in forward and again in backward."""
+    """Random numbers are part of the kernels, and are the single device's on every mesh,
+    in forward and again in backward.
+    """
     training = Training(checkpointed, tokens)
     step = capture(training)
     compiled, library = fused(step, GRID, "zero3*tensor", 2)

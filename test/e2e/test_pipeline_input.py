@@ -78,7 +78,9 @@ def test_batch_norm_over_micro_batches_is_refused() -> None:
 
 def test_a_schedule_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text("0F0,0F1,0F2,0F3,0B3,0B2,0B1,0B0\n1F0,1F1,1F2,1F3,1B3,1B2,1B1,1B0\n")
-    step = compile_pipeline(Tower(), (torch.randn(16, 64),), loss=sum_of_squares, schedule=tmp_path / "mine.csv", verify=True)
+    step = compile_pipeline(
+        Tower(), (torch.randn(16, 64),), loss=sum_of_squares, schedule=tmp_path / "mine.csv", verify=True
+    )
     assert "3-pipeline" in step.compiled.levels  # type: ignore[attr-defined]
 
 

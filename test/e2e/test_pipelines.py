@@ -1,4 +1,6 @@
-"""Steps cut into stages and run under schedules on simulated ranks, against eager training on one device, to 1e-9 in f64."""
+"""Steps cut into stages and run under schedules on simulated ranks, against eager training on one device,
+to 1e-9 in f64.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from shardc.driver.values import example_inputs
 from shardc.passes.pipeline.pipe_cut import PipeCut
 from shardc.passes.pipeline.schedules import registry
 
-SCHEDULES = [name for name, named in registry.SCHEDULES.items() if "slices" not in named.options and "changes" not in named.says]
+SCHEDULES = [
+    name for name, named in registry.SCHEDULES.items() if "slices" not in named.options and "changes" not in named.says
+]
 
 
 @pytest.mark.parametrize("times", [1, 2, 4])
@@ -37,7 +41,9 @@ MODELS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "ranks", "micro_batches", "cutting"), MODELS, ids=[f"{m[0]}-{m[1]}x{m[2]}" for m in MODELS])
+@pytest.mark.parametrize(
+    ("name", "ranks", "micro_batches", "cutting"), MODELS, ids=[f"{m[0]}-{m[1]}x{m[2]}" for m in MODELS]
+)
 def test_models(name: str, ranks: int, micro_batches: int, cutting: PipeCut) -> None:
     check_pipeline(name, cut_step(name, ranks, micro_batches, cutting))
 
@@ -77,14 +83,18 @@ def test_a_rank_holds_the_state_of_its_stages_alone() -> None:
     assert not first & second
     assert "model.embed_tokens.weight" in first and "lm_head.weight" in second
     assert all(".layers.1." not in name for name in first) and all(".layers.0." not in name for name in second)
-    states = [{port.name.rpartition("/")[0] for port in ports if port.role == "opt_state"} for ports in program.arguments]
+    states = [
+        {port.name.rpartition("/")[0] for port in ports if port.role == "opt_state"} for ports in program.arguments
+    ]
     assert states == [first, second]
 
 
 def test_equal_layers_are_dealt_out_equally() -> None:
     program = read_pipeline(cut_step("tower", 4, 4, PipeCut()))
     assert program is not None
-    layers = [sorted({port.name.split(".")[1] for port in ports if port.role == "param"}) for ports in program.arguments]
+    layers = [
+        sorted({port.name.split(".")[1] for port in ports if port.role == "param"}) for ports in program.arguments
+    ]
     assert layers == [["0", "1"], ["2", "3"], ["4", "5"], ["6", "7"]]
 
 
@@ -93,7 +103,9 @@ def test_a_message_that_nobody_sends_is_a_deadlock() -> None:
     program = read_pipeline(module)
     assert program is not None
     ops = [o.operation for o in program.functions[0].regions[0].blocks[0].operations]
-    next(op for op in ops if op.name == "pipe.send" and op.attributes["tag"] == ir.StringAttr.get("1F1", module.context)).erase()
+    next(
+        op for op in ops if op.name == "pipe.send" and op.attributes["tag"] == ir.StringAttr.get("1F1", module.context)
+    ).erase()
     step = captured("skips")
     (batch,) = PIPELINED["skips"].batches(1)
     values = {key: [value] for key, value in example_inputs(step.capture, step.optimizer, batch).items()}

@@ -52,10 +52,20 @@ RUNS = {
     "t5-tensor2": Run(replace(TRAININGS["t5"], optimizer=sgd), {"tensor": 2}, "tensor", 1e-5),
     "convnet-data2": Run(TRAININGS["convnet"], {"data": 2}, "data", 1e-9),
     "llama-pipe4": Run(
-        replace(TRAININGS["llama"], optimizer=sgd), {"pipe": 4}, "pipeline", 1e-5, False, {"micro_batches": 8, "schedule": "zb-h1"}
+        replace(TRAININGS["llama"], optimizer=sgd),
+        {"pipe": 4},
+        "pipeline",
+        1e-5,
+        False,
+        {"micro_batches": 8, "schedule": "zb-h1"},
     ),
     "gpt2-pipe2-data2": Run(  # the tied weight is on both ranks of the pipeline
-        TRAININGS["gpt2"], {"pipe": 2, "data": 2}, "pipeline*zero1", 1e-9, False, {"micro_batches": 4, "schedule": "interleaved"}
+        TRAININGS["gpt2"],
+        {"pipe": 2, "data": 2},
+        "pipeline*zero1",
+        1e-9,
+        False,
+        {"micro_batches": 4, "schedule": "interleaved"},
     ),
     "unet-pipe2": Run(PIPELINED["unet"], {"pipe": 2}, "pipeline", 1e-9, False, {"micro_batches": 4, "stages": ["up"]}),
 }
@@ -123,5 +133,7 @@ def test_a_damaged_pipeline_is_named(tmp_path: Path) -> None:
     manifest = json.loads((tmp_path / "out" / "shardc.json").read_text())
     manifest["pipeline"][0]["arguments"].pop()
     (tmp_path / "out" / "shardc.json").write_text(json.dumps(manifest))
-    with pytest.raises(BadArtefact, match=r"pipeline\[0\] has arguments for 1 ranks along the axis 'pipe' of \[2\] ways"):
+    with pytest.raises(
+        BadArtefact, match=r"pipeline\[0\] has arguments for 1 ranks along the axis 'pipe' of \[2\] ways"
+    ):
         run_artefact(tmp_path / "out", 2, STEPS)

@@ -110,7 +110,8 @@ def test_recomputation_draws_the_same(how: str, mesh: str) -> None:
     """Every parameter of the step, whose gradient it was updated by, is that of the step that keeps its activations."""
     batches = training(how).batches(2)
     made, wanted = (
-        Ranks(step, step.compile(*MESHES[mesh]).rank_module, seed=3).train(batches)[0] for step in map(noisy, (how, "plain"))
+        Ranks(step, step.compile(*MESHES[mesh]).rank_module, seed=3).train(batches)[0]
+        for step in map(noisy, (how, "plain"))
     )
     for found, expected in zip(made, wanted, strict=True):
         assert found.keys() == expected.keys()
@@ -143,7 +144,9 @@ def test_every_kind_of_number_is_drawn_in_every_step() -> None:
     """Else the tests above would hold for a model without randomness."""
     module = noisy("plain").compile(*MESHES["data"]).rank_module
     drawn = [line for line in str(module).splitlines() if "torch.shardc." in line]
-    kinds = {name: sum(f'"torch.shardc.{name}"' in line for line in drawn) for name in ("uniform", "poisson", "binomial")}
+    kinds = {
+        name: sum(f'"torch.shardc.{name}"' in line for line in drawn) for name in ("uniform", "poisson", "binomial")
+    }
     assert kinds["poisson"] == kinds["binomial"] == 2 and kinds["uniform"] > 20
     batch = training("plain").batches(1)
     losses = [Ranks(noisy("plain"), module, seed).train(batch)[0][0]["loss", "loss"] for seed in (0, 1)]

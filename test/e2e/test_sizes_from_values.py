@@ -24,7 +24,9 @@ class Net(nn.Module):
     def __init__(self, function: Callable[[Net, Tensor, Tensor], Tensor]) -> None:
         super().__init__()
         self.function = function
-        self.experts = nn.ModuleList(nn.Sequential(nn.Linear(WIDTH, 7), nn.GELU(), nn.Linear(7, WIDTH)) for _ in range(EXPERTS))
+        self.experts = nn.ModuleList(
+            nn.Sequential(nn.Linear(WIDTH, 7), nn.GELU(), nn.Linear(7, WIDTH)) for _ in range(EXPERTS)
+        )
         self.weight = nn.Parameter(torch.randn(EXPERTS, WIDTH, WIDTH))
         self.table = nn.Parameter(torch.randn(EXPERTS, WIDTH))
         self.norm = nn.LayerNorm(WIDTH)
@@ -166,7 +168,9 @@ def test_equals_eager_training(name: str, mesh: tuple[dict[str, int], str]) -> N
 @pytest.mark.parametrize("name", ["masked experts", "indexed experts", "loss of some places"])
 def test_rows_stay_where_they_are(name: str) -> None:
     compiled = _captured(name).compile({"data": 2}, "data")
-    sent = re.findall(r'"dist\.(all_gather|all_reduce|reduce_scatter|all_to_all|permute|broadcast)"', str(compiled.rank_module))
+    sent = re.findall(
+        r'"dist\.(all_gather|all_reduce|reduce_scatter|all_to_all|permute|broadcast)"', str(compiled.rank_module)
+    )
     assert set(sent) == {"all_reduce"}
 
 

@@ -1,4 +1,6 @@
-"""Dims that do not divide: cut all the same, without a collective more than where they divide, and equal to eager training."""
+"""Dims that do not divide: cut all the same, without a collective more than where they divide,
+and equal to eager training.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ class Sizes:
         def model() -> nn.Module:
             sizes = {"features": 10, "hidden": 12, "out": 6, **self.more}
             first = nn.Linear(sizes["features"], sizes["hidden"], bias="features" not in self.more)
-            return nn.Sequential(first, nn.GELU(), nn.Linear(sizes["hidden"], sizes["out"], bias="out" not in self.more))
+            return nn.Sequential(
+                first, nn.GELU(), nn.Linear(sizes["hidden"], sizes["out"], bias="out" not in self.more)
+            )
 
         features = self.more.get("features", 10)
         return Training(model, lambda: (torch.randn(self.batch, features),), loss=sum_of_squares)

@@ -15,7 +15,12 @@ BATCH, LENGTH, SAMPLES, FRAMES = 4, 16, 2000, 32
 FIRST, LAST = 10, VOCAB - 12
 """Tokens between these are no special ones in any tiny configuration."""
 
-UNLABELLED = {"GitForCausalLM", "MusicgenForCausalLM", "MusicgenMelodyForCausalLM", "ShieldGemma2ForImageClassification"}
+UNLABELLED = {
+    "GitForCausalLM",
+    "MusicgenForCausalLM",
+    "MusicgenMelodyForCausalLM",
+    "ShieldGemma2ForImageClassification",
+}
 """Models whose labels have a shape of their own: they are trained on their scores."""
 
 Batch = dict[str, Tensor]
@@ -73,7 +78,17 @@ def _sound(model: nn.Module) -> Batch:
     if model.main_input_name == "inputs":  # an encoder of sound with any decoder
         return {"inputs": torch.randn(BATCH, SAMPLES)}
     config = _audio_config(model.config)
-    bands = _first(config, "num_mel_bins", "feature_projection_input_dim", "input_feat_per_channel", "feature_size", "input_dim") or 16
+    bands = (
+        _first(
+            config,
+            "num_mel_bins",
+            "feature_projection_input_dim",
+            "input_feat_per_channel",
+            "feature_size",
+            "input_dim",
+        )
+        or 16
+    )
     frames = 2 * config.max_source_positions if hasattr(config, "max_source_positions") else FRAMES
     frames = _first(config, "max_length") or frames
     if model.main_input_name == "input_values" and not hasattr(config, "max_length"):
@@ -84,7 +99,14 @@ def _sound(model: nn.Module) -> Batch:
 
 
 def _audio_config(config: Any) -> Any:
-    return next((c for name in ("audio_config", "encoder_config", "encoder") if (c := getattr(config, name, None)) is not None and not isinstance(c, int)), config)
+    return next(
+        (
+            c
+            for name in ("audio_config", "encoder_config", "encoder")
+            if (c := getattr(config, name, None)) is not None and not isinstance(c, int)
+        ),
+        config,
+    )
 
 
 def _first(config: Any, *names: str) -> Any:
@@ -105,7 +127,9 @@ def _images(model: nn.Module) -> Batch:
     config = model.config
     if model.main_input_name == "input_ids":  # pixels as colours of a palette
         return {"input_ids": tokens(), "labels": torch.randint(0, config.num_labels, (BATCH,))}
-    size = getattr(config, "image_size", None) or getattr(getattr(config, "vision_config", None), "image_size", None) or 32
+    size = (
+        getattr(config, "image_size", None) or getattr(getattr(config, "vision_config", None), "image_size", None) or 32
+    )
     height, width = size if isinstance(size, (tuple, list)) else (size, size)
     pixels = torch.randn(BATCH, _first(config, "num_channels") or 3, height, width)
     labels = torch.randint(0, config.num_labels, (BATCH,))

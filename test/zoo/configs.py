@@ -29,7 +29,10 @@ RULES: tuple[tuple[str, int], ...] = (
     (r"experts$|expert_num$", 4),
     (r"(^|_)(layers?|blocks|n_layers?|num_layers)$", LAYERS),
     (r"depths?$|num_repeats|block_repeats|n_blocks|_num_blocks|num_self_attends_per_block", 1),
-    (r"max_.*position|n_positions|n_ctx$|_positions$|context_length|max_seq_len|model_max_length|seq_length", POSITIONS),
+    (
+        r"max_.*position|n_positions|n_ctx$|_positions$|context_length|max_seq_len|model_max_length|seq_length",
+        POSITIONS,
+    ),
     (r"window|chunk_size|attn_chunk_length|local_radius|block_size$|context_left|context_right", WINDOW),
     (r"num_buckets|_buckets$|max_distance|relative_attention", 16),
     (r"image_size|^train_size", 32),
@@ -114,7 +117,11 @@ def _small(name: str, value: Any, layers: Sequence[int]) -> Any:
     if isinstance(value, float):
         return 0.0 if DROPOUT.search(name) else value
     if isinstance(value, (list, tuple)):
-        if layers and (name in KINDS or len(value) > max(layers)) and name.endswith(("_types", "_type", "_layer", "layers")):
+        if (
+            layers
+            and (name in KINDS or len(value) > max(layers))
+            and name.endswith(("_types", "_type", "_layer", "layers"))
+        ):
             value = type(value)(value[i] for i in layers)
         return _small_list(name, value)
     if isinstance(value, int):

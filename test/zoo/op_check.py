@@ -1,8 +1,9 @@
-"""One operator of PyTorch's ``op_db`` under ``torch.compile(backend="shardc")`` next to eager: forward, gradient, in place.
+"""One operator of PyTorch's ``op_db`` under ``torch.compile(backend="shardc")`` next to eager: forward, gradient, in
+place.
 
-A call is compared with eager's in its results, its gradients, what it wrote to its inputs, and which of its results share
-memory with which of its inputs. Where it differs or raises, the same call through ``aot_eager`` (Dynamo and AOTAutograd
-without shardc) says whose fault that is.
+A call is compared with eager's in its results, its gradients, what it wrote to its inputs, and which of its results
+share memory with which of its inputs. Where it differs or raises, the same call through ``aot_eager`` (Dynamo and
+AOTAutograd without shardc) says whose fault that is.
 """
 
 from __future__ import annotations
@@ -130,11 +131,15 @@ def _check(
         return _differs(difference, found, expected, see, run, call)
     if graphs.refused:
         return Verdict("partly" if graphs.compiled else "fell back", "; ".join(dict.fromkeys(graphs.refused)), call)
-    return Verdict("compiled" if graphs.compiled else "no graph", "" if graphs.compiled else "Dynamo hands no graph over", call)
+    return Verdict(
+        "compiled" if graphs.compiled else "no graph", "" if graphs.compiled else "Dynamo hands no graph over", call
+    )
 
 
 def _is_no_worse(see: Callable[..., _Seen], run: Callable[..., Any], found: _Seen, expected: _Seen) -> bool:
-    """Whether a call in low precision is as near as eager's to eager's in f64: PyTorch's decomposition rounds otherwise."""
+    """Whether a call in low precision is as near as eager's to eager's in f64:
+    PyTorch's decomposition rounds otherwise.
+    """
     tensors = [t for t in (*expected.results, *expected.grads) if isinstance(t, torch.Tensor)]
     if any(t.dtype != torch.bfloat16 for t in tensors):
         return False
@@ -213,7 +218,11 @@ def _compiled(see: Callable[..., _Seen], run: Callable[..., Any], graphs: _Graph
     torch._dynamo.reset()
     dynamo._said.clear()
     traced = torch._functorch.config.patch(enable_autograd_cache=False)  # every graph is to pass through the compiler
-    with traced, mock.patch.object(graph_compiler, "compile_graph", record), warnings.catch_warnings(record=True) as caught:
+    with (
+        traced,
+        mock.patch.object(graph_compiler, "compile_graph", record),
+        warnings.catch_warnings(record=True) as caught,
+    ):
         warnings.simplefilter("always")
         found = see(torch.compile(run, backend="shardc", dynamic=False))
     said = [w for w in caught if issubclass(w.category, ShardcFallbackWarning)]

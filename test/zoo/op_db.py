@@ -35,7 +35,10 @@ from torch.testing._internal.opinfo.core import OpInfo
 
 SECTIONS = {
     "Failures": FAILURES,
-    "Where PyTorch's own aot_eager differs from eager, or raises, in the same way": ("PyTorch differs", "PyTorch raises"),
+    "Where PyTorch's own aot_eager differs from eager, or raises, in the same way": (
+        "PyTorch differs",
+        "PyTorch raises",
+    ),
     "What falls back, by cause": ("partly", "fell back"),
     "What the backend never sees": ("no graph",),
 }
@@ -152,7 +155,10 @@ def table(rows: list[Row]) -> str:
     ops = Counter(row.outcome for row in rows)
     calls = Counter(verdict.outcome for row in rows for verdict in row.verdicts)
     lines = ["# PyTorch's operator database through `torch.compile(backend=\"shardc\")`", ""]
-    lines += [f"Written by `test/zoo/op_db.py` with torch {torch.__version__}; its docstrings say what is compared.", ""]
+    lines += [
+        f"Written by `test/zoo/op_db.py` with torch {torch.__version__}; its docstrings say what is compared.",
+        "",
+    ]
     lines += ["| outcome | ops | calls | |", "|---|--:|--:|---|"]
     lines += [f"| {o} | {ops[o]} | {calls[o]} | {meaning} |" for o, meaning in OUTCOMES.items() if ops[o] or calls[o]]
     lines += [f"| all | {len(rows)} | {sum(calls.values())} | |", ""]
@@ -205,7 +211,9 @@ def main() -> int:
             print(f"{len(rows)} of {len(ops)} ops, {time.monotonic() - started:.0f} s", flush=True)
         for verdict in row.verdicts:
             if options.only or verdict.outcome in FAILURES:
-                print(f"{row.name} [{row.seconds:.1f} s] {verdict.outcome}, {verdict.call}: {verdict.cause}", flush=True)
+                print(
+                    f"{row.name} [{row.seconds:.1f} s] {verdict.outcome}, {verdict.call}: {verdict.cause}", flush=True
+                )
     rows.sort(key=lambda row: row.name)
     seconds = time.monotonic() - started
     print(f"{len(rows)} ops in {seconds:.0f} s: {dict(Counter(row.outcome for row in rows))}")

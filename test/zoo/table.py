@@ -1,12 +1,13 @@
-"""The zoo's table: ``python test/zoo/table.py results.jsonl`` writes ``table.md``, ``passing.json`` and ``failing.json``.
+"""The zoo's table: ``python test/zoo/table.py results.jsonl`` writes ``table.md``, ``passing.json`` and
+``failing.json``.
 
 ``--merge`` takes a walk of some models only: what is known of the others stays, and so do the seconds.
 
 ``passing.json`` is what was seen to pass, ``{model: [mesh, ...]}``: what samples are drawn from.
 
-``failing.json`` is what does not pass yet, ``{cause: {model: [mesh, ...]}}``, and may only shrink: a model and mesh that
-fail now and are not in it make the script say so, change nothing and exit with 1. ``--accept`` takes them all the same
-(a model that is new in the zoo).
+``failing.json`` is what does not pass yet, ``{cause: {model: [mesh, ...]}}``, and may only shrink: a model and mesh
+that fail now and are not in it make the script say so, change nothing and exit with 1. ``--accept`` takes them all the
+same (a model that is new in the zoo).
 """
 
 from __future__ import annotations
@@ -79,7 +80,11 @@ def cause_of(row: Row) -> str:
     name = re.match(r"\w+", reason)
     kind = name.group() if name else ""
     if stage == "build":
-        return "outside: needs a package that is not installed" if kind == "ImportError" else "outside: no tiny configuration"
+        return (
+            "outside: needs a package that is not installed"
+            if kind == "ImportError"
+            else "outside: no tiny configuration"
+        )
     if stage == "train":
         return "outside: does not train eagerly on a random batch"
     if stage == "process":
@@ -129,7 +134,11 @@ def merge(passing: dict[str, list[str]], failing: Failing, walked: set[str]) -> 
 def grown(rows: list[Row], known: dict[str, list[str]]) -> list[str]:
     """What fails and is not known to."""
     wrong = [row for row in rows if row["stage"] != "equal"]
-    return [f"{r['model']} on {r['mesh']}: {r['reason']}" for r in wrong if not {r["mesh"], "*"} & set(known.get(r["model"], ()))]
+    return [
+        f"{r['model']} on {r['mesh']}: {r['reason']}"
+        for r in wrong
+        if not {r["mesh"], "*"} & set(known.get(r["model"], ()))
+    ]
 
 
 def render(passing: dict[str, list[str]], failing: Failing, reasons: dict[str, str], costs: str, zoo: int) -> str:
@@ -137,10 +146,20 @@ def render(passing: dict[str, list[str]], failing: Failing, reasons: dict[str, s
     stages = {model: _stage(cause) for cause, models in failing.items() for model in models}
     walked = {*passing, *stages}
     built, trained, traced = (sum(stages.get(model, "run") not in gone for model in walked) for gone in _GONE)
-    lines = ["# The zoo", "", "Written by `test/zoo/table.py` from a walk (`test/zoo/walk.py`); not edited by hand.", ""]
-    lines += [f"{len(walked)} of {zoo} models walked: {built} build from a tiny configuration, {trained} train eagerly, {traced} are traced.", ""]
+    lines = [
+        "# The zoo",
+        "",
+        "Written by `test/zoo/table.py` from a walk (`test/zoo/walk.py`); not edited by hand.",
+        "",
+    ]
+    lines += [
+        f"{len(walked)} of {zoo} models walked: {built} build from a tiny configuration, {trained} train eagerly, {traced} are traced.",
+        "",
+    ]
     lines += ["| mesh | compared | equal to eager |", "|---|---|---|"]
-    failed = Counter(mesh for models in failing.values() for meshes in models.values() for mesh in meshes if mesh != "*")
+    failed = Counter(
+        mesh for models in failing.values() for meshes in models.values() for mesh in meshes if mesh != "*"
+    )
     equal = Counter(mesh for meshes in passing.values() for mesh in meshes)
     lines += [f"| {mesh} | {equal[mesh] + failed[mesh]} | {equal[mesh]} |" for mesh in sorted({*equal, *failed})]
     lines += ["", costs, "", FAILURES, ""]
@@ -154,7 +173,9 @@ def render(passing: dict[str, list[str]], failing: Failing, reasons: dict[str, s
 def _loose(rows: list[Row]) -> list[str]:
     """The models of which f32 proves little, with what their errors were held to."""
     loose = sorted((row["f32_bound"], row["model"]) for row in rows if row.get("f32_bound", 0.0) > LOOSE)
-    return [f"Held in f32 to more than {LOOSE:g}: " + ", ".join(f"{m} ({b:.1g})" for b, m in loose) + "."] if loose else []
+    return (
+        [f"Held in f32 to more than {LOOSE:g}: " + ", ".join(f"{m} ({b:.1g})" for b, m in loose) + "."] if loose else []
+    )
 
 
 def _stage(cause: str) -> str:
@@ -190,7 +211,9 @@ def _seconds(rows: list[Row]) -> list[str]:
 def _replicated(rows: list[Row]) -> list[str]:
     counts = Counter(op for op, _ in {(op, row["model"]) for row in rows for op in row.get("replicated", ())})
     shown = ", ".join(f"{op} ({count})" for op, count in counts.most_common())
-    return [f"Ops without a sharding rule, computed whole on every device, with the number of models: {shown or 'none'}."]
+    return [
+        f"Ops without a sharding rule, computed whole on every device, with the number of models: {shown or 'none'}."
+    ]
 
 
 def _reason(rows: list[Row]) -> str:

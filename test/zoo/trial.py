@@ -40,7 +40,8 @@ class Outcome:
     """What became of one model on one mesh. ``stage`` is where it ended: build, train, trace, compile, run or equal.
 
     Seconds of CPU, which other processes hardly change: ``trace_s`` of the capture (once a model), ``compile_s`` of all
-    passes for this mesh. ``f32_bound`` is what errors in f32 were held to. ``replicated`` are the ops without a rule; ``torch_refuses`` says why PyTorch by itself cannot trace a model that we cannot.
+    passes for this mesh. ``f32_bound`` is what errors in f32 were held to. ``replicated`` are the ops without a rule;
+    ``torch_refuses`` says why PyTorch by itself cannot trace a model that we cannot.
     """
 
     model: str
@@ -134,11 +135,12 @@ def train(subject: Subject, model: torch.nn.Module, batches: list[Any], dtype: t
 def f32_bound(wanted: Mapping[torch.dtype, list[Values]]) -> float:
     """How far a program in f32 may be from eager training in f32: 1e-5, or ROUGHNESS times as far as that is from f64.
 
-    Both are roundings of the same numbers, so neither can be asked to be nearer to the other than they are to those. The
-    largest distance of any tensor counts: which tensor rounding hits is chance. Measured on classes of all kinds: without
-    batch norm eager lies within 4e-6 of f64 (Swin: 1.3e-5), and programs within 4e-6 of eager, so that the floor decides.
-    Batch norm divides by the deviation of as few as four values and magnifies rounding without limit: eager itself is
-    off by 4e-5 (EfficientNet), 8e-4 (ResNet, LeViT), 0.9 (MobileNetV2, for which f32 proves nothing and f64 alone does).
+    Both are roundings of the same numbers, so neither can be asked to be nearer to the other than they are to those.
+    The largest distance of any tensor counts: which tensor rounding hits is chance. Measured on classes of all kinds:
+    without batch norm eager lies within 4e-6 of f64 (Swin: 1.3e-5), and programs within 4e-6 of eager, so that the
+    floor decides. Batch norm divides by the deviation of as few as four values and magnifies rounding without limit:
+    eager itself is off by 4e-5 (EfficientNet), 8e-4 (ResNet, LeViT), 0.9 (MobileNetV2, for which f32 proves nothing and
+    f64 alone does).
     """
     steps = zip(wanted[torch.float32], wanted[torch.float64], strict=True)
     return max(BOUNDS[torch.float32], ROUGHNESS * max(max(errors(narrow, wide).values()) for narrow, wide in steps))

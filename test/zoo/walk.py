@@ -124,7 +124,9 @@ def _options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", type=Path, help="file of JSON lines to append to")
     parser.add_argument("--only", action="append", help="a model's name; may be given again")
-    parser.add_argument("--kind", action="append", help="net, causal, masked, seq2seq, speech-seq2seq, image, audio or ctc")
+    parser.add_argument(
+        "--kind", action="append", help="net, causal, masked, seq2seq, speech-seq2seq, image, audio or ctc"
+    )
     parser.add_argument("--mesh", action="append", default=[], help="a mesh's name; all if not given")
     parser.add_argument("--sample", type=int, help="how many of those known to pass")
     parser.add_argument("--day", type=date.fromisoformat, default=date.today(), help="seed of the sample")

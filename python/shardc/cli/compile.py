@@ -14,16 +14,12 @@ from shardc.cli.progress import status
 def compile_(
     script: Annotated[
         Path,
-        typer.Argument(
-            exists=True, dir_okay=False, help="Python file with build(): model, optimizer and batch."
-        ),
+        typer.Argument(exists=True, dir_okay=False, help="Python file with build(): model, optimizer and batch."),
     ],
     mesh: Annotated[
         str, typer.Option("--mesh", "-m", metavar="AXIS=SIZE,...", help="Axes of the mesh and their sizes.")
     ],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="Folder to write. Replaced only if shardc wrote it.")
-    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write. Replaced only if shardc wrote it.")],
     plan: Annotated[
         str,
         typer.Option(
@@ -36,15 +32,15 @@ def compile_(
     ] = 1,
     schedule: Annotated[
         str | None,
-        typer.Option(help="With a plan such as pipeline*data: a schedule's name (shardc schedule lists them), or a CSV file."),
+        typer.Option(
+            help="With a plan such as pipeline*data: a schedule's name (shardc schedule lists them), or a CSV file."
+        ),
     ] = None,
     stages: Annotated[
         str | None,
         typer.Option(metavar="N|MODULE,...", help="How many stages, or the modules at which all but the first start."),
     ] = None,
-    clip: Annotated[
-        float | None, typer.Option(min=0.0, help="Clip the gradients to this global norm.")
-    ] = None,
+    clip: Annotated[float | None, typer.Option(min=0.0, help="Clip the gradients to this global norm.")] = None,
     fuse: Annotated[
         bool, typer.Option(help="Compile groups of ops to kernels for this machine's CPU (none where there are GPUs).")
     ] = True,
@@ -56,7 +52,8 @@ def compile_(
         str | None, typer.Option(help="A GPU to compile kernels for (sm_80, sm_90, sm_100, gfx942); none need be here.")
     ] = None,
     forbid: Annotated[
-        list[str] | None, typer.Option(metavar="A+B", help="Two ops that must not share a kernel, as explain --fusion names them.")
+        list[str] | None,
+        typer.Option(metavar="A+B", help="Two ops that must not share a kernel, as explain --fusion names them."),
     ] = None,
     force: Annotated[list[str] | None, typer.Option(metavar="A+B", help="Two ops that must share one.")] = None,
     verify: Annotated[
@@ -73,7 +70,8 @@ def compile_(
     Examples:
       shardc compile examples/llama.py --mesh data=2,tensor=2 --plan 'data*tensor' -o out/
       shardc compile examples/llama.py --mesh data=4 --plan zero3 --micro-batches 4 --clip 1.0 -o out/
-      shardc compile examples/llama.py --mesh pipe=2,data=2 --plan 'pipeline*data' --micro-batches 4 --schedule zb-h1 -o out/
+      shardc compile examples/llama.py --mesh pipe=2,data=2 --plan 'pipeline*data' --micro-batches 4 --schedule zb-h1 -o
+      out/
     """
     axes = parse_mesh(mesh)
     options = {

@@ -21,7 +21,9 @@ class UnsupportedTarget(ShardcError):
     """
 
     template: ClassVar[str] = "no kernels are compiled for the CPU {target}: {problem}"
-    hint: ClassVar[str] = "every op runs through ATen, with the same results; fusion can be left out (fuse=False, --no-fuse)"
+    hint: ClassVar[str] = (
+        "every op runs through ATen, with the same results; fusion can be left out (fuse=False, --no-fuse)"
+    )
 
 
 class KernelNotLowered(ShardcError):
@@ -34,7 +36,9 @@ class KernelNotLowered(ShardcError):
 class NoLinker(ShardcError):
     """A shared object was to be made and the machine has no linker."""
 
-    template: ClassVar[str] = "no linker was found (looked for {looked}); compiled kernels need one to be kept in a file"
+    template: ClassVar[str] = (
+        "no linker was found (looked for {looked}); compiled kernels need one to be kept in a file"
+    )
     hint: ClassVar[str] = "install binutils or gcc (apt install binutils), or set SHARDC_LINKER to a linker"
 
 
@@ -48,7 +52,9 @@ class LinkFailed(ShardcError):
 class KernelCacheNotWritable(ShardcError):
     """The cache folder cannot be written, so that every process compiles and measures anew."""
 
-    template: ClassVar[str] = "compiled kernels and measured choices cannot be kept in {folder} ({reason}); every process makes its own"
+    template: ClassVar[str] = (
+        "compiled kernels and measured choices cannot be kept in {folder} ({reason}); every process makes its own"
+    )
     hint: ClassVar[str] = "set SHARDC_CACHE_DIR to a folder that can be written"
 
 

@@ -169,7 +169,9 @@ class SeveralLoops(PipelineError):
     """A value of all micro-batches is needed in the middle of forward or backward, as batch norm's statistics are."""
 
     template: ClassVar[str] = "forward and backward of one micro-batch cannot run without waiting for the others"
-    hint: ClassVar[str] = "replace what mixes samples of a batch, such as batch norm by group norm, or do without a pipeline"
+    hint: ClassVar[str] = (
+        "replace what mixes samples of a batch, such as batch norm by group norm, or do without a pipeline"
+    )
 
 
 class TooManyStages(PipelineError):

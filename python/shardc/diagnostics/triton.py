@@ -14,7 +14,9 @@ class UnknownGpuTarget(ShardcError):
     """
 
     template: ClassVar[str] = "there is no target {target!r}; known ones are {known}"
-    hint: ClassVar[str] = "name one of these; a kernel for an older GPU of the same vendor may run on a newer one, not the other way round"
+    hint: ClassVar[str] = (
+        "name one of these; a kernel for an older GPU of the same vendor may run on a newer one, not the other way round"
+    )
 
 
 class TritonMissing(ShardcError):
@@ -55,7 +57,9 @@ class TritonCompileFailed(ShardcError):
 class TooMuchSharedMemory(ShardcError):
     """Every configuration of a kernel takes more shared memory than one program of the target can have."""
 
-    template: ClassVar[str] = "kernel {name} needs {needed_bytes} bytes of shared memory; a program on {target} has {shared_bytes}"
+    template: ClassVar[str] = (
+        "kernel {name} needs {needed_bytes} bytes of shared memory; a program on {target} has {shared_bytes}"
+    )
     hint: ClassVar[str] = "its ops run through ATen; smaller tiles can be asked for with #kern.config"
 
 

@@ -64,7 +64,9 @@ class CompiledStep:
         c = self.compiled
         kernels, pipeline = describe_kernels(c.program), describe_pipeline(c.pipeline_module)
         remarks = list(c.remarks)
-        return make_report(c.rank_module, c.plan.text, remarks, c.seconds, kernels, self.peak, pipeline, c.fusion_effect)
+        return make_report(
+            c.rank_module, c.plan.text, remarks, c.seconds, kernels, self.peak, pipeline, c.fusion_effect
+        )
 
     @cached_property
     def peak(self) -> str:
@@ -161,26 +163,29 @@ def compile_step(
 ) -> CompiledStep:
     """Compile forward, loss, backward, clipping and the optimizer's update of a single-device program for a mesh.
 
-    ``model`` is any ``nn.Module`` (real, or on the meta device), ``optimizer`` one of ``torch.optim`` on its parameters,
+    ``model`` is any ``nn.Module`` (real, or on the meta device), ``optimizer`` one of ``torch.optim`` on its
+    parameters,
     ``example_batch`` a global batch: a mapping is passed as keyword arguments, a tuple or list as positional ones.
     ``mesh`` gives axes and sizes, the most major first. ``plan`` is a preset or a product of them (``data``, ``zero1``,
-    ``zero2``, ``zero3``, ``tensor``, ``sequence``; ``"zero3*tensor"``), a mapping from name patterns to shardings, or the
-    path of a saved plan. ``loss(output, batch)`` is needed unless the output has ``.loss`` or is a scalar.
+    ``zero2``, ``zero3``, ``tensor``, ``sequence``; ``"zero3*tensor"``), a mapping from name patterns to shardings, or
+    the path of a saved plan. ``loss(output, batch)`` is needed unless the output has ``.loss`` or is a scalar.
     ``micro_batches`` cuts each rank's batch into parts that run one after the other, gradients accumulated.
-    ``plan="pipeline"`` (``"pipeline*tensor"``, ...) cuts the program into stages along the axis ``pipe``: ``schedule`` is a name
-    (``shardc.passes.pipeline.schedules.registry``; ``"1f1b"`` if not given), a CSV file or a schedule; ``stages`` how many there are, or
-    the names of the modules at which all but the first start.
+    ``plan="pipeline"`` (``"pipeline*tensor"``, ...) cuts the program into stages along the axis ``pipe``: ``schedule``
+    is a name (``shardc.passes.pipeline.schedules.registry``; ``"1f1b"`` if not given), a CSV file or a schedule;
+    ``stages`` how many there are, or the names of the modules at which all but the first start.
     ``state`` gives initial values (a state dict, or a function ``(name, shape, dtype, slices) -> tensor`` called for
     each block) where the model's own tensors are not to be used, or have no storage.
     ``fuse``: on machines without GPUs, groups of ops become kernels compiled for the CPU; ``numerics`` says where their
     chains of 16-bit floats are rounded: ``"fused"`` at a kernel's results, ``"eager"`` after each op.
     ``target`` names a GPU (``"sm_90"``), which need not be here: kernels are then Triton's, compiled for it.
     ``forbid_fusion`` and ``force_fusion`` are edges such as ``"aten.add.Tensor+gelu@model.py:12"``: pairs of ops, as
-    ``shardc explain --fusion`` prints them, that must not, and that must share a kernel. The plan says what they change.
-    ``verify`` proves the program equal to the single-device one on the example batch before returning, in f64 to 1e-9 and
-    in its own precision within the bounds of ``shardc.backends.eager.tolerance``.
+    ``shardc explain --fusion`` prints them, that must not, and that must share a kernel. The plan says what they
+    change.
+    ``verify`` proves the program equal to the single-device one on the example batch before returning, in f64 to 1e-9
+    and in its own precision within the bounds of ``shardc.backends.eager.tolerance``.
 
-    Raises subclasses of ShardcError, such as FusionRefused for an edge that cannot be had; NotEqual if ``verify`` finds a difference.
+    Raises subclasses of ShardcError, such as FusionRefused for an edge that cannot be had; NotEqual if ``verify`` finds
+    a difference.
     """
     check_arguments(locals())
     if target is not None:

@@ -21,7 +21,9 @@ def check_arguments(arguments: Mapping[str, Any]) -> None:
     """Raises BadArgument for the first of ``compile_step``'s arguments, by name, that is of a wrong kind."""
     for name, (is_right, expected, hint) in RULES.items():
         if name in arguments and not is_right(arguments[name]):
-            raise BadArgument(argument=name, given=_describe(arguments[name]), expected=expected, hint=hint, where=f"{name}=")
+            raise BadArgument(
+                argument=name, given=_describe(arguments[name]), expected=expected, hint=hint, where=f"{name}="
+            )
 
 
 def world_size() -> int | None:

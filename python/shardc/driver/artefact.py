@@ -75,9 +75,10 @@ def write_artefact(
     """Write an artefact: all of it, or, if anything fails, nothing.
 
     ``levels`` maps names (``1-global``) to MLIR text. ``module`` is what runs, of level 3, or of level 4 with the
-    ``library`` of its kernels: a folder, if they are for a GPU, the ``target``. ``state`` and ``batches`` hold whole tensors by the names of the
-    program's arguments; entries that are None or on the meta device are left out. An older artefact in ``folder`` is
-    replaced. Raises NotOurFolder if the folder holds anything else, UnwritableOutput if it can't be written.
+    ``library`` of its kernels: a folder, if they are for a GPU, the ``target``. ``state`` and ``batches`` hold whole
+    tensors by the names of the program's arguments; entries that are None or on the meta device are left out. An older
+    artefact in ``folder`` is replaced. Raises NotOurFolder if the folder holds anything else, UnwritableOutput if it
+    can't be written.
     """
     folder = folder.absolute()
     check_folder(folder)
@@ -145,7 +146,9 @@ def read_manifest(folder: Path, model: str | None = None, *, unchecked: Sequence
 
 
 def read_kernels(folder: Path, manifest: Mapping[str, Any]) -> Library | None:
-    """The compiled kernels of an artefact for CPUs, None if it has none. Raises BadArtefact where this machine cannot run them."""
+    """The compiled kernels of an artefact for CPUs, None if it has none.
+    Raises BadArtefact where this machine cannot run them.
+    """
     if check.is_for_gpu(manifest):
         return None
     try:
@@ -192,7 +195,9 @@ def _write_files(
     _save(new / "batches.safetensors", {f"{i}/{n}": t for i, batch in enumerate(batches) for n, t in batch.items()})
     source = Path(str(shardc.runtime.__file__)).parent
     shutil.copytree(source, new / "runtime", ignore=shutil.ignore_patterns("__pycache__"))
-    manifest["files"] = {path.relative_to(new).as_posix(): _entry(path) for path in sorted(new.rglob("*")) if path.is_file()}
+    manifest["files"] = {
+        path.relative_to(new).as_posix(): _entry(path) for path in sorted(new.rglob("*")) if path.is_file()
+    }
     (new / check.MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
 
 

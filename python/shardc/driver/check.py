@@ -47,7 +47,9 @@ class CheckReport:
         return self.proof.passed and self.changed is None
 
     def render(self) -> str:
-        lines = [f"levels/1-global.mlir on one device, levels/{self.level}.mlir on {self.ranks} simulated ranks, {self.steps} steps"]
+        lines = [
+            f"levels/1-global.mlir on one device, levels/{self.level}.mlir on {self.ranks} simulated ranks, {self.steps} steps"
+        ]
         lines += ["", self.proof.render()]
         lines += ["", f"{PROGRAM}: {self.changed or f'is what levels/{self.level}.mlir emits'}"]
         lines += ["", "equal to the single-device program" if self.passed else "NOT equal to the single-device program"]
@@ -105,7 +107,9 @@ def _difference(field: str, held: list[dict[str, Any]], expected: list[dict[str,
     names, wanted = ([entry["name"] for entry in entries] for entries in (held, expected))
     if names != wanted:
         changed = sorted(set(names) ^ set(wanted))
-        return f"its {field} are {len(names)}, the program's {len(wanted)}; they differ in {', '.join(changed) or 'order'}"
+        return (
+            f"its {field} are {len(names)}, the program's {len(wanted)}; they differ in {', '.join(changed) or 'order'}"
+        )
     for entry, right in zip(held, expected, strict=True):
         for key, value in right.items():
             if entry.get(key) != value:
@@ -132,7 +136,9 @@ def stored_inputs(folder: Path, manifest: dict[str, Any]) -> dict[tuple[str, str
     if (folder / "state.safetensors").exists():
         stored |= _tensors(folder / "state.safetensors")
     batches = _tensors(folder / "batches.safetensors")
-    hyper = {h["name"]: h["value"] if h.get("first_step") is None else h["first_step"] for h in manifest["hyperparameters"]}
+    hyper = {
+        h["name"]: h["value"] if h.get("first_step") is None else h["first_step"] for h in manifest["hyperparameters"]
+    }
     values: dict[tuple[str, str], torch.Tensor] = {}
     for entry in manifest["arguments"]:
         role, name, dtype = entry["role"], entry["name"], getattr(torch, entry["dtype"])

@@ -19,7 +19,8 @@ def compile_script(
 ) -> Report:
     """Compile what ``script`` builds for ``mesh`` and write the folder ``out``; what was done, as a report.
 
-    ``options``: ``clip`` (largest gradient norm, or None), ``fuse``, ``numerics`` and ``target`` (of kernels), ``forbid`` and
+    ``options``: ``clip`` (largest gradient norm, or None), ``fuse``, ``numerics`` and ``target`` (of kernels),
+    ``forbid`` and
     ``force`` (edges of fusion), ``schedule`` and ``stages`` (of a pipeline), and ``verify`` (prove equality first).
     """
     check_folder(out.absolute())

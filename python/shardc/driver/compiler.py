@@ -86,7 +86,9 @@ def make_mesh(spec: Mapping[str, int], micro_batches: int = 1) -> Mesh:
         if not isinstance(name, str) or not name.isidentifier():
             raise BadMeshSpec(mesh=dict(spec), problem=f"axis name {name!r} is not an identifier")
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise BadMeshSpec(mesh=dict(spec), problem=f"axis {name!r} has size {size!r}; a whole number from 1 is needed")
+            raise BadMeshSpec(
+                mesh=dict(spec), problem=f"axis {name!r} has size {size!r}; a whole number from 1 is needed"
+            )
     axes = [MeshAxis(name, size) for name, size in spec.items()]
     if micro_batches != 1:
         if micro_batches < 1:

@@ -1,4 +1,6 @@
-"""Fusion explained: of a module, an artefact or a script (``shardc explain --fusion``), and of a function under ``torch.compile``."""
+"""Fusion explained: of a module, an artefact or a script (``shardc explain --fusion``),
+and of a function under ``torch.compile``.
+"""
 
 from __future__ import annotations
 
@@ -46,10 +48,12 @@ class FusionExplanation:
 def explain_fusion(
     function: Callable[..., Any], *args: Any, options: Mapping[str, Any] | None = None, **kwargs: Any
 ) -> FusionExplanation:
-    """What ``torch.compile(function, backend="shardc", options=options)`` fuses when called with these arguments, and why.
+    """What ``torch.compile(function, backend="shardc", options=options)`` fuses when called with these arguments, and
+    why.
 
-    Compiles and calls ``function`` (a module, or a function of tensors) once. The backward graph is there if some result
-    needs gradients. Raises BadBackendOption, BadFusionEdge, FusionRefused (inside what Dynamo makes of a backend's errors).
+    Compiles and calls ``function`` (a module, or a function of tensors) once. The backward graph is there if some
+    result needs gradients. Raises BadBackendOption, BadFusionEdge, FusionRefused (inside what Dynamo makes of a
+    backend's errors).
     """
     inner = getattr(function, "_orig_mod", function)
 
@@ -62,7 +66,8 @@ def explain_fusion(
 
 
 def explain_path(path: Path, forbid: Sequence[str] = (), force: Sequence[str] = ()) -> str:
-    """The report of an artefact's level 4, or of what fusing the step in an MLIR file, or a script's on one device, would give.
+    """The report of an artefact's level 4, or of what fusing the step in an MLIR file, or a script's on one device,
+    would give.
 
     With edges to ``forbid`` or ``force`` it is that of fusion under them, after a line that says what they change. An
     artefact's matmuls stay in kernels, and calls, as they are. Raises what reading the path raises, BadFusionEdge,
@@ -70,7 +75,11 @@ def explain_path(path: Path, forbid: Sequence[str] = (), force: Sequence[str] = 
     """
     if path.is_dir() and read_manifest(path)["kernels"]:
         return _artefact(path / "levels", forbid, force)
-    text = _script_text(path) if path.suffix == ".py" else _text(path / "levels" / "3-rank.mlir" if path.is_dir() else path)
+    text = (
+        _script_text(path)
+        if path.suffix == ".py"
+        else _text(path / "levels" / "3-rank.mlir" if path.is_dir() else path)
+    )
     wishes, matmuls = Wishes.of(forbid, force), step_matmuls("fused")
     module = _parsed(text, path)
     if calls_in_kernels(module):
@@ -138,6 +147,8 @@ def _text(path: Path) -> str:
 def _script_text(path: Path) -> str:
     """The step that a script builds, for one device."""
     training = read_script(path)
-    capture = capture_step(training.model, training.optimizer, training.batch, loss=training.loss, context=new_context())
+    capture = capture_step(
+        training.model, training.optimizer, training.batch, loss=training.loss, context=new_context()
+    )
     run(capture.module, build("torch-lift-bmm,torch-share"))
     return capture.module.operation.get_asm(enable_debug_info=True)

@@ -15,7 +15,9 @@ ATTRIBUTE = "kern.fusion"
 
 @dataclass(frozen=True)
 class FusionRecord:
-    """``numerics`` and the edges that a user forbade and forced; ``without``: the calls whose kernels did not compile."""
+    """``numerics`` and the edges that a user forbade and forced; ``without``:
+    the calls whose kernels did not compile.
+    """
 
     numerics: str = "fused"
     forbid: tuple[str, ...] = ()
@@ -29,7 +31,9 @@ class FusionRecord:
         if function is None or ATTRIBUTE not in function.attributes:
             return FusionRecord()
         held = ir.DictAttr(function.attributes[ATTRIBUTE])
-        lists = {name: tuple(ir.StringAttr(text).value for text in held[name]) for name in ("forbid", "force", "without")}
+        lists = {
+            name: tuple(ir.StringAttr(text).value for text in held[name]) for name in ("forbid", "force", "without")
+        }
         return FusionRecord(ir.StringAttr(held["numerics"]).value, **lists)
 
     def write(self, module: ir.Module) -> None:

@@ -28,8 +28,8 @@ log = logging.getLogger(__name__)
 
 
 def fuse_step_for(compiled: Compiled, target: str, numerics: str = "fused", processes: int = 2) -> None:
-    """Give ``compiled`` its level 4 and a folder of Triton kernels for ``target``, with their binaries; nothing if no ops
-    share a kernel.
+    """Give ``compiled`` its level 4 and a folder of Triton kernels for ``target``, with their binaries; nothing if no
+    ops share a kernel.
 
     Groups whose kernels cannot be made stay calls of ATen, and a warning says so.
 
@@ -69,7 +69,9 @@ def _fused(module: ir.Module, numerics: str, without: frozenset[str]) -> ir.Modu
     return fused
 
 
-def _made(module: ir.Module, target: Target, folder: Path, processes: int) -> tuple[list[CompiledKernel], frozenset[str]]:
+def _made(
+    module: ir.Module, target: Target, folder: Path, processes: int
+) -> tuple[list[CompiledKernel], frozenset[str]]:
     """The kernels of ``module``, compiled, and the calls (``kern.calls``) of those that could not be."""
     emitted: list[Emitted] = []
     named = {kernel_name(op): op for op in kernels(module)}

@@ -90,8 +90,8 @@ def build_manifest(
 
 
 def describe_program(module: ir.Module) -> dict[str, Any]:
-    """What a manifest says of a module of level 3 or 4 alone: its mesh, arguments, results, custom operators and kernels,
-    and of a pipeline what each of its ranks takes."""
+    """What a manifest says of a module of level 3 or 4 alone: its mesh, arguments, results, custom operators and
+    kernels, and of a pipeline what each of its ranks takes."""
     mesh = read_mesh(module)
     if mesh is None:
         raise ValueError("the module has no dist.mesh: it is not at level 3")
@@ -124,7 +124,9 @@ def _key(entry: dict[str, Any]) -> list[str]:
 
 
 def describe_kernels(module: ir.Module) -> list[dict[str, Any]]:
-    """The distinct kernels of a level-4 module: name, how many calls the program has, and the ops that each stands for."""
+    """The distinct kernels of a level-4 module: name, how many calls the program has,
+    and the ops that each stands for.
+    """
     found: dict[str, dict[str, Any]] = {}
     for op in kernels(module):
         ops = [ir.StringAttr(name).value for name in op.attributes["kern.ops"]]
@@ -199,8 +201,8 @@ def json_value(value: Any) -> Any:
 
 
 def _edges(function: ir.Operation, attribute: str, values: Any, codec: ShardingCodec) -> Iterator[dict[str, Any]]:
-    """The arguments or results of the step: name, role, global shape, dtype, sharding, padded shape if it has padding, and how
-    the parts of a dim are interleaved, if they are."""
+    """The arguments or results of the step: name, role, global shape, dtype, sharding, padded shape if it has padding,
+    and how the parts of a dim are interleaved, if they are."""
     for number, (attributes, value) in enumerate(zip(function.attributes[attribute], values, strict=True)):
         type_ = read_type(attributes["dist.global_type"].value if "dist.global_type" in attributes else value.type)
         if type_ is None:

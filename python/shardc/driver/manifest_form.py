@@ -1,4 +1,6 @@
-"""Whether every entry of a manifest has its fields, so that a damaged one is named here and not by a rank's traceback."""
+"""Whether every entry of a manifest has its fields, so that a damaged one is named here and not by a rank's
+traceback.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,8 @@ ENTRIES: dict[str, dict[str, type | tuple[type, ...]]] = {
 FILES = ("program.py", "run.py", "plan.json", "levels/3-rank.mlir", "constants.safetensors", "batches.safetensors")
 KERNEL_FILES = (KERNELS, "levels/4-kernel.mlir")
 PIPELINE_FILES = ("levels/3-pipeline.mlir",)
-"""What every artefact has, and one with kernels or a pipeline besides; a manifest that does not list one of them would let a
-change of it pass."""
+"""What every artefact has, and one with kernels or a pipeline besides; a manifest that does not list one of them would
+let a change of it pass."""
 
 
 def form_problem(manifest: Mapping[str, Any]) -> str | None:
@@ -102,7 +104,11 @@ def _port_problems(label: str, entry: dict[str, Any]) -> Iterator[str]:
 def _pads(leaf: Leaf) -> bool:
     """Whether the padded shape is one of whole numbers, none smaller than the shape's."""
     sizes = all(isinstance(size, int) for size in leaf.padded)
-    return sizes and len(leaf.padded) == len(leaf.shape) and all(p >= n for p, n in zip(leaf.padded, leaf.shape, strict=True))
+    return (
+        sizes
+        and len(leaf.padded) == len(leaf.shape)
+        and all(p >= n for p, n in zip(leaf.padded, leaf.shape, strict=True))
+    )
 
 
 def _has_parts(leaf: Leaf, parts: Interleaved) -> bool:

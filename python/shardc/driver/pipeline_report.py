@@ -15,7 +15,9 @@ from shardc.dialects.roles import STATE_ROLES
 
 @dataclass(frozen=True)
 class PipelineRank:
-    """One rank of a pipeline: its ``stages``, the bytes of its state on each device, and those that it sends in a step."""
+    """One rank of a pipeline: its ``stages``, the bytes of its state on each device,
+    and those that it sends in a step.
+    """
 
     stages: tuple[int, ...]
     state_bytes: int

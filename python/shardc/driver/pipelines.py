@@ -88,8 +88,9 @@ def run(
 ) -> None:
     """Runs the passes in order and calls ``after_pass(title, module)`` after each.
 
-    ``reading`` is ``module`` as it was read before, if it has not changed since but for attributes. ``source`` is what the module was parsed from, for error messages. Raises what a pass raises, PassFailed
-    if MLIR refused something, PassBrokeModule if a pass left IR that does not verify.
+    ``reading`` is ``module`` as it was read before, if it has not changed since but for attributes. ``source`` is what
+    the module was parsed from, for error messages. Raises what a pass raises, PassFailed if MLIR refused something,
+    PassBrokeModule if a pass left IR that does not verify.
     """
     for step in steps:
         try:

@@ -29,7 +29,8 @@ class Report:
 
     ``shardings`` are (role, name, shape, layout, why), ``traffic`` (phase, axes, kind, how many, bytes of all of them).
     ``local_bytes`` are by role, ``seconds`` by pass. ``written`` is the folder of the artefact, if one was written;
-    ``kernels`` are the manifest's, ``peak`` says what a step needs at most, ``fusion`` what a user's edges change of it.
+    ``kernels`` are the manifest's, ``peak`` says what a step needs at most, ``fusion`` what a user's edges change of
+    it.
     """
 
     mesh: str
@@ -47,7 +48,16 @@ class Report:
     fusion: str = ""
 
     def render(self) -> str:
-        parts = [[self.title()], self._pipeline(), self._memory(), self._collectives(), self._kernels(), self._layouts(), self._remarks(), self._end()]
+        parts = [
+            [self.title()],
+            self._pipeline(),
+            self._memory(),
+            self._collectives(),
+            self._kernels(),
+            self._layouts(),
+            self._remarks(),
+            self._end(),
+        ]
         return "\n\n".join("\n".join(lines) for lines in parts if lines)
 
     def title(self) -> str:
@@ -58,7 +68,9 @@ class Report:
         if self.pipeline is None:
             return []
         ranks = enumerate(self.pipeline.ranks)
-        shown = [(str(n), ", ".join(map(str, r.stages)), size_text(r.state_bytes), size_text(r.sent_bytes)) for n, r in ranks]
+        shown = [
+            (str(n), ", ".join(map(str, r.stages)), size_text(r.state_bytes), size_text(r.sent_bytes)) for n, r in ranks
+        ]
         return [self.pipeline.title, *table([("rank", "stages", "state of a device", "sends"), *shown], right=(2, 3))]
 
     def _memory(self) -> list[str]:
@@ -113,8 +125,8 @@ def make_report(
     rank_module: ir.Module, plan: str, remarks: list[Remark], seconds: dict[str, float] | None = None,
     kernels: Sequence[Mapping[str, Any]] = (), peak: str = "", pipeline: PipelineReport | None = None, fusion: str = "",
 ) -> Report:
-    """The report of a level-3 module, of the ``kernels`` of a manifest, of what a step needs at most, of its ``pipeline``, and
-    of ``fusion``."""
+    """The report of a level-3 module, of the ``kernels`` of a manifest, of what a step needs at most, of its
+    ``pipeline``, and of ``fusion``."""
     mesh, leaves, whys = edges(rank_module)
     runtime_mesh = RuntimeMesh.read(mesh)
     shardings: list[tuple[str, str, str, str, str]] = []
@@ -125,7 +137,10 @@ def make_report(
         leaf = Leaf.read(entry)
         sizes[leaf.role] += prod(leaf.local_shape(runtime_mesh)) * leaf.dtype.itemsize
         shardings.append((leaf.role, leaf.name, str(list(leaf.shape)), layout(entry["sharding"]), why))
-    rows = [(phase, "+".join(axes), kind, n, moved) for (phase, axes, kind), (n, moved) in totals(transfers(rank_module)).items()]
+    rows = [
+        (phase, "+".join(axes), kind, n, moved)
+        for (phase, axes, kind), (n, moved) in totals(transfers(rank_module)).items()
+    ]
     text = " x ".join(f"{a['name']} {a['size']}" + (" (time)" if a["kind"] == "time" else "") for a in mesh)
     return Report(
         text, plan, shardings, sizes, rows, remarks, seconds or {}, runtime_mesh.world_size, kernels=kernels, peak=peak,
@@ -144,7 +159,9 @@ def table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
-        cells = [cell.rjust(w) if i in right else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))]
+        cells = [
+            cell.rjust(w) if i in right else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        ]
         lines.append(f"  {'  '.join(cells)}".rstrip())
     return lines
 

@@ -31,7 +31,9 @@ from shardc.passes.fuse.piece import Choose
 log = logging.getLogger(__name__)
 
 
-def fuse_step(compiled: Compiled, numerics: str = "fused", forbid: Sequence[str] = (), force: Sequence[str] = ()) -> None:
+def fuse_step(
+    compiled: Compiled, numerics: str = "fused", forbid: Sequence[str] = (), force: Sequence[str] = ()
+) -> None:
     """Give ``compiled`` its level 4 and the library of its kernels; nothing if no ops share a kernel.
 
     Groups whose kernels do not compile stay calls of ATen, and a warning says so. ``forbid`` and ``force`` are edges of

@@ -44,17 +44,18 @@ _ALIASES = (aten.detach.default, aten.alias.default)
 class ImportedGraph:
     """A graph as a module with one function ``@step``.
 
-    The function takes the graph's inputs and then its constants (:func:`constants_of`). ``outputs`` has an entry for each output of the
-    graph: the number of a result of the function, or None where the graph returns None.
+    The function takes the graph's inputs and then its constants (:func:`constants_of`). ``outputs`` has an entry for
+    each output of the graph: the number of a result of the function, or None where the graph returns None.
     """
 
     module: ir.Module
     outputs: list[int | None]
     strides: list[tuple[int, ...] | Order | None]
-    """For each result of the function how the graph lays it out in memory; None for contiguous, and for what is written.
-    An order without dims stands for symbolic strides that are no order of dims."""
+    """For each result of the function how the graph lays it out in memory; None for contiguous, and for what is
+    written. An order without dims stands for symbolic strides that are no order of dims."""
     writes: list[tuple[int, int]]
-    """(argument, result): the input whose memory takes the result when the graph is done. Nothing else of it changes."""
+    """(argument, result): the input whose memory takes the result when the graph is done.
+    Nothing else of it changes."""
 
 
 def import_graph(graph_module: GraphModule, phase: str) -> ImportedGraph:
@@ -164,7 +165,9 @@ def _mark(graph: Graph, phase: str) -> None:
 
 
 def _drop_aliases(graph: Graph) -> None:
-    """``detach`` and ``alias`` make a second tensor of the same memory, which only callers could tell from the first."""
+    """``detach`` and ``alias`` make a second tensor of the same memory,
+    which only callers could tell from the first.
+    """
     output = graph.output_node()
     for node in list(graph.nodes):
         if node.target in _ALIASES:
@@ -175,7 +178,9 @@ def _drop_aliases(graph: Graph) -> None:
 
 
 def _take_writes(graph: Graph) -> dict[int, Node]:
-    """The number of each input that the graph ends by writing to, with its new value; these ``copy_`` leave the graph."""
+    """The number of each input that the graph ends by writing to, with its new value;
+    these ``copy_`` leave the graph.
+    """
     inputs = {node: number for number, node in enumerate(n for n in graph.nodes if n.op == "placeholder")}
     found: dict[int, Node] = {}
     for node in final_writes(graph):

@@ -23,7 +23,9 @@ _BINARY = {
 
 def complex_table() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
     """Decompositions of calls with such a number; calls without one stay as they are."""
-    return {aten.full.default: _full, aten.rsub.Scalar: _rsub} | {op: partial(_binary, of_tensors) for op, of_tensors in _BINARY.items()}
+    return {aten.full.default: _full, aten.rsub.Scalar: _rsub} | {
+        op: partial(_binary, of_tensors) for op, of_tensors in _BINARY.items()
+    }
 
 
 def _binary(op: torch._ops.OpOverload, x: torch.Tensor, other: Any, *more: Any, **options: Any) -> Any:

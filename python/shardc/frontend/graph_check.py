@@ -40,12 +40,16 @@ def check_graph(module: GraphModule) -> torch.device:
             devices.setdefault(value.device, node)
     if len(devices) > 1:
         first, second = list(devices)[:2]
-        raise _cause(devices[second], f"it is on {second}, other tensors are on {first}; a compiled graph has one device")
+        raise _cause(
+            devices[second], f"it is on {second}, other tensors are on {first}; a compiled graph has one device"
+        )
     return next(iter(devices), torch.device("cpu"))
 
 
 def final_writes(graph: Graph) -> list[Node]:
-    """The calls by which AOTAutograd gives inputs their new values, the last first; nothing reads these inputs later."""
+    """The calls by which AOTAutograd gives inputs their new values, the last first;
+    nothing reads these inputs later.
+    """
     found: list[Node] = []
     read: set[Node] = set()
     for node in reversed(graph.nodes):

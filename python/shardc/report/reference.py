@@ -1,4 +1,6 @@
-"""The reference of dialects and passes, written from their definitions: ``python -m shardc.report.reference docs/reference``."""
+"""The reference of dialects and passes, written from their definitions:
+``python -m shardc.report.reference docs/reference``.
+"""
 
 from __future__ import annotations
 

@@ -32,7 +32,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest = json.loads(path.read_text())
     except FileNotFoundError:
-        raise _bad("there is no manifest, so this is no artefact of shardc", path, "name a folder that `shardc compile` wrote") from None
+        raise _bad(
+            "there is no manifest, so this is no artefact of shardc", path, "name a folder that `shardc compile` wrote"
+        ) from None
     except (ValueError, OSError) as error:
         raise _bad(f"the manifest is truncated or no JSON ({error})", path) from None
     schema = manifest.get("schema") if isinstance(manifest, dict) else None
@@ -55,7 +57,9 @@ def is_for_gpu(manifest: dict[str, Any]) -> bool:
 
 
 def check_files(folder: Path, manifest: dict[str, Any]) -> None:
-    """Compare every file with the size and SHA-256 in the manifest. Raises BadArtefact naming the first that differs."""
+    """Compare every file with the size and SHA-256 in the manifest.
+    Raises BadArtefact naming the first that differs.
+    """
     for name, entry in manifest["files"].items():
         path = folder / name
         if not path.is_file():

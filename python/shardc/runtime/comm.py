@@ -51,7 +51,9 @@ class Pending:
 
 
 class Message:
-    """What another rank of a pipeline sends. ``wait`` gives its tensors, once. It raises CommunicationError if that rank is gone."""
+    """What another rank of a pipeline sends. ``wait`` gives its tensors, once.
+    It raises CommunicationError if that rank is gone.
+    """
 
     __slots__ = ("parts",)
 

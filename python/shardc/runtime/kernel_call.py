@@ -1,4 +1,5 @@
-"""One call of a compiled kernel, as a Python function written for the number of its tensors: about 1.5 us beside the kernel.
+"""One call of a compiled kernel, as a Python function written for the number of its tensors: about 1.5 us beside the
+kernel.
 
 The machine code takes one pointer, to the addresses of inputs, outputs and workspace. The arrays of addresses are kept
 between calls; each call has one to itself.
@@ -23,7 +24,8 @@ Shape = tuple[int | str, ...]
 Output = tuple[Shape, torch.dtype] | int
 """Shape and dtype of a new tensor, or the number of the input whose memory the result takes.
 
-A size that differs from call to call is text, ``"n0 * 64"``, in the integers ``n0``, ``n1``, ... that follow the call's tensors.
+A size that differs from call to call is text, ``"n0 * 64"``, in the integers ``n0``, ``n1``, ... that follow the call's
+tensors.
 """
 
 KEPT_WORKSPACE_BYTES = 1 << 24
@@ -34,8 +36,8 @@ _of_thread = threading.local()
 
 @dataclass(frozen=True)
 class Figures:
-    """What a call needs to know of a kernel: how many ``inputs`` and, after them, integers (``sizes``) it takes; the bytes
-    of workspace that all threads share, and that each has. Text is in the integers.
+    """What a call needs to know of a kernel: how many ``inputs`` and, after them, integers (``sizes``) it takes; the
+    bytes of workspace that all threads share, and that each has. Text is in the integers.
     """
 
     inputs: int
@@ -139,7 +141,9 @@ def _writer(
     addresses += [*numbers, *(["scratch.data_ptr()"] if scratch else [])]
     lines += ["try: slots, address = held = pop()", "except IndexError: slots, address = held = new()"]
     lines += [f"slots[0:{len(addresses)}] = {_tuple(addresses)}"] if addresses else []
-    lines += ["parallel(function, address, threads, 0) if threads > 1 else entry(address)" if threads else "entry(address)"]
+    lines += [
+        "parallel(function, address, threads, 0) if threads > 1 else entry(address)" if threads else "entry(address)"
+    ]
     lines += ["give_back(held)", *(f"check({made[n]}.item(), message{n})" for n in checked)]
     lines += [f"return {_tuple([read[m] if isinstance(m, int) else made[n] for n, m in enumerate(makers)])}"]
     body = "\n".join(f"        {line}" for line in lines)

@@ -14,8 +14,9 @@ from .mesh import Axes, Mesh, ways
 
 @dataclass(frozen=True)
 class Interleaved:
-    """A dim that holds parts of ``sizes`` beside one another (queries, keys and values), each in ``ways`` equal blocks: stored
-    are the first blocks of all parts, then the second ones, and so on. A device's block then has some of each part.
+    """A dim that holds parts of ``sizes`` beside one another (queries, keys and values), each in ``ways`` equal blocks:
+    stored are the first blocks of all parts, then the second ones, and so on. A device's block then has some of each
+    part.
     """
 
     dim: int
@@ -49,8 +50,8 @@ class Leaf:
     """One argument or result of the program, as its manifest describes it: ``shape`` is global.
 
     ``padded`` is its shape with the padding that makes its dims divide, at their end; empty where they divide. A rank's
-    block is one of a tensor of that shape, and holds padding where the tensor ends inside of it. Where it is ``interleaved``,
-    that tensor is the one that is stored.
+    block is one of a tensor of that shape, and holds padding where the tensor ends inside of it. Where it is
+    ``interleaved``, that tensor is the one that is stored.
     """
 
     name: str
@@ -87,13 +88,17 @@ class Leaf:
         return tuple(s.stop - s.start for s in self.slices(mesh, rank))
 
     def slices(self, mesh: Mesh, rank: int) -> tuple[slice, ...]:
-        """What the rank's block holds as a slice of each dim, as they are stored; no axis of time may come before one of space in a dim."""
+        """What the rank's block holds as a slice of each dim, as they are stored;
+        no axis of time may come before one of space in a dim.
+        """
         blocks = zip(self.local_shape(mesh), self.space_dims(mesh), self.shape, strict=True)
         found = ((n, mesh.index(rank, dim), size) for n, dim, size in blocks)
         return tuple(slice(min(n * i, size), min(n * i + n, size)) for n, i, size in found)
 
     def blocks(self, mesh: Mesh, rank: int) -> list[tuple[slice, ...]]:
-        """The blocks of the tensor that, joined along the interleaved dim, are what the rank's block holds; one, mostly."""
+        """The blocks of the tensor that, joined along the interleaved dim, are what the rank's block holds;
+        one, mostly.
+        """
         stored = self.slices(mesh, rank)
         if self.interleaved is None:
             return [stored]

@@ -66,7 +66,10 @@ class DeviceMeshes:
         wanted = sorted(dims, key=dims.__getitem__)
         joined = [tuple(p for p in wanted if dims[p] == d) for d in dict.fromkeys(dims[p] for p in wanted)]
         rest = tuple(p for p in self._parts if p not in dims)
-        if any(len(parts) > 1 and leaf.padded and leaf.padded[dims[parts[0]]] != leaf.shape[dims[parts[0]]] for parts in joined):
+        if any(
+            len(parts) > 1 and leaf.padded and leaf.padded[dims[parts[0]]] != leaf.shape[dims[parts[0]]]
+            for parts in joined
+        ):
             return (*joined, *_apart(rest))
         if all(place[a] < place[b] for a, b in pairwise(wanted) if dims[a] == dims[b]):
             return _apart(self._parts)

@@ -17,7 +17,9 @@ from .kernels import BadLibrary, Library
 from .mesh import Axes
 from .triton_kernels import Modules, interprets
 
-ANYWHERE = "run `shardc compile` again on this machine, or with --no-fuse (fuse=False) for a program without compiled kernels"
+ANYWHERE = (
+    "run `shardc compile` again on this machine, or with --no-fuse (fuse=False) for a program without compiled kernels"
+)
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,9 @@ Kernels = Library | Modules
 
 
 def library_of(folder: Path, manifest: Mapping[str, Any]) -> Kernels | None:
-    """The compiled kernels of an artefact, None if it has none. Raises BadLibrary or BadTriton where they cannot run."""
+    """The compiled kernels of an artefact, None if it has none.
+    Raises BadLibrary or BadTriton where they cannot run.
+    """
     if not manifest["kernels"]:
         return None
     if is_for_gpu(dict(manifest)):

@@ -24,8 +24,8 @@ from .tensor_file import TensorFile
 ROLES = ("param", "opt_state", "buffer")
 
 Initialiser = Callable[[str, tuple[int, ...], torch.dtype, tuple[slice, ...]], Tensor | None]
-"""``(name, global shape, dtype, slice of each dim) -> that block``; None leaves it to the artefact. Called once for this rank's
-block, or for each of the blocks that it is made of."""
+"""``(name, global shape, dtype, slice of each dim) -> that block``; None leaves it to the artefact. Called once for
+this rank's block, or for each of the blocks that it is made of."""
 Source = Mapping[str, Tensor] | Initialiser | None
 
 
@@ -38,7 +38,9 @@ class State:
     def __init__(
         self, leaves: Iterable[Leaf], mesh: Mesh, place: Place, every: Iterable[Leaf] = (), apart: Axis | None = None
     ) -> None:
-        """``leaves`` are the rank's, ``every`` those of all ranks, if they differ along the axis ``apart``, a pipeline's."""
+        """``leaves`` are the rank's, ``every`` those of all ranks, if they differ along the axis ``apart``,
+        a pipeline's.
+        """
         self.leaves = {leaf.name: leaf for leaf in leaves if leaf.role in ROLES}
         self._every = {leaf.name: leaf for leaf in every if leaf.role in ROLES} or self.leaves
         self._apart = apart
@@ -192,7 +194,8 @@ def _from_mapping(values: Mapping[str, Tensor], leaves: Mapping[str, Leaf], tied
 def _check_shape(leaf: Leaf, shape: tuple[int, ...], where: str) -> None:
     if shape != leaf.shape:
         raise StateMismatch(
-            f"{leaf.role} {leaf.name!r} has shape {list(shape)}; the program was compiled for {list(leaf.shape)}", where,
+            f"{leaf.role} {leaf.name!r} has shape {list(shape)}; the program was compiled for {list(leaf.shape)}",
+            where,
             "use the state of the model that was compiled, or compile this one",
         )
 
@@ -201,7 +204,8 @@ def _check_divides(leaf: Leaf, mesh: Mesh) -> None:
     for d, (size, axes) in enumerate(zip(leaf.padded or leaf.shape, leaf.space_dims(mesh), strict=True)):
         if size % ways(axes):
             raise StateMismatch(
-                f"dim {d} of {leaf.role} {leaf.name!r} has size {size}, which {ways(axes)} ranks do not divide", leaf.name,
+                f"dim {d} of {leaf.role} {leaf.name!r} has size {size}, which {ways(axes)} ranks do not divide",
+                leaf.name,
                 "compile with a sharding that divides it",
             )
 

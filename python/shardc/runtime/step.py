@@ -59,7 +59,9 @@ class TrainStep:
         self.hyper = Hyperparameters(manifest["hyperparameters"], manifest["baked"])
         self.seed: int = manifest["seed"]
         self.steps_done = 0
-        self._constants = {leaf.name: self._constant(leaf, constants) for leaf in self._arguments if leaf.role == "constant"}
+        self._constants = {
+            leaf.name: self._constant(leaf, constants) for leaf in self._arguments if leaf.role == "constant"
+        }
         self.state = State(self._arguments, self._mesh, self._place, every, part.axis)
         self.state.initialise(state, file, manifest["tied"])
 

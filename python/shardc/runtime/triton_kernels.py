@@ -1,7 +1,8 @@
 """Calls Triton kernels of ``backends/triton``: a folder with a Python module for each kernel. Needs torch and triton.
 
 ``Modules(folder).kernel(name, outputs=[(shape, dtype), ...])`` gives a function of tensors, as
-:meth:`shardc.runtime.kernels.Library.kernel` does for CPUs. Kernels run on the current stream of the tensors' device. Under
+:meth:`shardc.runtime.kernels.Library.kernel` does for CPUs. Kernels run on the current stream of the tensors' device.
+Under
 ``TRITON_INTERPRET=1`` they run in Triton's interpreter, on tensors of the CPU.
 """
 
@@ -88,7 +89,9 @@ class Modules:
 
 
 def fill_cache(binaries: Path) -> None:
-    """Puts binaries where Triton looks before it compiles: found under the same target, Triton version and source, else not."""
+    """Puts binaries where Triton looks before it compiles: found under the same target, Triton version and source,
+    else not.
+    """
     from triton import knobs
 
     for key in sorted(binaries.iterdir()) if binaries.is_dir() else []:
@@ -136,8 +139,8 @@ def caller(
 ) -> Callable[..., tuple[torch.Tensor, ...]]:
     """The function that calls ``module.launch``, written for the number of its tensors.
 
-    ``size`` is the number of elements where the kernel takes any. ``checks``: a result, an integer, is that of no wrong index, or the call raises IndexOutOfRange with this message; that
-    waits for the device.
+    ``size`` is the number of elements where the kernel takes any. ``checks``: a result, an integer, is that of no wrong
+    index, or the call raises IndexOutOfRange with this message; that waits for the device.
     """
     new = [n for n, output in enumerate(outputs) if isinstance(output, tuple)]
     if len(new) != module.OUTPUTS:
@@ -164,10 +167,11 @@ def caller(
 def batch_caller(
     module: ModuleType, members: Sequence[Sequence[Output]], device: torch.device
 ) -> Callable[..., list[tuple[torch.Tensor, ...]]]:
-    """The function that calls ``module.launch_all`` once for several tuples of tensors, and gives a tuple of results for each.
+    """The function that calls ``module.launch_all`` once for several tuples of tensors, and gives a tuple of results
+    for each.
 
-    Addresses stand in a table on the device, which is kept for as long as the tensors of a call are where those of the last
-    call were.
+    Addresses stand in a table on the device, which is kept for as long as the tensors of a call are where those of the
+    last call were.
     """
     kept: dict[str, Any] = {}
 
@@ -175,7 +179,9 @@ def batch_caller(
         rows, results = [], []
         for outputs, tensors in zip(members, given, strict=True):
             read = [t if t.is_contiguous() else t.contiguous() for t in tensors]
-            made = [read[o] if isinstance(o, int) else torch.empty(o[0], dtype=o[1], device=read[0].device) for o in outputs]
+            made = [
+                read[o] if isinstance(o, int) else torch.empty(o[0], dtype=o[1], device=read[0].device) for o in outputs
+            ]
             rows.append([*read, *(t for t, o in zip(made, outputs, strict=True) if not isinstance(o, int))])
             results.append(tuple(made))
         addresses = [t.data_ptr() for row in rows for t in row]
@@ -188,11 +194,13 @@ def batch_caller(
     return call
 
 
-def _tables(module: ModuleType, rows: Sequence[Sequence[torch.Tensor]]) -> list[tuple[torch.Tensor, torch.Tensor, bool]]:
+def _tables(
+    module: ModuleType, rows: Sequence[Sequence[torch.Tensor]]
+) -> list[tuple[torch.Tensor, torch.Tensor, bool]]:
     """For each tuple of tensors its first program, number of elements and addresses; the tuple of each program.
 
-    A table for those whose addresses and numbers of elements are multiples of 16, which are read 16 bytes at a time, and one
-    for the others.
+    A table for those whose addresses and numbers of elements are multiples of 16, which are read 16 bytes at a time,
+    and one for the others.
     """
     made, device = [], rows[0][0].device
     numbers = [[max(t.numel() for t in row if t.dim()), *(t.data_ptr() for t in row)] for row in rows]

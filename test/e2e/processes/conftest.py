@@ -60,7 +60,9 @@ def artefact(tmp_path_factory: pytest.TempPathFactory, values: dict[str, torch.T
     fields = ManifestFields(
         model="0" * 64,
         batch={"mapping": {"x": {"leaf": "x"}, "scale": {"constant": 2}}},
-        hyperparameters=[{"name": "group0.lr", "group": 0, "key": "lr", "index": None, "first_step": None, "value": LR}],
+        hyperparameters=[
+            {"name": "group0.lr", "group": 0, "key": "lr", "index": None, "first_step": None, "value": LR}
+        ],
         baked=[{"group": 0, "key": "momentum", "value": 0}],
         seed=11,
     )

@@ -1,7 +1,8 @@
-"""Training with a weight that is two in one, on two ranks: ``parts_worker.py FOLDER``, with a checkpoint that changes plans.
+"""Training with a weight that is two in one, on two ranks: ``parts_worker.py FOLDER``, with a checkpoint that changes
+plans.
 
-Under tensor parallelism a rank holds some of the gate and some of the up columns; users see what DTensor has. In f64, held
-against eager training.
+Under tensor parallelism a rank holds some of the gate and some of the up columns; users see what DTensor has. In f64,
+held against eager training.
 """
 
 from __future__ import annotations
@@ -66,7 +67,9 @@ def trained_eagerly(count: int) -> list[tuple[float, dict[str, Tensor]]]:
 
 def new_step(mesh: dict[str, int], plan: str, state: object = None) -> object:
     model = new_model()
-    return shardc.compile_step(model, new_optimizer(model), batches(1)[0], mesh=mesh, plan=plan, loss=loss_of, state=state)
+    return shardc.compile_step(
+        model, new_optimizer(model), batches(1)[0], mesh=mesh, plan=plan, loss=loss_of, state=state
+    )
 
 
 def check(step: object, loss: float, wanted: tuple[float, dict[str, Tensor]]) -> None:

@@ -37,7 +37,13 @@ def run_without_launcher(
     ranks = {
         rank: subprocess.Popen(
             [sys.executable, str(artefact / "run.py"), "--steps", "3", *(own or {}).get(rank, [])],
-            env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank), "SHARDC_TIMEOUT_S": str(TIMEOUT_S)},
+            env={
+                **os.environ,
+                **shared,
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "SHARDC_TIMEOUT_S": str(TIMEOUT_S),
+            },
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,

@@ -1,4 +1,6 @@
-"""An artefact trained on four real processes: by its own command, by a user's script, and where shardc is not installed."""
+"""An artefact trained on four real processes: by its own command, by a user's script,
+and where shardc is not installed.
+"""
 
 from __future__ import annotations
 

@@ -60,7 +60,9 @@ def new_step(mesh: dict[str, int], plan: object) -> object:
     )
 
 
-def check(step: object, loss: float, wanted: tuple[float, dict[str, torch.Tensor]], layout: dict[str, list[int]]) -> None:
+def check(
+    step: object, loss: float, wanted: tuple[float, dict[str, torch.Tensor]], layout: dict[str, list[int]]
+) -> None:
     """The loss, every parameter as a whole, and the local shapes of those in ``layout`` by rank."""
     assert abs(loss - wanted[0]) < BOUND, (loss, wanted[0])
     for name, value in step.named_parameters():

@@ -79,7 +79,15 @@ def test_compile_passes_everything_on(install, script: Path, tmp_path: Path, cap
 def test_compile_defaults(install, script: Path, tmp_path: Path) -> None:
     driver = install("compile", "compile_script", report(""))
     assert main(["compile", str(script), "--mesh", "data=2", "-o", str(tmp_path)]) == 0
-    options = {"clip": None, "fuse": True, "numerics": "fused", "target": None, "verify": False, "schedule": None, "stages": None}
+    options = {
+        "clip": None,
+        "fuse": True,
+        "numerics": "fused",
+        "target": None,
+        "verify": False,
+        "schedule": None,
+        "stages": None,
+    }
     options |= {"forbid": (), "force": ()}
     assert driver.calls == [(script, tmp_path, {"data": 2}, 1, "data", options)]
 

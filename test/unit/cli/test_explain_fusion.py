@@ -1,4 +1,6 @@
-"""``shardc explain --fusion`` on an MLIR file, a script and an artefact, with edges forbidden and forced; ``shardc compile`` with such edges."""
+"""``shardc explain --fusion`` on an MLIR file, a script and an artefact, with edges forbidden and forced;
+``shardc compile`` with such edges.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +91,10 @@ def test_wishes_in_a_compile_with_their_effect(tmp_path: Path, capsys: pytest.Ca
     assert predicted in said
     assert not any({"aten.mul.Tensor", "aten.tanh"} <= set(ops) for ops in kernels_of(folder))
     text = explained(capsys, str(folder))
-    assert text.startswith("compiled with: forbid mul+tanh, force tanh+pow\n\n") and "not fused: forbidden by mul+tanh" in text
+    assert (
+        text.startswith("compiled with: forbid mul+tanh, force tanh+pow\n\n")
+        and "not fused: forbidden by mul+tanh" in text
+    )
     back = explained(capsys, str(folder), "--force", "mul+tanh").splitlines()[0]
     assert back.startswith("what is forbidden and forced: -2 launches, -")
 
@@ -105,7 +110,9 @@ def test_a_folder_of_another_version_is_explained_as_it_is(
     """As if this version fused nothing."""
     folder, _ = compiled(tmp_path, capsys)
     whole = driver.explain_module
-    monkeypatch.setattr(driver, "explain_module", lambda *args, **kwargs: whole(ir.Module.parse("module {}", new_context())))
+    monkeypatch.setattr(
+        driver, "explain_module", lambda *args, **kwargs: whole(ir.Module.parse("module {}", new_context()))
+    )
     text = explained(capsys, str(folder))
     assert text.startswith("this version of shardc fuses levels/3-rank.mlir otherwise")
     assert f"{len(kernels_of(folder))} kernels stand for " in text and "pairs that were looked at" not in text

@@ -1,4 +1,6 @@
-"""Writes kernels as text: a small notation for ``linalg.generic`` bodies, for tests and benchmarks of the CPU backend."""
+"""Writes kernels as text: a small notation for ``linalg.generic`` bodies,
+for tests and benchmarks of the CPU backend.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ class T:
 
     @property
     def vtensor(self) -> str:
-        element = {"i8": "i1", "i32": "si32", "i64": "si64"}.get(self.element, self.element)  # a bool is a byte in memory
+        element = {"i8": "i1", "i32": "si32", "i64": "si64"}.get(
+            self.element, self.element
+        )  # a bool is a byte in memory
         return f"!torch.vtensor<[{','.join(map(str, self.shape))}],{element}>"
 
 
@@ -52,7 +56,9 @@ class Body:
         self.arguments.append(made)
         return made
 
-    def map(self, operands: list[tuple[T, str] | T], code: str, element: str | None = None, dims: str = "", shape=None) -> T:
+    def map(
+        self, operands: list[tuple[T, str] | T], code: str, element: str | None = None, dims: str = "", shape=None
+    ) -> T:
         """Pointwise. ``code`` has one op a line on ``%0``, ``%1``..., constants ``c(value)``, and ends in ``%r``.
 
         An operand is a tensor, or a tensor with the indices it is read at, such as ``"d1"`` or ``""``.
@@ -61,10 +67,18 @@ class Body:
         full = shape if shape is not None else next(t.shape for t, at in pairs if at is None)
         all_dims = [f"d{i}" for i in range(len(full))]
         reads = [(t, ", ".join(all_dims) if at is None else at) for t, at in pairs]
-        return self._generic(reads, full, ["parallel"] * len(full), code, element or pairs[0][0].element, all_dims, None)
+        return self._generic(
+            reads, full, ["parallel"] * len(full), code, element or pairs[0][0].element, all_dims, None
+        )
 
     def reduce(
-        self, operands: list[tuple[T, str] | T], code: str, over: list[int], start: str, element: str = "f32", shape=None
+        self,
+        operands: list[tuple[T, str] | T],
+        code: str,
+        over: list[int],
+        start: str,
+        element: str = "f32",
+        shape=None,
     ) -> T:
         """A reduction over the dims ``over``; ``code`` makes ``%r`` from ``%0``... and the accumulator ``%acc``."""
         pairs = [o if isinstance(o, tuple) else (o, None) for o in operands]
@@ -110,7 +124,11 @@ class Body:
         given = [f"%o{i}" for i in range(len(self.arguments))]
         parameters = ", ".join(f"{name}: {a.vtensor}" for name, a in zip(given, self.arguments, strict=True))
         ins, outs = _tuple(self.arguments), _tuple(self.results)
-        packed = f"%ins = torch.prim.TupleConstruct {', '.join(given)} : {_vtensors(self.arguments)} -> {ins}\n" if given else ""
+        packed = (
+            f"%ins = torch.prim.TupleConstruct {', '.join(given)} : {_vtensors(self.arguments)} -> {ins}\n"
+            if given
+            else ""
+        )
         results, types = ", ".join(r.name for r in self.results), ", ".join(r.type for r in self.results)
         lines, arguments = "\n".join(self.lines), ", ".join(f"{a.name}: {a.type}" for a in self.arguments)
         head = f"^bb0({arguments}):\n" if given else ""

@@ -85,7 +85,9 @@ def test_the_module_is_left_as_it_is(folder):
     assert str(module) == before
 
 
-@pytest.mark.parametrize("damage", [lambda b: b[:-1], lambda b: b[: len(b) // 2], lambda b: b"", lambda b: b[:100] + b"x" + b[101:]])
+@pytest.mark.parametrize(
+    "damage", [lambda b: b[:-1], lambda b: b[: len(b) // 2], lambda b: b"", lambda b: b[:100] + b"x" + b[101:]]
+)
 def test_a_damaged_library_is_compiled_again(folder, counted, damage):
     path = build_library(module_of(negate()))
     whole = path.read_bytes()
@@ -224,7 +226,9 @@ def instructions(monkeypatch, tmp_path):
     return texts
 
 
-@pytest.mark.parametrize("make", [lambda: softmax(20, 40), lambda: layer_norm_backward(20, 40)], ids=["softmax", "layer_norm_backward"])
+@pytest.mark.parametrize(
+    "make", [lambda: softmax(20, 40), lambda: layer_norm_backward(20, 40)], ids=["softmax", "layer_norm_backward"]
+)
 def test_a_target_with_fewer_instruction_sets(folder, monkeypatch, instructions, make):
     """AVX2 on a machine with AVX-512: the code is another, it keeps to the target, its results are right."""
     if "avx512f" not in cpu_features() or shutil.which("objdump") is None:
@@ -247,7 +251,9 @@ def test_a_crash_of_the_compiler_is_an_error(folder, monkeypatch):
       %r = llvm.call_intrinsic "llvm.aarch64.neon.abs.v4i32"(%a) : (vector<4xi32>) -> vector<4xi32>
       llvm.return %r : vector<4xi32>\n}"""
     with monkeypatch.context() as patch:
-        patch.setattr("shardc.backends.cpu.compile.entries", lambda *given: entries(*given).removesuffix("}") + bad + "}")
+        patch.setattr(
+            "shardc.backends.cpu.compile.entries", lambda *given: entries(*given).removesuffix("}") + bad + "}"
+        )
         with pytest.raises(KernelNotLowered, match=r"kernels negate .*ended by SIGABRT: LLVM ERROR: Cannot select"):
             build_library(module_of(negate(44)))
     assert not list(folder.glob("*"))

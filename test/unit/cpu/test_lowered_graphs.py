@@ -88,7 +88,9 @@ def test_concatenations_of_what_kernels_make(shape: tuple[int, ...], dim: int) -
     check(lambda a, b, c: torch.cat([a * 2, b, c.exp()], dim), *tensors, kernels=1)
 
 
-@pytest.mark.parametrize("first, last, step", [(0, 4, 1), (4, 8, 1), (4, 2**63 - 1, 1), (0, 8, 2), (1, 8, 2), (0, 8, 1), (6, 8, 1)])
+@pytest.mark.parametrize(
+    "first, last, step", [(0, 4, 1), (4, 8, 1), (4, 2**63 - 1, 1), (0, 8, 2), (1, 8, 2), (0, 8, 1), (6, 8, 1)]
+)
 def test_gradients_of_slices(first: int, last: int, step: int) -> None:
     part = torch.randn(3, len(range(8)[first:last:step]), 5)
     check(lambda g: aten.slice_backward(g * 2, [3, 8, 5], 1, first, last, step) + 1, part, kernels=1)
@@ -144,7 +146,15 @@ def test_batch_norm_and_its_gradient(shape: tuple[int, ...], threads: int) -> No
         return torch.relu(y), *statistics
 
     check(forward, x, w, b, mean, var, kernels=1)
-    check(lambda x, *rest: aten._native_batch_norm_legit_no_training(x, *rest, 0.1, 1e-5)[0].exp(), x, w, b, mean, var, kernels=1)
+    check(
+        lambda x, *rest: aten._native_batch_norm_legit_no_training(x, *rest, 0.1, 1e-5)[0].exp(),
+        x,
+        w,
+        b,
+        mean,
+        var,
+        kernels=1,
+    )
     _, saved, rstd = aten.native_batch_norm(x, w, b, None, None, True, 0.1, 1e-5)
 
     def backward(g: Tensor, x: Tensor, w: Tensor, saved: Tensor, rstd: Tensor) -> Any:

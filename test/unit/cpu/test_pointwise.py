@@ -33,7 +33,12 @@ def test_broadcasts_over_every_dim(threads):
     shape = (6, 5, 4, 33)
     body = Body("broadcasts")
     x = body.argument(shape)
-    others = [(body.argument(()), ""), (body.argument((33,)), "d3"), (body.argument((6, 4)), "d0, d2"), (body.argument((5,)), "d1")]
+    others = [
+        (body.argument(()), ""),
+        (body.argument((33,)), "d3"),
+        (body.argument((6, 4)), "d0, d2"),
+        (body.argument((5,)), "d1"),
+    ]
     code = "%a = arith.mulf %0, %1 : f32\n%b = arith.addf %a, %2 : f32\n%c = arith.mulf %b, %3 : f32\n%r = arith.addf %c, %4 : f32"
     body.results = [body.map([x, *others], code)]
     a, s, c, d, e = torch.randn(shape), torch.randn(()), torch.randn(33), torch.randn(6, 4), torch.randn(5)
@@ -54,7 +59,9 @@ def test_transposed_and_offset_reads():
     body = Body("views")
     x, y = body.argument((17, 30)), body.argument((26, 20))
     one = body.argument((17, 26))
-    total = body.map([one, (x, "d0, d1 + 3"), (y, "d1, d0 + 2")], "%s = arith.addf %1, %2 : f32\n%r = arith.addf %s, %0 : f32")
+    total = body.map(
+        [one, (x, "d0, d1 + 3"), (y, "d1, d0 + 2")], "%s = arith.addf %1, %2 : f32\n%r = arith.addf %s, %0 : f32"
+    )
     body.results = [total]
     a, b = torch.randn(17, 30), torch.randn(26, 20)
     (got,) = compiled(body)(a, b, torch.zeros(17, 26))
@@ -77,7 +84,11 @@ def test_slices(threads):
     high = sliced(body, x, "0, 4, 5", "6, 4, 5", "1, 1, 1", (6, 4, 5))
     row = sliced(body, e, "3, 1, 0", "1, 1, 10", "1, 1, 1", (10,))
     flat = body.line(f"tensor.collapse_shape {low.name} [[0, 1], [2]] : {low.type} into {{type}}", (24, 5), "f32")
-    body.results = [body.map([low, high], "%r = arith.addf %0, %1 : f32"), row, body.map([flat], "%r = arith.negf %0 : f32")]
+    body.results = [
+        body.map([low, high], "%r = arith.addf %0, %1 : f32"),
+        row,
+        body.map([flat], "%r = arith.negf %0 : f32"),
+    ]
     a = torch.randn(6, 8, 10)
     got = compiled(body)(a)
     wanted = a.exp()[:, 2:6, ::2]
@@ -133,8 +144,16 @@ def test_dtypes_mixed():
         %k = arith.select %on, %s, %z : f32
         %r = arith.truncf %k : f32 to bf16"""
     rounded = body.map([x, y, mask], code, element="bf16")
-    large = body.map([y], "%one = arith.constant 1.0 : f32\n%c = arith.cmpf ogt, %0, %one : f32\n%r = arith.extui %c : i1 to i8", element="i8")
-    number = body.map([mask, y], "%w = arith.extsi %0 : i8 to i64\n%t = arith.fptosi %1 : f32 to i64\n%r = arith.addi %w, %t : i64", element="i64")
+    large = body.map(
+        [y],
+        "%one = arith.constant 1.0 : f32\n%c = arith.cmpf ogt, %0, %one : f32\n%r = arith.extui %c : i1 to i8",
+        element="i8",
+    )
+    number = body.map(
+        [mask, y],
+        "%w = arith.extsi %0 : i8 to i64\n%t = arith.fptosi %1 : f32 to i64\n%r = arith.addi %w, %t : i64",
+        element="i64",
+    )
     body.results = [rounded, large, number]
     a, b, m = torch.randn(5, 127).bfloat16(), 3 * torch.randn(5, 127), torch.rand(5, 127) > 0.5
     got = compiled(body)(a, b, m)
@@ -176,7 +195,9 @@ def test_a_view_between_ops_that_is_no_index_map():
     x, w = body.argument((6, 4)), body.argument((8, 3))
     e = body.map([x], "%r = math.exp %0 : f32")
     flat = body.line(f"tensor.collapse_shape {e.name} [[0, 1]] : {e.type} into {{type}}", (24,), "f32")
-    cut = body.line(f"tensor.expand_shape {flat.name} [[0, 1]] output_shape [8, 3] : {flat.type} into {{type}}", (8, 3), "f32")
+    cut = body.line(
+        f"tensor.expand_shape {flat.name} [[0, 1]] output_shape [8, 3] : {flat.type} into {{type}}", (8, 3), "f32"
+    )
     body.results = [body.map([cut, w], "%r = arith.mulf %0, %1 : f32")]
     a, b = torch.randn(6, 4), torch.randn(8, 3)
     torch.testing.assert_close(compiled(body)(a, b)[0], a.exp().view(8, 3) * b)
@@ -215,7 +236,9 @@ def test_nan_and_infinity_pass_through():
     code = "%u = arith.mulf %0, %root : f32\n%v = math.erf %u : f32\n%p = arith.addf %v, %one : f32\n%h = arith.mulf %0, %half : f32\n%r = arith.mulf %h, %p : f32"
     body.results = [body.map([body.argument((40,))], constants(code, root=0.7071067811865476, one=1.0, half=0.5))]
     a = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0] * 8)
-    torch.testing.assert_close(compiled(body)(a)[0], 0.5 * a * (1 + torch.erf(0.7071067811865476 * a)), rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(
+        compiled(body)(a)[0], 0.5 * a * (1 + torch.erf(0.7071067811865476 * a)), rtol=0, atol=0, equal_nan=True
+    )
 
 
 @pytest.mark.parametrize("shape", [(64, 128), (65, 130), (3, 1000)])
@@ -243,7 +266,11 @@ def test_no_inputs():
     body.lines.append("%seven = arith.constant 7.0 : f32")
     empty = body.line("tensor.empty() : {type}", (3, 3), "f32")
     made = body.line(f"linalg.fill ins(%seven : f32) outs({empty.name} : {empty.type}) -> {{type}}", (3, 3), "f32")
-    body.results = [made, body.map([made], "%r = math.exp %0 : f32"), body.line("arith.constant dense<2> : {type}", (), "i64")]
+    body.results = [
+        made,
+        body.map([made], "%r = math.exp %0 : f32"),
+        body.line("arith.constant dense<2> : {type}", (), "i64"),
+    ]
     got = compiled(body)()
     assert torch.equal(got[0], torch.full((3, 3), 7.0))
     torch.testing.assert_close(got[1], torch.full((3, 3), 7.0).exp())

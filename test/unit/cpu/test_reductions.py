@@ -134,7 +134,9 @@ def test_joins_of_other_types(element, dtype, op, start, reference, dim, threads
     )  # fmt: skip
     body = Body(f"join_{op}_{element}")
     x = body.argument((19, 21), element)
-    body.results = [body.reduce([x], f"%r = arith.{name}{'f' if floating else 'i'} %0, %acc : {element}", [dim], begin, element)]
+    body.results = [
+        body.reduce([x], f"%r = arith.{name}{'f' if floating else 'i'} %0, %acc : {element}", [dim], begin, element)
+    ]
     value = torch.randn(19, 21, dtype=dtype) if floating else torch.randint(-3, 4, (19, 21), dtype=dtype)
     wanted = reference(value, dim).to(dtype)
     torch.testing.assert_close(run(body, value)[0], wanted)
@@ -171,7 +173,10 @@ def test_argmax_has_two_accumulators(threads):
         %nw = arith.select %more, %k, %w : i64
         linalg.yield %nb, %nw : f32, i64
     }} -> (tensor<9xf32>, tensor<9xi64>)"""
-    for name, type_, start, element in (("best", "tensor<9xf32>", NEGATIVE_INFINITY, "f32"), ("where", "tensor<9xi64>", "0", "i64")):
+    for name, type_, start, element in (
+        ("best", "tensor<9xf32>", NEGATIVE_INFINITY, "f32"),
+        ("where", "tensor<9xi64>", "0", "i64"),
+    ):
         body.lines.append(f"%{name}0 = tensor.empty() : {type_}\n%{name}1 = arith.constant {start} : {element}")
         body.lines.append(f"%{name} = linalg.fill ins(%{name}1 : {element}) outs(%{name}0 : {type_}) -> {type_}")
     body.lines.append(f"%am:2 = {text}")
@@ -199,7 +204,9 @@ def test_cross_entropy_of_rows_and_its_mean(threads):
         %p = arith.select %hit, %0, %z : f32
         %r = arith.addf %p, %acc : f32"""
     chosen = body.reduce([x, (target, "d0")], pick, [1], "0.0")
-    loss = body.map([m, s, chosen], "%l = math.log %1 : f32\n%a = arith.addf %0, %l : f32\n%r = arith.subf %a, %2 : f32")
+    loss = body.map(
+        [m, s, chosen], "%l = math.log %1 : f32\n%a = arith.addf %0, %l : f32\n%r = arith.subf %a, %2 : f32"
+    )
     total = body.reduce([loss], ADD, [0], "0.0")
     body.results = [body.map([total], constants("%r = arith.divf %0, %n : f32", n=float(rows))), loss]
     value, classes = 3 * torch.randn(rows, columns), torch.randint(0, columns, (rows,))
@@ -247,9 +254,13 @@ def test_group_norm_reshapes_around_the_reduction(threads):
         f"tensor.expand_shape {x.name} [[0], [1, 2], [3]] output_shape [{n}, {groups}, {channels}, {h}] : {x.type} into {{type}}",
         (n, groups, channels, h), "f32",
     )  # fmt: skip
-    mean = body.map([body.reduce([wide], ADD, [2, 3], "0.0")], constants("%r = arith.divf %0, %n : f32", n=float(channels * h)))
+    mean = body.map(
+        [body.reduce([wide], ADD, [2, 3], "0.0")], constants("%r = arith.divf %0, %n : f32", n=float(channels * h))
+    )
     centred = body.map([wide, (mean, "d0, d1")], "%r = arith.subf %0, %1 : f32")
-    flat = body.line(f"tensor.collapse_shape {centred.name} [[0], [1, 2], [3]] : {centred.type} into {{type}}", x.shape, "f32")
+    flat = body.line(
+        f"tensor.collapse_shape {centred.name} [[0], [1, 2], [3]] : {centred.type} into {{type}}", x.shape, "f32"
+    )
     scale = body.argument((groups * channels,))
     body.results = [body.map([flat, (scale, "d1")], "%r = arith.mulf %0, %1 : f32")]
     value, s = torch.randn(x.shape), torch.randn(groups * channels)

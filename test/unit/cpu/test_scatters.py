@@ -1,4 +1,6 @@
-"""Sums at computed indices, compiled: against eager in f64, the same numbers whatever the threads, and what a call raises."""
+"""Sums at computed indices, compiled: against eager in f64, the same numbers whatever the threads,
+and what a call raises.
+"""
 
 from __future__ import annotations
 
@@ -131,6 +133,10 @@ def test_symbolic_sizes(threads: int) -> None:
     compiled = torch.compile(lambda u, i: gradient(11)(u, i) * 2, backend="shardc", dynamic=True)
     added = torch.compile(lambda u, i, t: t + gradient(11)(u, i), backend="shardc", dynamic=True)
     for batch, length, width in ((5, 7, 129), (1, 129, 64), (64, 33, 300)):
-        updates, index, table = torch.randn(batch, length, width), torch.randint(11, (batch, length)), torch.randn(11, width)
+        updates, index, table = (
+            torch.randn(batch, length, width),
+            torch.randint(11, (batch, length)),
+            torch.randn(11, width),
+        )
         torch.testing.assert_close(compiled(updates, index), gradient(11)(updates, index) * 2)
         torch.testing.assert_close(added(updates, index, table), gradient(11)(updates, index) + table)

@@ -135,7 +135,9 @@ CHOOSE = """%i = linalg.index 1 : index
 
 
 def test_parts_are_written_out_inside_of_the_loop_that_all_results_share():
-    """Of two concatenations of the same parts, the loops that number the parts meet in no tensor, but in the op itself."""
+    """Of two concatenations of the same parts, the loops that number the parts meet in no tensor,
+    but in the op itself.
+    """
     body = Body("parts")
     x, y = body.argument((32, 16)), body.argument((32, 16))
     chosen = body.map([(x, "d0, d2"), (y, "d0, d2")], CHOOSE, shape=(32, 2, 16))
@@ -167,7 +169,9 @@ def test_many_parts_stay_a_loop():
 
 
 def test_the_last_loop_of_long_rows_fetches_what_the_next_row_reads_first():
-    """The input, but not the weights, which every row reads; nothing where rows are short, or all of them in a cache."""
+    """The input, but not the weights, which every row reads;
+    nothing where rows are short, or all of them in a cache.
+    """
     body = rms_norm(4000, 600)
     (_,), (stages,) = schedule(body)
     assert [[value.position for value, _ in loop.ahead] for loop in stages.stages[-1]] == [[0], []]

@@ -14,7 +14,10 @@ DATA, TENSOR = MESH.whole("data"), MESH.whole("tensor")
 @pytest.mark.parametrize(
     ("sharding", "problem"),
     [
-        (Sharding(((Axis("tensr", 1, 4),), ())), "unknown axis 'tensr'; the mesh has 'data', 'tensor'; did you mean 'tensor'?"),
+        (
+            Sharding(((Axis("tensr", 1, 4),), ())),
+            "unknown axis 'tensr'; the mesh has 'data', 'tensor'; did you mean 'tensor'?",
+        ),
         (Sharding(((Axis("tensor", 2, 4),), ())), "sub-axis tensor:(2)4 does not fit"),
         (Sharding(((TENSOR,), (TENSOR,))), "axis 'tensor' stands twice: in dim 0 and in dim 1"),
         (Sharding(((TENSOR,), (Axis("tensor", 2, 2),))), "axes tensor:(1)4 and tensor:(2)2 overlap"),

@@ -56,8 +56,14 @@ def test_a_whole_manifest_passes() -> None:
         (lambda m: m["files"].pop("kernels.so"), "files does not list kernels.so"),
         (lambda m: m["kernels"][0].pop("calls"), "kernels[0] has no 'calls'"),
         (lambda m: m["pipeline"].append({"name": "data"}), "pipeline[0] has no 'arguments'"),
-        (lambda m: m["pipeline"].append({"name": "data", "arguments": [[]]}), "arguments for 1 ranks along the axis 'data' of [2] ways"),
-        (lambda m: m["pipeline"].append({"name": "data", "arguments": [[["param", "v"]], []]}), "names ['param', 'v'], which is no argument"),
+        (
+            lambda m: m["pipeline"].append({"name": "data", "arguments": [[]]}),
+            "arguments for 1 ranks along the axis 'data' of [2] ways",
+        ),
+        (
+            lambda m: m["pipeline"].append({"name": "data", "arguments": [[["param", "v"]], []]}),
+            "names ['param', 'v'], which is no argument",
+        ),
     ],
 )
 def test_a_damaged_entry_is_named(damage: Callable[[dict[str, Any]], object], problem: str) -> None:

@@ -81,7 +81,9 @@ def test_the_planned_peak_is_what_is_allocated(unpooled):
     lasting = sum(p.nbytes for p in model.parameters())
     assert forward == pytest.approx(planned["forward"].size_bytes - lasting - x.nbytes, rel=WITHIN)
     saved = events[middle - 1][1]
-    assert backward == pytest.approx(saved + planned["backward"].size_bytes - planned["backward"].given_bytes, rel=WITHIN)
+    assert backward == pytest.approx(
+        saved + planned["backward"].size_bytes - planned["backward"].given_bytes, rel=WITHIN
+    )
     assert backward > 1.02 * saved
 
 

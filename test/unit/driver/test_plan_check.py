@@ -57,7 +57,9 @@ def test_what_fits() -> None:
     check_plan(Plan("test", {**entries, ("grad", "w"): Entry(refine=((1, "data", -1),))}), ARGUMENTS, MESH)
 
 
-@pytest.mark.parametrize(("word", "nearest"), [("tensr", "; did you mean 'tensor'?"), ("Zero3", "; did you mean 'zero3'?"), ("", "")])
+@pytest.mark.parametrize(
+    ("word", "nearest"), [("tensr", "; did you mean 'tensor'?"), ("Zero3", "; did you mean 'zero3'?"), ("", "")]
+)
 def test_an_unknown_preset_suggests_the_nearest(word: str, nearest: str) -> None:
     error = UnknownPreset(word=word, plan=word, known="data, zero3, tensor", where="--plan")
     assert f"{word!r} in plan {word!r} is no preset{nearest}\n" in error.render()

@@ -16,7 +16,10 @@ from shardc.driver.source_lines import shown, shown_in
     ("where", "text"),
     [
         (None, ""),
-        ("/v/lib/python3.11/site-packages/transformers/models/llama/modeling_llama.py:370", "transformers/models/llama/modeling_llama.py:370"),
+        (
+            "/v/lib/python3.11/site-packages/transformers/models/llama/modeling_llama.py:370",
+            "transformers/models/llama/modeling_llama.py:370",
+        ),
         (f"{Path.cwd()}/train.py:3", "train.py:3"),
         ("/elsewhere/train.py:3", "/elsewhere/train.py:3"),
         ("optimizer:AdamW:0", "optimizer:AdamW"),

@@ -1,4 +1,5 @@
-"""Two processes over Gloo train a model on DTensor parameters, compiled and eagerly, and compare: run by test_dtensor.py.
+"""Two processes over Gloo train a model on DTensor parameters, compiled and eagerly, and compare: run by
+test_dtensor.py.
 
     python dtensor_training.py (tensor | cut) NEW_FILE
 """

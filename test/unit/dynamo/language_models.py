@@ -14,7 +14,14 @@ def tiny(kind: str) -> nn.Module:
     sizes: dict[str, Any] = {"vocab_size": 64, "max_position_embeddings": 32}
     if kind == "gpt2":
         config: Any = transformers.GPT2Config(
-            vocab_size=64, n_positions=32, n_embd=32, n_layer=2, n_head=4, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0
+            vocab_size=64,
+            n_positions=32,
+            n_embd=32,
+            n_layer=2,
+            n_head=4,
+            resid_pdrop=0.0,
+            embd_pdrop=0.0,
+            attn_pdrop=0.0,
         )
         return _WithLoss(transformers.GPT2LMHeadModel(config))
     sizes |= {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}

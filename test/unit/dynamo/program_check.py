@@ -24,7 +24,9 @@ NUDGES = 3
 
 @dataclass
 class Seen:
-    """All that a caller sees of one call: results, gradients, inputs afterwards, which of the results share memory with what."""
+    """All that a caller sees of one call: results, gradients, inputs afterwards,
+    which of the results share memory with what.
+    """
 
     results: list[Tensor]
     grads: list[Tensor | None]
@@ -59,7 +61,9 @@ BROKEN = ("KernelNotCompiled", "GraphFailed")
 
 
 def problem(program: Program, how: How, refusals: list[str] | None = None) -> str:
-    """Where the compiled program differs from eager, in words; empty if nowhere. ``refusals`` takes why graphs fell back."""
+    """Where the compiled program differs from eager, in words; empty if nowhere.
+    ``refusals`` takes why graphs fell back.
+    """
     torch._dynamo.reset()
     settings = {"numerics": how.numerics, "matmuls": how.matmuls}
     run = torch.compile(program.function(), backend="shardc", dynamic=how.dynamic, options=settings)
@@ -81,7 +85,11 @@ def problem(program: Program, how: How, refusals: list[str] | None = None) -> st
         if refusals is not None:
             refusals += said
         differs = _differs(found, eager, exact, program)
-        if differs and not _is_pytorchs(program, how, other, found, exact) and not _is_fragile(program, other, found, eager, exact):
+        if (
+            differs
+            and not _is_pytorchs(program, how, other, found, exact)
+            and not _is_fragile(program, other, found, eager, exact)
+        ):
             return f"other sizes: {differs}" if other else differs
     return ""
 
@@ -98,7 +106,9 @@ def _is_pytorchs(program: Program, how: How, other: bool, found: Seen, exact: Se
         return False
 
 
-def see(program: Program, run: Callable[..., Sequence[Tensor]], other: bool = False, given: list[Tensor] | None = None) -> Seen:
+def see(
+    program: Program, run: Callable[..., Sequence[Tensor]], other: bool = False, given: list[Tensor] | None = None
+) -> Seen:
     """One call and its backward."""
     inputs = [i.detach() for i in (given or program.inputs(other))]
     for i, g in zip(inputs, program.given, strict=True):
@@ -152,7 +162,9 @@ def _memory(x: Tensor) -> int:
 def _differs(found: Seen, eager: Seen, exact: Seen, program: Program) -> str:
     if found.shared != eager.shared:
         return f"results share memory with {found.shared}, in eager {eager.shared}"
-    for (name, ours), (_, theirs), (_, reference) in zip(found.tensors(), eager.tensors(), exact.tensors(), strict=True):
+    for (name, ours), (_, theirs), (_, reference) in zip(
+        found.tensors(), eager.tensors(), exact.tensors(), strict=True
+    ):
         if ours is None or theirs is None or reference is None:
             if ours is not theirs:
                 return f"{name} is {ours}, in eager {theirs}"
@@ -181,7 +193,9 @@ def _allowed(program: Program, exact: Seen, theirs: Tensor, reference: Tensor) -
 
 
 def _coarsest(program: Program) -> torch.dtype:
-    return max((d for d in program.dtypes if d.is_floating_point), key=lambda d: torch.finfo(d).eps, default=torch.float32)
+    return max(
+        (d for d in program.dtypes if d.is_floating_point), key=lambda d: torch.finfo(d).eps, default=torch.float32
+    )
 
 
 def _finite(x: Tensor, theirs: Tensor, reference: Tensor) -> Tensor:
@@ -191,7 +205,10 @@ def _finite(x: Tensor, theirs: Tensor, reference: Tensor) -> Tensor:
 
 def _other_kinds(ours: Tensor, theirs: Tensor, reference: Tensor) -> int:
     """In how many elements ours are infinities or NaN other than eager's, where eager's are those of f64."""
-    kinds = [torch.where(t.isnan(), 3, torch.where(t.isposinf(), 2, torch.where(t.isneginf(), 1, 0))) for t in (ours, theirs, reference)]
+    kinds = [
+        torch.where(t.isnan(), 3, torch.where(t.isposinf(), 2, torch.where(t.isneginf(), 1, 0)))
+        for t in (ours, theirs, reference)
+    ]
     return int(((kinds[0] != kinds[1]) & (kinds[1] == kinds[2])).sum())
 
 
@@ -201,7 +218,9 @@ def _strides(x: Tensor) -> tuple[int, ...]:
 
 
 def _is_fragile(program: Program, other: bool, found: Seen, eager: Seen, exact: Seen) -> bool:
-    """Whether rounding errors in the inputs alone change the exact program as much as it differs: a kink, or digits that cancel."""
+    """Whether rounding errors in the inputs alone change the exact program as much as it differs:
+    a kink, or digits that cancel.
+    """
     if _differs(replace(found, results=eager.results, grads=eager.grads), eager, exact, program):
         return False
     nudged = [in_f64(program, other, torch.finfo(_coarsest(program)).eps, seed) for seed in range(NUDGES)]

@@ -1,4 +1,6 @@
-"""Programs of fusible ops, drawn by hypothesis: data that says itself what it computes, in its own dtypes and in f64."""
+"""Programs of fusible ops, drawn by hypothesis: data that says itself what it computes,
+in its own dtypes and in f64.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +97,9 @@ class Given:
 
 @dataclass(frozen=True)
 class Program:
-    """Inputs, steps, and the numbers of the values that are results; gradients follow them, of a loss of all results."""
+    """Inputs, steps, and the numbers of the values that are results;
+    gradients follow them, of a loss of all results.
+    """
 
     given: tuple[Given, ...]
     steps: tuple[Step, ...]
@@ -111,7 +115,11 @@ class Program:
             results = [values[n] for n in self.results]
             roots = [r for r in results if r.requires_grad]
             asked = [leaf for leaf in leaves if leaf.requires_grad]
-            found = torch.autograd.grad(roots, asked, [torch.ones_like(r) for r in roots], allow_unused=True) if roots else []
+            found = (
+                torch.autograd.grad(roots, asked, [torch.ones_like(r) for r in roots], allow_unused=True)
+                if roots
+                else []
+            )
         return [r.detach() for r in results] + [g for g in found if g is not None]
 
     def _step(self, step: Step, operands: Sequence[Tensor], wide: bool) -> Tensor:
@@ -133,7 +141,11 @@ class Program:
 @st.composite
 def programs(draw: Any) -> Program:
     """Up to four inputs and ten steps; shapes of up to three dims that broadcast with one another."""
-    full = draw(st.lists(st.sampled_from(SIZES if draw(st.integers(0, 19)) else (*SIZES, 0)), min_size=1, max_size=3).filter(_is_small))
+    full = draw(
+        st.lists(st.sampled_from(SIZES if draw(st.integers(0, 19)) else (*SIZES, 0)), min_size=1, max_size=3).filter(
+            _is_small
+        )
+    )
     dtypes = st.sampled_from(FLOATS[:1] if draw(st.booleans()) else FLOATS)
     given = tuple(
         Given(tuple(_part(draw, full)), draw(dtypes), draw(st.sampled_from(LAYOUTS)), draw(st.booleans()))
@@ -175,7 +187,9 @@ def _drawn_step(draw: Any, values: Sequence[Tensor], inputs: int, dtypes: Any) -
         return Step(draw(st.sampled_from(sorted(REDUCE))), (first,), (tuple(sorted(dims)), draw(st.booleans())))
     if kind == "where":
         masks = [n for n in range(inputs) if _broadcasts(values[n], x) and _broadcasts(values[n], values[partner])]
-        if masks and _broadcasts(torch.empty(torch.broadcast_shapes(x.shape, values[partner].shape), device="meta"), values[masks[0]]):
+        if masks and _broadcasts(
+            torch.empty(torch.broadcast_shapes(x.shape, values[partner].shape), device="meta"), values[masks[0]]
+        ):
             return Step("where", (masks[0], first, partner))
     if kind == "matmul":
         right = [n for n, y in enumerate(values) if x.dim() == y.dim() == 2 and x.shape[1] == y.shape[0]]

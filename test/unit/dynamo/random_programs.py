@@ -1,7 +1,8 @@
-"""Random programs as text, of many more ops than fusion takes: what ``torch.compile`` makes of them is held against eager.
+"""Random programs as text, of many more ops than fusion takes: what ``torch.compile`` makes of them is held against
+eager.
 
-A program is lines such as ``v3 = torch.where(v1, v2, v0)`` over drawn inputs, each of which ran once when it was drawn. A failing
-one is a test as it stands, once :func:`reduced` has taken from it what does not matter.
+A program is lines such as ``v3 = torch.where(v1, v2, v0)`` over drawn inputs, each of which ran once when it was drawn.
+A failing one is a test as it stands, once :func:`reduced` has taken from it what does not matter.
 """
 
 from __future__ import annotations
@@ -379,9 +380,9 @@ LINES = {
         {o}.index_add_({d}, {g}, {o}.index_select({d}, {g}).detach())
     """,
 }
-"""What lines are drawn from. ``{x}`` is a value of floats, ``{i}`` of integers, ``{v}`` any, ``{e}`` one that rounding has not
-touched, ``{o}`` one that may be written to; ``{y}`` ``{f}`` ``{n}`` ``{m}`` are floats, exact ones, integers and booleans that
-broadcast with it. The rest are numbers, dims and indices that fit it."""
+"""What lines are drawn from. ``{x}`` is a value of floats, ``{i}`` of integers, ``{v}`` any, ``{e}`` one that rounding
+has not touched, ``{o}`` one that may be written to; ``{y}`` ``{f}`` ``{n}`` ``{m}`` are floats, exact ones, integers
+and booleans that broadcast with it. The rest are numbers, dims and indices that fit it."""
 EXACT = ("view", "copy", "exact", "integers", "indexing")
 """Kinds of lines whose result is exact where all operands are."""
 REFUSED = (RuntimeError, IndexError, TypeError, ValueError, ArithmeticError, AttributeError)
@@ -494,7 +495,9 @@ class _Draw:
         for n in range(r.randint(1, 4)):
             dtype = r.choice(floats if n == 0 or r.random() < 0.7 else DTYPES)
             is_float = NAMES[dtype].is_floating_point
-            given.append(Given(self._part(full), dtype, r.choice(LAYOUTS), is_float and r.random() < 0.5, special and is_float))
+            given.append(
+                Given(self._part(full), dtype, r.choice(LAYOUTS), is_float and r.random() < 0.5, special and is_float)
+            )
         self.given = tuple(given)
         self.values = self._made()
         self.exact = set(self.values)
@@ -576,7 +579,9 @@ class _Draw:
 
 
 class _Fields(dict[str, str]):
-    """Fills one line's fields, each when it is met; the first value decides what fits. Raises LookupError if nothing does."""
+    """Fills one line's fields, each when it is met; the first value decides what fits.
+    Raises LookupError if nothing does.
+    """
 
     def __init__(self, draw: _Draw, template: str) -> None:
         super().__init__()

@@ -44,7 +44,9 @@ def results(function: Callable[..., Tensor], tensors: list[Tensor], mask: Tensor
     return [out.detach(), *torch.autograd.grad((out * out).sum(), given)]
 
 
-def check(run: Callable[..., Tensor], sizes: Sizes, kv_heads: int, masked: bool, dtype: torch.dtype = torch.float32) -> None:
+def check(
+    run: Callable[..., Tensor], sizes: Sizes, kv_heads: int, masked: bool, dtype: torch.dtype = torch.float32
+) -> None:
     batch, queries, keys = sizes
     shapes = [(batch, queries, 4, 12), *[(batch, keys, kv_heads, 12)] * 2]
     tensors = [torch.randn(shape).to(dtype) for shape in shapes]
@@ -63,7 +65,10 @@ SIZES: tuple[Sizes, ...] = ((3, 130, 130), (2, 7, 7), (5, 200, 200), (2, 64, 64)
 def assert_once(programs: list[str], settings: int) -> None:
     """One forward and one backward, with kernels, for each number of threads, which PyTorch guards on."""
     assert len(programs) == 2 * settings
-    assert all(FORWARD in forward and BACKWARD in backward for forward, backward in zip(programs[::2], programs[1::2], strict=True))
+    assert all(
+        FORWARD in forward and BACKWARD in backward
+        for forward, backward in zip(programs[::2], programs[1::2], strict=True)
+    )
 
 
 def test_causal_with_shared_heads(compiled: Wrap, programs: list[str], threads: Callable[[int], None]) -> None:
@@ -74,7 +79,9 @@ def test_causal_with_shared_heads(compiled: Wrap, programs: list[str], threads: 
     assert_once(programs, len(THREADS))
 
 
-def test_masked_with_keys_of_their_own_number(compiled: Wrap, programs: list[str], threads: Callable[[int], None]) -> None:
+def test_masked_with_keys_of_their_own_number(
+    compiled: Wrap, programs: list[str], threads: Callable[[int], None]
+) -> None:
     run = compiled(attend, fuse=True, dynamic=True)
     for count, sizes in itertools.product(THREADS, ((2, 30, 70), (3, 129, 7), (5, 16, 200))):
         threads(count)

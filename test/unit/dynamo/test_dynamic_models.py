@@ -28,7 +28,9 @@ def test_llama(compiled: Callable[..., Any], programs: list[str]) -> None:
         for y, m in ((found, model), (expected, twin)):
             m.zero_grad()
             y.loss.backward()
-        assert difference(found.logits.detach(), expected.logits.detach()) <= bound * magnitude(expected.logits.detach())
+        assert difference(found.logits.detach(), expected.logits.detach()) <= bound * magnitude(
+            expected.logits.detach()
+        )
         largest = max(magnitude(p.grad) for p in twin.parameters())
         for ours, theirs in zip(model.parameters(), twin.parameters(), strict=True):
             assert difference(ours.grad, theirs.grad) <= bound * largest, size

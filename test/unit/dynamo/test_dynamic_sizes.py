@@ -57,7 +57,14 @@ def test_arithmetic_on_sizes(compiled: Wrap, programs: list[str]) -> None:
     def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         n, m = x.shape
         halves = x[: n // 2 * 2].reshape(n // 2, 2 * m)
-        return halves, x.new_zeros(n + m, n % 3 + 2), x[n - 2 :] * n, x[-(n // 2) :] * -n, x.flatten() / x.numel(), torch.arange(n) - m
+        return (
+            halves,
+            x.new_zeros(n + m, n % 3 + 2),
+            x[n - 2 :] * n,
+            x[-(n // 2) :] * -n,
+            x.flatten() / x.numel(),
+            torch.arange(n) - m,
+        )
 
     run = compiled(f, dynamic=True)
     for n, m in ((4, 3), (7, 5), (9, 2)):
@@ -110,7 +117,10 @@ def first_rows(x: torch.Tensor) -> torch.Tensor:
     [
         (lambda x: x * (x.shape[0] / 3) ** 0.5, "computes with Python numbers"),
         (lambda x: x[x > 0].exp(), "aten.index.Tensor: it makes a size that depends on values"),
-        (lambda x: torch.repeat_interleave(x, (x > 0).long() + 1) * 2, "aten.repeat_interleave.Tensor: it makes a size that"),
+        (
+            lambda x: torch.repeat_interleave(x, (x > 0).long() + 1) * 2,
+            "aten.repeat_interleave.Tensor: it makes a size that",
+        ),
         (first_rows, "aten._local_scalar_dense.default: it makes a size that depends on values"),
     ],
     ids=["a float made from a size", "as many elements as are positive", "each as often as a value says", "a count"],

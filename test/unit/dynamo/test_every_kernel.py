@@ -44,7 +44,12 @@ class ConvNet(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.body = nn.Sequential(
-            nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.SiLU(), nn.Conv2d(8, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.ReLU()
+            nn.Conv2d(3, 8, 3, padding=1),
+            nn.BatchNorm2d(8),
+            nn.SiLU(),
+            nn.Conv2d(8, 8, 3, padding=1),
+            nn.GroupNorm(2, 8),
+            nn.ReLU(),
         )
         self.head = nn.Linear(8, 5)
 
@@ -54,7 +59,9 @@ class ConvNet(nn.Module):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=lambda d: str(d)[6:])
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "bert", "convnet"])
-def test_every_kernel_of_a_training_step(seen: dict[str, float], compiled: Callable[..., Any], kind: str, dtype: torch.dtype) -> None:
+def test_every_kernel_of_a_training_step(
+    seen: dict[str, float], compiled: Callable[..., Any], kind: str, dtype: torch.dtype
+) -> None:
     """Forward, backward, and AdamW of all parameters."""
     model = (ConvNet() if kind == "convnet" else tiny(kind)).to(dtype).train()
     given = torch.randn(4, 3, 9, 9).to(dtype) if kind == "convnet" else torch.randint(0, 64, (2, 17))

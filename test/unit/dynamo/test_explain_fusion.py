@@ -89,7 +89,12 @@ def test_a_matmul_is_forced_into_a_kernel() -> None:
 
 @pytest.mark.parametrize(
     ("edges", "message"),
-    [(["0.1+0.2"], "numbers are those of one program"), (["tanh"], "two names"), ("exp+tanh", "has no option forbid_fusion"), ([3], "has no option")],
+    [
+        (["0.1+0.2"], "numbers are those of one program"),
+        (["tanh"], "two names"),
+        ("exp+tanh", "has no option forbid_fusion"),
+        ([3], "has no option"),
+    ],
 )
 def test_edges_that_are_none(edges: Any, message: str) -> None:
     with pytest.raises(Exception, match=message):

@@ -110,7 +110,9 @@ def test_any_number_of_rows(asked: list[Contraction], programs: list[str]) -> No
         x = torch.randn(batch, length, 6)
         found, expected = run(x), twin(x)
         torch.testing.assert_close(found, expected)
-        ours, theirs = (torch.autograd.grad(y.square().sum(), m.parameters()) for y, m in ((found, model), (expected, twin)))
+        ours, theirs = (
+            torch.autograd.grad(y.square().sum(), m.parameters()) for y, m in ((found, model), (expected, twin))
+        )
         torch.testing.assert_close(ours, theirs)
     assert [text.count("= _linear_pointwise(") for text in programs] == [2, 1]
     assert [(c.m, c.k, c.n) for c in asked] == [(16, 16, 4), (16, 6, 16), (16, 4, 16)]

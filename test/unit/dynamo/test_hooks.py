@@ -50,7 +50,9 @@ def test_hooks_of_modules_and_parameters() -> None:
     assert_identical([p.grad for p in model.parameters()], [p.grad for p in twin.parameters()])
     assert calls == expected_calls and set(calls) == {"forward pre", "forward", "backward pre", "backward", "tensor"}
     bare(x).sum().backward()
-    assert all(not torch.equal(p.grad, q.grad) for p, q in zip(model[0].parameters(), bare[0].parameters(), strict=True))
+    assert all(
+        not torch.equal(p.grad, q.grad) for p, q in zip(model[0].parameters(), bare[0].parameters(), strict=True)
+    )
 
 
 def test_hooks_on_tensors_inside(compiled: Wrap) -> None:

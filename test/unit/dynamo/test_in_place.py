@@ -1,4 +1,6 @@
-"""Kernels that write into memory that is there: inputs that the function changes, and products that nothing else reads."""
+"""Kernels that write into memory that is there: inputs that the function changes,
+and products that nothing else reads.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +93,9 @@ def whole(x: Tensor) -> Tensor:
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
 @pytest.mark.filterwarnings("ignore::shardc.diagnostics.dynamo.ShardcFallbackWarning")
 def test_inputs_that_change(function: Callable[..., Any]) -> None:
-    """Results, inputs and what lies around them are as in eager, and results keep their values when inputs change again."""
+    """Results, inputs and what lies around them are as in eager,
+    and results keep their values when inputs change again.
+    """
     ours = torch.compile(function, backend="shardc")  # inputs that overlap are left to ATen, with a warning
     for name, pair in forms(7).items():
         torch._dynamo.reset()

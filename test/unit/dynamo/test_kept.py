@@ -27,7 +27,9 @@ def kept(f: Callable[..., Tensor], *tensors: Tensor, **options: Any) -> list[tup
     exact = f(*leaves)
     seed = torch.randn_like(exact)
     torch.testing.assert_close(found, exact)
-    for got, wanted in zip(torch.autograd.grad(found, leaves, seed), torch.autograd.grad(exact, leaves, seed), strict=True):
+    for got, wanted in zip(
+        torch.autograd.grad(found, leaves, seed), torch.autograd.grad(exact, leaves, seed), strict=True
+    ):
         torch.testing.assert_close(got, wanted)
     return sorted(tuple(t.shape) for t in saved)
 

@@ -76,7 +76,9 @@ def test_multilayer_perceptron(compiled: Wrap, programs: list[str]) -> None:
 def test_language_model(compiled: Wrap, programs: list[str], kind: str) -> None:
     model = tiny(kind).train()
     tokens = torch.randint(0, 64, (2, 16))
-    gradients_near(compiled, model, (tokens,), lambda loss: loss, (torch.float32,))  # in f64 they compute in f32 in places
+    gradients_near(
+        compiled, model, (tokens,), lambda loss: loss, (torch.float32,)
+    )  # in f64 they compute in f32 in places
     assert all("kernel(" in text for text in programs if text.count("mm(") > 3)
 
 
@@ -264,7 +266,9 @@ def test_an_unsupported_target_leaves_everything_to_aten(monkeypatch: pytest.Mon
     assert "x86_64 sse2: it lacks avx2 f16c fma" in text and not any("kernel(" in program for program in programs)
 
 
-def test_a_compiler_that_is_broken_leaves_everything_to_aten(monkeypatch: pytest.MonkeyPatch, programs: list[str]) -> None:
+def test_a_compiler_that_is_broken_leaves_everything_to_aten(
+    monkeypatch: pytest.MonkeyPatch, programs: list[str]
+) -> None:
     def broken(module: Any) -> None:
         raise OSError("no space left")
 

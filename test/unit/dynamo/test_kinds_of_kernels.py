@@ -1,4 +1,6 @@
-"""Every kind of kernel at odd sizes, at one and at none, forward and backward; threads that come and go; dtypes that kernels lack."""
+"""Every kind of kernel at odd sizes, at one and at none, forward and backward; threads that come and go;
+dtypes that kernels lack.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,11 @@ def test_sizes(kind: str, programs: list[str]) -> None:
     """All of :data:`SIZES` in one program, each with inputs of its own."""
     shapes, text = KINDS[kind]
     sizes = [size for size in SIZES if size or kind not in NOT_EMPTY]
-    given = [Given(tuple(size if n == "n" else n for n in shape), "f32", "contiguous", True) for size in sizes for shape in shapes]
+    given = [
+        Given(tuple(size if n == "n" else n for n in shape), "f32", "contiguous", True)
+        for size in sizes
+        for shape in shapes
+    ]
     names = [[f"v{number * len(shapes) + k}" for k in range(len(shapes))] for number in range(len(sizes))]
     made = [f"v{len(given) + number}" for number in range(len(sizes))]
     lines = [f"{name} = {text.format(*read)}" for name, read in zip(made, names, strict=True)]
@@ -75,7 +81,9 @@ def threads() -> Iterator[Callable[[int], None]]:
     torch.set_num_threads(before)
 
 
-def test_threads_that_come_and_go(compiled: Callable[..., Callable[..., torch.Tensor]], threads: Callable[[int], None]) -> None:
+def test_threads_that_come_and_go(
+    compiled: Callable[..., Callable[..., torch.Tensor]], threads: Callable[[int], None]
+) -> None:
     """Forward and backward of kernels that are cut over threads, with more and fewer of them from call to call."""
 
     def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -97,7 +105,9 @@ def test_threads_that_come_and_go(compiled: Callable[..., Callable[..., torch.Te
         assert torch.get_num_threads() == count
 
 
-@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.uint16, torch.uint32, torch.uint64], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.uint16, torch.uint32, torch.uint64], ids=str
+)
 def test_a_dtype_that_is_not_compiled_is_reported(dtype: torch.dtype) -> None:
     """ATen runs the graph."""
     x = torch.tensor([0.0, 1.0, 2.0, 4.0]).to(dtype)

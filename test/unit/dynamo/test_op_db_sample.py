@@ -1,4 +1,6 @@
-"""A few ops of ``op_db``, others every day: none may be wrong, raise, crash or hang. ``test/zoo/op_db.md`` has them all."""
+"""A few ops of ``op_db``, others every day: none may be wrong, raise, crash or hang.
+``test/zoo/op_db.md`` has them all.
+"""
 
 from __future__ import annotations
 

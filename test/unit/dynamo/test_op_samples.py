@@ -57,7 +57,9 @@ def _check(name: str) -> None:
             return op(*args, **kwargs)
 
         args = (sample.input, *sample.args)
-        found = _forward_and_gradient(torch.compile(call, backend="shardc", options={"fuse": False}, dynamic=False), args)
+        found = _forward_and_gradient(
+            torch.compile(call, backend="shardc", options={"fuse": False}, dynamic=False), args
+        )
         expected = _forward_and_gradient(call, args)
         assert len(found) == len(expected)
         for a, b in zip(found, expected, strict=True):

@@ -1,4 +1,6 @@
-"""Programs kept on disk: a second process (here: a reset) compiles nothing, and another program is never taken for one."""
+"""Programs kept on disk: a second process (here: a reset) compiles nothing,
+and another program is never taken for one.
+"""
 
 from __future__ import annotations
 

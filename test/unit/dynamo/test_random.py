@@ -1,4 +1,6 @@
-"""Random ops under ``torch.compile``: the numbers of ``compile_step``, from a seed that each call draws from PyTorch."""
+"""Random ops under ``torch.compile``: the numbers of ``compile_step``,
+from a seed that each call draws from PyTorch.
+"""
 
 from __future__ import annotations
 
@@ -111,7 +113,9 @@ def test_a_graph_without_draws_leaves_the_generator_alone(compiled: Wrap) -> Non
 
 
 def test_dropout_has_its_rate_and_is_part_of_a_kernel(compiled: Wrap, programs: list[str]) -> None:
-    kept = compiled(lambda x: functional.dropout(functional.gelu(x), 0.3) * 0.7, fuse=True)(torch.full((400, 500), 30.0))
+    kept = compiled(lambda x: functional.dropout(functional.gelu(x), 0.3) * 0.7, fuse=True)(
+        torch.full((400, 500), 30.0)
+    )
     assert abs((kept == 0).double().mean().item() - 0.3) < 5 * (0.3 * 0.7 / kept.numel()) ** 0.5
     torch.testing.assert_close(kept[kept != 0].unique(), torch.tensor([30.0]))
     assert "uniform = " not in programs[0] and "kernel(" in programs[0]
@@ -122,12 +126,19 @@ SHAPES = [(), (9,), (4, 1), (2, 3, 7), (8, 64)]
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_kernels_draw_what_aten_draws(compiled: Wrap, shape: tuple[int, ...]) -> None:
-    """In each dtype; where the next op sees the numbers in another shape or order, or they are spread over another dim."""
+    """In each dtype; where the next op sees the numbers in another shape or order,
+    or they are spread over another dim.
+    """
 
     def f(x: Tensor) -> tuple[Tensor, ...]:
         dtypes = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
         plain = [torch.rand_like(x, dtype=dtype) * 2 for dtype in dtypes]
-        return *plain, torch.rand_like(x).view(-1) * 2, torch.rand_like(x).mT * 2 if x.dim() > 1 else x, torch.rand_like(x) + spread
+        return (
+            *plain,
+            torch.rand_like(x).view(-1) * 2,
+            torch.rand_like(x).mT * 2 if x.dim() > 1 else x,
+            torch.rand_like(x) + spread,
+        )
 
     x, spread = torch.zeros(shape), torch.zeros(2, *shape)
     results = []

@@ -43,7 +43,9 @@ def cache_folder(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path))
 
 
-def fused(program: Program, inputs: list[torch.Tensor], numerics: str) -> Callable[[list[torch.Tensor]], tuple[torch.Tensor, ...]]:
+def fused(
+    program: Program, inputs: list[torch.Tensor], numerics: str
+) -> Callable[[list[torch.Tensor]], tuple[torch.Tensor, ...]]:
     """The program as ``torch.compile`` runs it, less Dynamo; a group that does not compile is an error."""
     graph = make_fx(program, decomposition_table=decomposition_table(), tracing_mode="fake")(*inputs)
     with warnings.catch_warnings():
@@ -60,7 +62,9 @@ def fused(program: Program, inputs: list[torch.Tensor], numerics: str) -> Callab
 @SEARCH
 @given(program=programs(), numerics=st.sampled_from(NUMERICS), threads=st.sampled_from((1, 2)))
 def test_random_programs(program: Program, numerics: str, threads: int) -> None:
-    """Results and gradients of one type, shape and layout with eager's, and as near to f64 as eager's, or within the dtype's bound."""
+    """Results and gradients of one type, shape and layout with eager's, and as near to f64 as eager's,
+    or within the dtype's bound.
+    """
     torch.manual_seed(0)
     inputs = [g.make() for g in program.given]
     before = torch.get_num_threads()

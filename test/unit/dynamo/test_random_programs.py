@@ -1,7 +1,8 @@
-"""Random programs of all kinds of ops through ``torch.compile``: results, gradients, layouts, what is written, what shares memory.
+"""Random programs of all kinds of ops through ``torch.compile``: results, gradients, layouts, what is written, what
+shares memory.
 
-``SHARDC_RANDOM_PROGRAMS=5000 pytest test/unit/dynamo/test_random_programs.py`` tries so many; ``SHARDC_RANDOM_FIRST=7000`` says which is
-the first. A program that fails is reduced and printed.
+``SHARDC_RANDOM_PROGRAMS=5000 pytest test/unit/dynamo/test_random_programs.py`` tries so many;
+``SHARDC_RANDOM_FIRST=7000`` says which is the first. A program that fails is reduced and printed.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ def test_the_check_finds_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
         "raises RuntimeError: no": lambda x: (_ for _ in ()).throw(RuntimeError("no")),
     }
     for expected, function in wrong.items():
-        monkeypatch.setattr(torch, "compile", lambda f, backend, function=function, **_: function if backend == "shardc" else f)
+        monkeypatch.setattr(
+            torch, "compile", lambda f, backend, function=function, **_: function if backend == "shardc" else f
+        )
         assert problem(program, How()).startswith(expected)
     monkeypatch.setattr(torch, "compile", lambda *_, **__: right)
     assert problem(program, How()) == ""

@@ -49,7 +49,9 @@ def test_complex_numbers_with_gradients(compiled: Wrap, dtype: torch.dtype) -> N
 
 
 def test_real_and_imaginary_parts(compiled: Wrap) -> None:
-    """Rotary embeddings as Llama's first code wrote them; parts are views of complex memory. The gradient multiplies by 1j."""
+    """Rotary embeddings as Llama's first code wrote them; parts are views of complex memory.
+    The gradient multiplies by 1j.
+    """
 
     def f(q: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
         turned = torch.view_as_complex(q.unflatten(-1, (-1, 2))) * torch.polar(torch.ones_like(angles), angles)
@@ -62,7 +64,10 @@ def test_real_and_imaginary_parts(compiled: Wrap) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64, torch.complex128])
 @pytest.mark.parametrize("shape", [(), (3,)])
 def test_complex_numbers_in_the_program(compiled: Wrap, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
-    f = lambda x: (x * 2j, 1 - 0.1j - x, x / 3j, x.sub(2j, alpha=2), torch.full((2, 3), 1 + 2j), torch.full((2,), 0.1j, dtype=dtype.to_complex()) * x.sum())  # noqa: E731
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        full = torch.full((2,), 0.1j, dtype=dtype.to_complex())
+        return x * 2j, 1 - 0.1j - x, x / 3j, x.sub(2j, alpha=2), torch.full((2, 3), 1 + 2j), full * x.sum()
+
     x = torch.randn(shape, dtype=dtype)
     assert_identical(compiled(f)(x), f(x))
 
@@ -76,7 +81,10 @@ def test_truth_values_as_numbers(compiled: Wrap) -> None:
 def test_lists_of_copies(compiled: Wrap) -> None:
     f = lambda x: (*torch.unbind_copy(x, 1), *torch.split_with_sizes_copy(x, [1, 3], 0))  # noqa: E731
     x = torch.randn(4, 2)
-    assert_identical(_gradients(lambda x: sum(t.sum() for t in compiled(f)(x)), x), _gradients(lambda x: sum(t.sum() for t in f(x)), x))
+    assert_identical(
+        _gradients(lambda x: sum(t.sum() for t in compiled(f)(x)), x),
+        _gradients(lambda x: sum(t.sum() for t in f(x)), x),
+    )
     assert_identical(compiled(f)(x), f(x))
 
 

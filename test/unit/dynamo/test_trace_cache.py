@@ -1,4 +1,6 @@
-"""Traces kept on disk: a second process (in most tests, a reset) traces and compiles nothing, and no other graph gets its program."""
+"""Traces kept on disk: a second process (in most tests, a reset) traces and compiles nothing,
+and no other graph gets its program.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,9 @@ def gelu(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
 @pytest.fixture
 def program(folder: Path) -> str:
-    """A process that trains a step, saves result and gradients where it is told, and says what it found in the caches."""
+    """A process that trains a step, saves result and gradients where it is told,
+    and says what it found in the caches.
+    """
     (folder / "kept_model.py").write_text(
         "import torch\n\n\ndef model(x, w):\n    return torch.softmax(torch.tanh(x @ w) * torch.tensor([1.0, 2.0]), 1)\n"
     )

@@ -98,7 +98,9 @@ class _WithLoss(nn.Module):
 def test_language_model(compiled: Wrap, kind: str) -> None:
     """GPT-2 and BERT train with dropout, which both runs draw alike."""
     model = _WithLoss(_tiny(kind)).train()
-    assert_trains_as_eager(partial(compiled, random="torch"), model, (torch.randint(0, 64, (2, 16)),), loss=lambda loss: loss)
+    assert_trains_as_eager(
+        partial(compiled, random="torch"), model, (torch.randint(0, 64, (2, 16)),), loss=lambda loss: loss
+    )
 
 
 def test_bfloat16_parameters(compiled: Wrap) -> None:

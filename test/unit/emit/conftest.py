@@ -36,7 +36,9 @@ def emit(context: ir.Context) -> Callable[..., list[str]]:
     """
 
     def write(arguments: dict[str, str], results: dict[str, str], body: str, returned: list[str]) -> list[str]:
-        declared = ", ".join(f"%{_name(key)}: !torch.vtensor<{type_}> {_attributes(key)}" for key, type_ in arguments.items())
+        declared = ", ".join(
+            f"%{_name(key)}: !torch.vtensor<{type_}> {_attributes(key)}" for key, type_ in arguments.items()
+        )
         given = ", ".join(f"!torch.vtensor<{type_}> {_attributes(key)}" for key, type_ in results.items())
         types = ", ".join(f"!torch.vtensor<{type_}>" for type_ in results.values())
         text = (

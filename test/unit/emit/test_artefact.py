@@ -18,7 +18,9 @@ from shardc.frontend.batch import flatten_batch
 from shardc.runtime.batch import leaves_of
 
 HERE = Path(__file__).parent
-FIELDS = ManifestFields(model=fingerprint("level 1"), batch={"mapping": {"x": {"leaf": "x"}}}, seed=5, fills={"steps": 0.0})
+FIELDS = ManifestFields(
+    model=fingerprint("level 1"), batch={"mapping": {"x": {"leaf": "x"}}}, seed=5, fills={"steps": 0.0}
+)
 
 
 @pytest.fixture

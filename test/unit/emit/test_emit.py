@@ -55,7 +55,9 @@ def test_wait_stands_where_the_result_is_needed(emit) -> None:
 
 
 def gather(result: str, operand: str) -> str:
-    return f'%{result} = "dist.all_gather"(%{operand}) {{axes = ["data"], dim = 0}} : ({V}) -> !torch.vtensor<[8,64],f32>'
+    return (
+        f'%{result} = "dist.all_gather"(%{operand}) {{axes = ["data"], dim = 0}} : ({V}) -> !torch.vtensor<[8,64],f32>'
+    )
 
 
 def use(result: str, left: str, right: str) -> str:
@@ -201,7 +203,11 @@ def test_gathered_parameters_stay_on_their_way_while_others_are_computed(emit) -
     body = "\n".join(line for i in range(12) for line in (mm(f"n{i}", f"w{i}", "x"), gather.format(i, V)))
     state = {f"param:w{i}": T for i in range(12)}
     lines = emit({**state, "input:x": T}, {"loss:l": T, **state}, body, ["%n0", *(f"%g{i}" for i in range(12))])
-    order = [line.split("(")[0] + line.split("w")[1].split(".")[0] for line in lines if "broadcast(" in line or "wait" in line]
+    order = [
+        line.split("(")[0] + line.split("w")[1].split(".")[0]
+        for line in lines
+        if "broadcast(" in line or "wait" in line
+    ]
     assert lines.index("new_w0 = new_w0.wait()") > lines.index(next(x for x in lines if "new_w7 =" in x))
     assert lines.index("new_w0 = new_w0.wait()") < lines.index(next(x for x in lines if "new_w9 =" in x)), order
     assert sum("rank.store(" in line for line in lines) == 12
@@ -221,10 +227,18 @@ def test_results_that_nobody_needs_are_freed(emit) -> None:
 
 def test_comments_say_phase_and_line(emit) -> None:
     forward = mm("a", "x", "x").replace(" : ", ' {dist.phase = "forward"} : ', 1) + ' loc("src/model.py":7:1)'
-    same = mm("b", "a", "x").replace(" : ", ' {dist.phase = "forward"} : ', 1) + ' loc(callsite("src/model.py":7:9 at "run.py":3:1))'
+    same = (
+        mm("b", "a", "x").replace(" : ", ' {dist.phase = "forward"} : ', 1)
+        + ' loc(callsite("src/model.py":7:9 at "run.py":3:1))'
+    )
     backward = mm("c", "b", "x").replace(" : ", ' {dist.phase = "backward"} : ', 1) + ' loc(fused["src/model.py":9:1])'
     lines = emit({"input:x": T}, {"loss:l": T}, "\n".join([forward, same, backward]), ["%c"])
-    assert [line for line in lines if line.startswith("#")] == ["# -- forward", "# model.py:7", "# -- backward", "# model.py:9"]
+    assert [line for line in lines if line.startswith("#")] == [
+        "# -- forward",
+        "# model.py:7",
+        "# -- backward",
+        "# model.py:9",
+    ]
 
 
 def test_gradients_are_called_so(emit) -> None:

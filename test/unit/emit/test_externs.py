@@ -1,4 +1,6 @@
-"""``kern.extern``: the line that calls it in a rank's step and in a graph's function, and what the oracle makes of it."""
+"""``kern.extern``: the line that calls it in a rank's step and in a graph's function,
+and what the oracle makes of it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ STEP = f"""func.func @step(%x: !torch.{X} {{dist.name = "x"}}, %w: !torch.{W} {{
 
 def test_a_ranks_step(emit: Any) -> None:
     lines = emit({"input:x": "[7,8],f32", "input:w": "[129,8],f32"}, {"loss:l": "[7,129],f32"}, LINEAR, ["%y"])
-    assert lines == ["linear_pointwise_0 = _linear_pointwise(x, w, None, 'gelu', [], 'tanh')", "return (linear_pointwise_0,)"]
+    assert lines == [
+        "linear_pointwise_0 = _linear_pointwise(x, w, None, 'gelu', [], 'tanh')",
+        "return (linear_pointwise_0,)",
+    ]
 
 
 @pytest.mark.parametrize("widen", [False, True], ids=["own precision", "f64"])
@@ -46,9 +51,13 @@ def test_a_graph_and_the_oracle(context: ir.Context, widen: bool) -> None:
 
 
 def test_the_oracle_adds_what_onednn_adds(context: ir.Context) -> None:
-    text = STEP.replace("%x, %w :", "%x, %o, %w :").replace(f"!torch.{X}, !torch.{W} ->", f"!torch.{X}, !torch.{Y}, !torch.{W} ->")
+    text = STEP.replace("%x, %w :", "%x, %o, %w :").replace(
+        f"!torch.{X}, !torch.{W} ->", f"!torch.{X}, !torch.{Y}, !torch.{W} ->"
+    )
     text = text.replace(f"tuple<{X}, {W}>", f"tuple<{X}, {Y}, {W}>").replace('["X", "W"]', '["X", "other", "W"]')
-    text = text.replace("_linear_pointwise", "_linear_pointwise.binary").replace(', scalars = [], algorithm = "tanh"', "")
+    text = text.replace("_linear_pointwise", "_linear_pointwise.binary").replace(
+        ', scalars = [], algorithm = "tanh"', ""
+    )
     text = text.replace('"gelu"', '"add"').replace("%w: ", f'%o: !torch.{Y} {{dist.name = "o"}}, %w: ')
     x, other, w = torch.randn(7, 8), torch.randn(7, 129), torch.randn(129, 8)
     for widen in (True, False):

@@ -49,7 +49,9 @@ def test_text(target: str, args: tuple[Any, ...], expected: str) -> None:
 
 def test_overloads_have_names_of_their_own() -> None:
     functions = Functions(Names(["relu"]))
-    names = [functions.name(t) for t in ("aten.mul.Tensor", "aten.mul.Scalar", "aten.relu", "aten.sum", "aten.mul.Tensor")]
+    names = [
+        functions.name(t) for t in ("aten.mul.Tensor", "aten.mul.Scalar", "aten.relu", "aten.sum", "aten.mul.Tensor")
+    ]
     assert names == ["mul", "mul_scalar", "aten_relu", "aten_sum", "mul"]
     bound: dict[str, Any] = {}
     exec("import torch\n" + "\n".join(functions.head()), bound)

@@ -24,7 +24,9 @@ IDS = torch.tensor([3, 1, 2, 3, 0, 1, 4, 2, 2])
 class Bags(nn.Module):
     """An embedding bag whose weights of the samples are learned, too, if there are any."""
 
-    def __init__(self, ids: torch.Tensor, offsets: torch.Tensor | None = None, weighted: bool = False, **options: Any) -> None:
+    def __init__(
+        self, ids: torch.Tensor, offsets: torch.Tensor | None = None, weighted: bool = False, **options: Any
+    ) -> None:
         super().__init__()
         self.ids, self.offsets, self.options = ids, offsets, options
         self.rows = nn.Parameter(torch.randn(5, 4))

@@ -14,7 +14,9 @@ pytestmark = pytest.mark.usefixtures("f64")
 
 
 class Shifted(nn.Module):
-    """Relative positions by shifting, as Funnel and Transformer-XL do: a slice of views of a product, written in place."""
+    """Relative positions by shifting, as Funnel and Transformer-XL do:
+    a slice of views of a product, written in place.
+    """
 
     def __init__(self) -> None:
         super().__init__()

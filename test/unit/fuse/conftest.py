@@ -33,7 +33,8 @@ Fuse = Callable[..., Fused]
 
 @pytest.fixture
 def fuse() -> Fuse:
-    """``fuse(f, *tensors)``: traces f, fuses it, checks in f64 that fusing changed nothing, and runs it in its own dtypes.
+    """``fuse(f, *tensors)``: traces f, fuses it, checks in f64 that fusing changed nothing, and runs it in its own
+    dtypes.
 
     Where the oracle's f64 run of the fused graph is further than 1e-12 (relative to the largest element) from that of
     the unfused graph, or a type differs, it fails.

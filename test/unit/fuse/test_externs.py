@@ -181,7 +181,9 @@ def test_what_is_asked_for() -> None:
     def f(x: Tensor, w: Tensor, dy: Tensor) -> Sequence[Tensor]:
         return torch.tanh(x @ w.t()), dy @ w, dy.t() @ x
 
-    extern_module(traced(f, (torch.randn(5, 8), torch.randn(4, 8), torch.randn(5, 4))), lambda c: asked.append(c) or "aten")
+    extern_module(
+        traced(f, (torch.randn(5, 8), torch.randn(4, 8), torch.randn(5, 4))), lambda c: asked.append(c) or "aten"
+    )
     assert [str(c) for c in reversed(asked)] == [
         "5x8 by row, 8x4 by column, torch.float32, aten.tanh",
         "5x4 by row, 4x8 by row, torch.float32",

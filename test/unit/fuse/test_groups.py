@@ -15,7 +15,10 @@ aten = torch.ops.aten
 
 def test_a_pointwise_chain_is_one_kernel_and_one_loop(fuse: Any) -> None:
     done = fuse(lambda x, y: ((x * y) + 1).tanh() * x, torch.randn(2, 3, 4), torch.randn(2, 3, 4))
-    assert done.kernels == [("aten.mul.Tensor", "aten.add.Scalar", "aten.tanh", "aten.mul.Tensor")] or len(done.kernels) == 1
+    assert (
+        done.kernels == [("aten.mul.Tensor", "aten.add.Scalar", "aten.tanh", "aten.mul.Tensor")]
+        or len(done.kernels) == 1
+    )
     assert "tensor<24xf32>" in str(done.module) and str(done.module).count("linalg.generic") == 1
 
 
@@ -29,7 +32,10 @@ def test_matmuls_part_kernels(fuse: Any) -> None:
         return functional.gelu(x @ w + 1) @ w * 2 + x
 
     done = fuse(f, torch.randn(4, 4), torch.randn(4, 4))
-    assert done.kernels == [("aten.add.Scalar", "aten.gelu"), ("aten.mul.Scalar", "aten.add.Tensor")] or len(done.kernels) == 2
+    assert (
+        done.kernels == [("aten.add.Scalar", "aten.gelu"), ("aten.mul.Scalar", "aten.add.Tensor")]
+        or len(done.kernels) == 2
+    )
     assert done.stayed == ["aten.mm", "aten.mm"]
 
 
@@ -175,11 +181,15 @@ def test_groups_are_the_same_each_time(fuse: Any) -> None:
     for junk in range(8):
         kept = [object() for _ in range(junk * 7)]
         again = fuse(f, *tensors)
-        assert (again.kernels, again.stayed, again.decisions) == (first.kernels, first.stayed, first.decisions), len(kept)
+        assert (again.kernels, again.stayed, again.decisions) == (first.kernels, first.stayed, first.decisions), len(
+            kept
+        )
 
 
 def test_a_group_that_waits_for_what_it_feeds(fuse: Any) -> None:
-    """The sum in the middle reads a part of exp's result, and cannot be in its kernel; what reads that sum cannot either."""
+    """The sum in the middle reads a part of exp's result, and cannot be in its kernel;
+    what reads that sum cannot either.
+    """
 
     def f(x: Tensor) -> tuple[Tensor, Tensor]:
         high = x.reshape(3, 24).neg().reshape(3, 4, 2, 3).exp().reshape(3, 4, 6)
@@ -192,7 +202,9 @@ def test_a_group_that_waits_for_what_it_feeds(fuse: Any) -> None:
 
 
 def test_equal_work_on_parts_of_a_tensor_is_one_kernel(fuse: Any) -> None:
-    """Parts in one piece, and small parts of a bucket of columns, are tensors of their own: no offset tells kernels apart."""
+    """Parts in one piece, and small parts of a bucket of columns, are tensors of their own:
+    no offset tells kernels apart.
+    """
 
     def pieces(x: Tensor) -> list[Tensor]:
         return [x[i].view(3, 4).tanh() * 2 for i in range(4)] + [x[i : i + 1].view(3, 4).tanh() * 2 for i in range(2)]

@@ -1,4 +1,6 @@
-"""PyTorch's own samples of the ops that lower, each op a kernel by itself: broadcasts, scalars, mixed and odd shapes."""
+"""PyTorch's own samples of the ops that lower, each op a kernel by itself:
+broadcasts, scalars, mixed and odd shapes.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,24 @@ OPS = {
     **dict.fromkeys(["cat", "tril", "triu"], (torch.float32, torch.int64)),
     **dict.fromkeys(["clamp", "amax"], (*FLOATS, torch.int64)),
     **dict.fromkeys(["bitwise_and", "logical_xor", "logical_not", "bitwise_not", "exp", "neg", "abs"], INTEGERS[:1]),
-    **dict.fromkeys(["sub", "div", "lerp", "addcmul", "addcdiv", "pow", "mean", "var", "softmax", "log_softmax"], FLOATS),
-    **dict.fromkeys(["nn.functional.group_norm", "nn.functional.layer_norm", "nn.functional.gelu", "nn.functional.silu", "sigmoid", "rsqrt"], FLOATS),
-    **dict.fromkeys(["gather", "index_select", "nn.functional.embedding", "nn.functional.nll_loss", "nn.functional.cross_entropy"], FLOATS),
+    **dict.fromkeys(
+        ["sub", "div", "lerp", "addcmul", "addcdiv", "pow", "mean", "var", "softmax", "log_softmax"], FLOATS
+    ),
+    **dict.fromkeys(
+        [
+            "nn.functional.group_norm",
+            "nn.functional.layer_norm",
+            "nn.functional.gelu",
+            "nn.functional.silu",
+            "sigmoid",
+            "rsqrt",
+        ],
+        FLOATS,
+    ),
+    **dict.fromkeys(
+        ["gather", "index_select", "nn.functional.embedding", "nn.functional.nll_loss", "nn.functional.cross_entropy"],
+        FLOATS,
+    ),
     **dict.fromkeys(["mm", "bmm", "addmm", "baddbmm", "nn.functional.linear"], FLOATS),
 }
 
@@ -36,7 +53,9 @@ def test_samples(name: str, dtype: torch.dtype) -> None:
     for sample in itertools.islice(op.sample_inputs("cpu", dtype), SAMPLES):
         leaves, tree = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
 
-        def call(*tensors: torch.Tensor, leaves: list[Any] = leaves, tree: Any = tree, op: Any = op) -> list[torch.Tensor]:
+        def call(
+            *tensors: torch.Tensor, leaves: list[Any] = leaves, tree: Any = tree, op: Any = op
+        ) -> list[torch.Tensor]:
             rest = iter(tensors)
             given = [next(rest) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
             x, args, kwargs = pytree.tree_unflatten(given, tree)

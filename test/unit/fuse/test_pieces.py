@@ -40,7 +40,9 @@ def fused(
     generated: Callable[[int], bool],
     wishes: Wishes | None = None,
 ) -> tuple[list[Piece], list[list[str]], list[str]]:
-    """The pieces, and after fusing the ops of each kernel and the ATen calls. ``generated`` decides on a piece by its number."""
+    """The pieces, and after fusing the ops of each kernel and the ATen calls.
+    ``generated`` decides on a piece by its number.
+    """
     module, asked = traced(f, tensors), []
 
     def choose(part: Piece) -> Verdict:

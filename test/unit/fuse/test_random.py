@@ -50,7 +50,9 @@ def draw(seed: int) -> Callable[..., tuple[Tensor, ...]]:
         for _ in range(rng.randint(3, 14)):
             kind = rng.choices((UNARY, BINARY, ROWS, VIEWS, OTHERS), (5, 5, 3, 3, 1))[0]
             operands = [rng.choice(values[-4:]) for _ in range(2 if kind is BINARY else 1)]
-            values.append(rng.choice(kind)(*operands).clamp(-50, 50) if rng.random() < 0.2 else rng.choice(kind)(*operands))
+            values.append(
+                rng.choice(kind)(*operands).clamp(-50, 50) if rng.random() < 0.2 else rng.choice(kind)(*operands)
+            )
         kept = rng.sample(values[2:], min(len(values) - 2, rng.randint(1, 3)))
         return tuple(dict.fromkeys([*kept, values[-1]]))
 

@@ -27,7 +27,12 @@ class _Block(nn.Module):
 
 @pytest.mark.parametrize(
     ("plan", "mesh", "micro_batches"),
-    [("data", {"data": 2}, 1), ("tensor", {"tensor": 2}, 1), ("zero3*tensor", {"data": 2, "tensor": 2}, 1), ("data", {"data": 2}, 2)],
+    [
+        ("data", {"data": 2}, 1),
+        ("tensor", {"tensor": 2}, 1),
+        ("zero3*tensor", {"data": 2, "tensor": 2}, 1),
+        ("data", {"data": 2}, 2),
+    ],
 )
 def test_a_fused_rank_program_is_the_single_device_program(plan: str, mesh: dict[str, int], micro_batches: int) -> None:
     torch.manual_seed(0)

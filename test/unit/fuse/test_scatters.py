@@ -1,4 +1,6 @@
-"""Sums at computed indices: gradients of embeddings and of indexing, against eager, and what is added in the same kernel."""
+"""Sums at computed indices: gradients of embeddings and of indexing, against eager,
+and what is added in the same kernel.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,11 @@ def test_scatters(fuse: Any, name: str, dtype: torch.dtype) -> None:
     f, tensors = SCATTERS[name], (TABLE.to(dtype), INDEX, ROWS.to(dtype))
     done = fuse(f, *tensors)
     assert len(scatters(done.module)) == (2 if name.startswith("two") else 1)
-    assert not [op for op in done.stayed if op.split(".")[1] in ("add", "embedding_dense_backward", "index_add", "index_put", "scatter_add")]
+    assert not [
+        op
+        for op in done.stayed
+        if op.split(".")[1] in ("add", "embedding_dense_backward", "index_add", "index_put", "scatter_add")
+    ]
     if dtype == torch.bfloat16:
         (exact,) = done.wide
         assert (done.results[0].double() - exact).abs().max() <= (f(*tensors).double() - exact).abs().max() + 2**-7
@@ -176,7 +182,9 @@ def test_random_scatters(seed: int) -> None:
             elif kind == 1:
                 updates = updates + table[index]
             elif kind == 2:
-                made = aten.embedding_dense_backward(updates, index, rows, index[0].new_zeros(()).ndim - 1 + more, False)
+                made = aten.embedding_dense_backward(
+                    updates, index, rows, index[0].new_zeros(()).ndim - 1 + more, False
+                )
                 table = made + table * 0.5 if more else made
             elif kind == 3:
                 table = aten.index_put(table * 2 if more else table, [index - rows], updates, True)
@@ -191,7 +199,11 @@ def test_random_scatters(seed: int) -> None:
     fuse_module(module, lone=True)
     module.operation.verify()
     for [found], [wide], wanted, eager in zip(
-        run(module, [[t] for t in tensors]), run(module, [[t] for t in tensors], widen=True), exact, f(*tensors), strict=True
+        run(module, [[t] for t in tensors]),
+        run(module, [[t] for t in tensors], widen=True),
+        exact,
+        f(*tensors),
+        strict=True,
     ):
         torch.testing.assert_close(wide, wanted, rtol=1e-12, atol=1e-12)
         assert_near(found, eager)

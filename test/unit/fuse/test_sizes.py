@@ -35,7 +35,9 @@ def test_hints_are_numbers() -> None:
     assert hint(7) == 7
 
 
-@pytest.mark.parametrize("ask", [int, float, bool, range, lambda n: n < 4, lambda n: n % 2, lambda n: n // 2, lambda n: max(n, 1)])
+@pytest.mark.parametrize(
+    "ask", [int, float, bool, range, lambda n: n < 4, lambda n: n % 2, lambda n: n // 2, lambda n: max(n, 1)]
+)
 def test_the_number_is_refused(ask) -> None:
     with pytest.raises(SizeNotKnown, match="symbolic size s0"):
         ask(A)

@@ -25,11 +25,15 @@ def sums(x: Tensor) -> Sequence[Tensor]:
     return y.sum(2), y.sum((1, 2)), y
 
 
-def fused(f: Callable[..., Any], *tensors: Tensor, forbid: Sequence[str] = (), force: Sequence[str] = ()) -> list[tuple[str, ...]]:
+def fused(
+    f: Callable[..., Any], *tensors: Tensor, forbid: Sequence[str] = (), force: Sequence[str] = ()
+) -> list[tuple[str, ...]]:
     module = traced(f, tensors)
     fuse_module(module, wishes=Wishes.of(forbid, force))
     ops = [o.operation for o in module.body.operations[0].operation.regions[0].blocks[0].operations]
-    return [tuple(ir.StringAttr(n).value for n in op.attributes["kern.calls"]) for op in ops if op.name == "kern.kernel"]
+    return [
+        tuple(ir.StringAttr(n).value for n in op.attributes["kern.calls"]) for op in ops if op.name == "kern.kernel"
+    ]
 
 
 def test_forbidden_edges_are_apart() -> None:
@@ -67,7 +71,8 @@ def test_what_cannot_be_forced_is_said(f: Callable[..., Any], edge: str, why: st
 
 
 @pytest.mark.parametrize(
-    "text", ["gelu", "a+b+c", "+gelu", "gelu+", "gelu@model.py+add", "gelu@+add", "ge lu+add", "model.py:x+add", "-1.2+add"]
+    "text",
+    ["gelu", "a+b+c", "+gelu", "gelu+", "gelu@model.py+add", "gelu@+add", "ge lu+add", "model.py:x+add", "-1.2+add"],
 )
 def test_edges_that_are_none(text: str) -> None:
     with pytest.raises(BadFusionEdge):

@@ -86,7 +86,15 @@ def test_the_program_has_what_passes_make() -> None:
         module = _module()
         run(module, build(",".join(PASSES)))
         names = {op.name for op in _operations(module.operation)}
-    made = {"dist.loop", "dist.yield", "dist.slice", "dist.offset", "dist.all_gather", "dist.all_reduce", "dist.reduce_scatter"}
+    made = {
+        "dist.loop",
+        "dist.yield",
+        "dist.slice",
+        "dist.offset",
+        "dist.all_gather",
+        "dist.all_reduce",
+        "dist.reduce_scatter",
+    }
     assert made <= names
 
 

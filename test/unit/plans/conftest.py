@@ -30,7 +30,8 @@ BATCH, LENGTH, HIDDEN = 4, 8, 32
 class Sharded:
     """A compiled step and what it sends.
 
-    ``single`` is the rank program before ``dist-combine`` packs its collectives: one transfer for each value that moves.
+    ``single`` is the rank program before ``dist-combine`` packs its collectives: one transfer for each value that
+    moves.
     """
 
     compiled: Compiled
@@ -62,7 +63,9 @@ class Sharded:
 
     def bytes_moved(self, kind: str, axis: str, phase: str | None = None) -> float:
         """What each device sends in collectives of a kind over one axis, in one phase or all."""
-        return sum(t.bytes_moved for t in self.transfers if (t.kind, t.axes) == (kind, (axis,)) and phase in (None, t.phase))
+        return sum(
+            t.bytes_moved for t in self.transfers if (t.kind, t.axes) == (kind, (axis,)) and phase in (None, t.phase)
+        )
 
     def counts(self) -> Counter[tuple[str, str, tuple[int, ...], tuple[str, ...]]]:
         """How often a step runs each (phase, kind, local shape of the operand, axes)."""

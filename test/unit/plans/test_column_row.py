@@ -74,7 +74,15 @@ def test_chain_of_two(compile_plan: Callable) -> None:
 
 def test_two_chains(compile_plan: Callable) -> None:
     """Four layers are two chains: a reduction each forward, and one backward, into the first."""
-    layers = [nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 16)]
+    layers = [
+        nn.Linear(16, 32),
+        nn.ReLU(),
+        nn.Linear(32, 16),
+        nn.ReLU(),
+        nn.Linear(16, 32),
+        nn.ReLU(),
+        nn.Linear(32, 16),
+    ]
     program = compile_plan(nn.Sequential(*layers), {"input": torch.zeros(8, 16)}, "tensor", MESH, loss=_loss)
     assert sorted(program.annotated()) == ["0.weight", "4.weight"]
     reduced = ("all_reduce", (8, 16), ("tensor",))

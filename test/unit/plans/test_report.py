@@ -70,7 +70,8 @@ def test_layout(dims: list[list[list[object]]], text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (1.5e6, "1.5 MB"), (2e9, "2.0 GB"), (3e15, "3000.0 TB")]
+    ("size", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (1.5e6, "1.5 MB"), (2e9, "2.0 GB"), (3e15, "3000.0 TB")],
 )
 def test_sizes(size: float, text: str) -> None:
     report = Report("data 1", "data", [], {"param": int(size)}, [], [], {})

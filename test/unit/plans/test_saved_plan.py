@@ -13,7 +13,9 @@ from shardc.driver.plans import save_plan
 MESH = {"data": 2, "tensor": 2}
 
 
-@pytest.mark.parametrize("plan", ["zero3*tensor", "zero1*sequence", {"*.weight": [["data", "tensor"]], "input": ["data"]}])
+@pytest.mark.parametrize(
+    "plan", ["zero3*tensor", "zero1*sequence", {"*.weight": [["data", "tensor"]], "input": ["data"]}]
+)
 @pytest.mark.parametrize("micro_batches", [1, 2])
 def test_same_program(mlp: Callable, tmp_path: Path, plan: object, micro_batches: int) -> None:
     first = mlp(plan, MESH, micro_batches=micro_batches)

@@ -39,7 +39,10 @@ def test_tensor_has_two_all_reduces_forward_and_two_backward(
     """Each of B*S*H elements (of a data rank's B). Shoeybi et al. 2019; compiled DTensor has 5 backward."""
     counts, moved = _per_layer(llama, plan, mesh)
     over_tensor = {(phase, kind, shape): n for (phase, kind, shape, axes), n in counts.items() if axes == TENSOR}
-    assert {key[:2]: n for key, n in over_tensor.items()} == {("forward", "all_reduce"): 2, ("backward", "all_reduce"): 2}
+    assert {key[:2]: n for key, n in over_tensor.items()} == {
+        ("forward", "all_reduce"): 2,
+        ("backward", "all_reduce"): 2,
+    }
     for _, _, shape in over_tensor:
         assert _numel(shape) == rows * S * H
     if "data" not in mesh:
@@ -71,10 +74,12 @@ def test_sequence_has_the_same_volume_in_scatters_and_gathers(llama: Callable) -
 
 
 def test_a_gradient_and_its_transpose_are_gathered_once(llama: Callable) -> None:
-    """One sequence a micro-batch: the gradient that goes back into a layer's input and into its weights, one the transpose of the
-    other, is put together once: two gathers a layer each way, in every one of the micro-batches."""
+    """One sequence a micro-batch: the gradient that goes back into a layer's input and into its weights, one the
+    transpose of the other, is put together once: two gathers a layer each way, in every one of the micro-batches."""
     counts = [llama(n, "data*sequence", {"data": 2, "tensor": 2}, micro_batches=2).counts() for n in (1, 2)]
-    kinds = Counter({(phase, kind): 0 for phase in ("forward", "backward") for kind in ("all_gather", "reduce_scatter")})
+    kinds = Counter(
+        {(phase, kind): 0 for phase in ("forward", "backward") for kind in ("all_gather", "reduce_scatter")}
+    )
     for (phase, kind, shape, axes), n in (counts[1] - counts[0]).items():
         if axes == TENSOR and kind != "all_reduce":
             assert _numel(shape) in (S * H, S * H // 2)

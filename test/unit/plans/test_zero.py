@@ -95,7 +95,9 @@ def test_zero_3_where_backward_reads_every_weight(compile_plan: Callable) -> Non
     program = compile_plan(Tied(), batch, "zero3", MESH, loss=lambda out, _: out.square().mean())
     assert sum(_bytes(program).values()) == 3 * (P - 1) / P * program.weights * F32
     part = (P - 1) / P * program.weights * F32
-    assert _bytes(program) == {(p, k): part for p, k in [("forward", GATHER), ("backward", GATHER), ("backward", SCATTER)]}
+    assert _bytes(program) == {
+        (p, k): part for p, k in [("forward", GATHER), ("backward", GATHER), ("backward", SCATTER)]
+    }
 
 
 @pytest.mark.parametrize("plan", ["data", "zero1", "zero2", "zero3"])
@@ -130,7 +132,9 @@ def _halved(shape: tuple[int, ...]) -> tuple[int, ...]:
 def test_accumulated_gradients(
     llama: Callable, mlp: Callable, model: str, plan: str, cut: bool, optimizer: Callable
 ) -> None:
-    """With two micro-batches a loop carries each gradient: whole under ZeRO-1, this device's piece under ZeRO-2 and 3."""
+    """With two micro-batches a loop carries each gradient: whole under ZeRO-1,
+    this device's piece under ZeRO-2 and 3.
+    """
     options = {"micro_batches": 2, "optimizer": optimizer}
     program = llama(1, plan, {"data": 2}, **options) if model == "llama" else mlp(plan, {"data": 2}, **options)
     shapes = [t.shape for t in program.parameters.values()]
@@ -185,7 +189,8 @@ def test_reductions_over_two_axes_are_packed_one_after_the_other(llama: Callable
     """A norm's gradient is scattered over data, then reduced over tensor; so are those of all five norms together."""
     program = llama(2, "zero3*sequence", {"data": 2, "tensor": 2})
     single, packed = (
-        Counter((t.kind, t.axes) for t in found if t.phase == "backward") for found in (program.transfers, program.packed)
+        Counter((t.kind, t.axes) for t in found if t.phase == "backward")
+        for found in (program.transfers, program.packed)
     )
     scatters, reduces = ("reduce_scatter", ("data",)), ("all_reduce", ("tensor",))
     # Another all-reduce over tensor, of the loss's rows, stays alone.

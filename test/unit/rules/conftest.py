@@ -32,7 +32,9 @@ def _complete(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
                 found = not_offered(target, args, proof.rule)
                 FOUND.setdefault(target, {}).update(dict.fromkeys(found, str(proof.rule)))
                 new = "; ".join(map(str, unexplained(target, found)))
-                assert not new, f"{target} bears {new}, which its rule {proof.rule} does not offer: offer it, or say why in {FILE.name}"
+                assert not new, (
+                    f"{target} bears {new}, which its rule {proof.rule} does not offer: offer it, or say why in {FILE.name}"
+                )
             return proof
 
         monkeypatch.setattr(request.module, "prove", search_too)

@@ -2,8 +2,8 @@
 
     python test/unit/rules/list_not_offered.py
 
-Takes as long as the tests of the folder, whose samples it searches. Exits with 1 for a layout without a reason, or a reason without
-a layout.
+Takes as long as the tests of the folder, whose samples it searches. Exits with 1 for a layout without a reason, or a
+reason without a layout.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def main() -> int:
             missing += not reasons
             print(f"{target:40} {layout}\n    {rule}\n    {reasons[0].why if reasons else 'NO REASON'}")
     bearing = sum(map(bool, collector.found.values()))
-    print(f"\n{len(collector.found)} operators searched; {explained.total() + missing} layouts of {bearing}, {missing} without a reason")
+    print(
+        f"\n{len(collector.found)} operators searched; {explained.total() + missing} layouts of {bearing}, {missing} without a reason"
+    )
     for entry in ENTRIES:
         print(f"{explained[entry]:6} by the row | {entry.op} | {entry.layout} |")
     return int(missing > 0 or any(not explained[e] for e in ENTRIES))

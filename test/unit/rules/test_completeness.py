@@ -74,7 +74,9 @@ def test_a_layout_follows_from_another_by_slicing() -> None:
 
 
 def test_only_rows_of_the_table_explain() -> None:
-    (entry,) = read_entries("a line\n| operator | layout | why |\n|---|---|---|\n| `aten.x*` | `sum, * -> sum` | So. |\n")
+    (entry,) = read_entries(
+        "a line\n| operator | layout | why |\n|---|---|---|\n| `aten.x*` | `sum, * -> sum` | So. |\n"
+    )
     assert entry.explains("aten.xy", Layout(("sum", "dim 1"), ("sum",)))
     assert not entry.explains("aten.y", Layout(("sum", "dim 1"), ("sum",)))
     assert not entry.explains("aten.xy", Layout(("dim 1", "sum"), ("sum",)))

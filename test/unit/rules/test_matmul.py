@@ -1,4 +1,6 @@
-"""Matrix products: rows, columns and batches are plain, the contracted dim leaves partial sums, a bias is added once."""
+"""Matrix products: rows, columns and batches are plain, the contracted dim leaves partial sums,
+a bias is added once.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Every pointwise operator that has a rule is proved, on operands that broadcast; linear sets where they depend on arguments."""
+"""Every pointwise operator that has a rule is proved, on operands that broadcast;
+linear sets where they depend on arguments.
+"""
 
 from __future__ import annotations
 

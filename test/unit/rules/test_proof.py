@@ -39,12 +39,19 @@ def test_sound_rule_is_proved_on_every_factor_and_pair() -> None:
 
 
 def test_ways_and_the_smallest_prime_where_none_divides() -> None:
-    cuts = prove("aten.mm", (sample(4, 9), sample(9, 2)), rule=mm_rule(sizes={"i": 4, "k": 9, "j": 2}), ways=(2, 4), pairs=False).cuts
+    cuts = prove(
+        "aten.mm", (sample(4, 9), sample(9, 2)), rule=mm_rule(sizes={"i": 4, "k": 9, "j": 2}), ways=(2, 4), pairs=False
+    ).cuts
     assert list(cuts) == [{}, {"i": 2}, {"i": 4}, {"k": 3}, {"j": 2}]
 
 
 def merge(lower: object = None, **changes: object) -> Rule:
-    fields = {"operands": ((X, J, K),), "results": ((("i", "j"), K),), "sizes": {"i": 4, "j": 3, "k": 2}, "lower": lower}
+    fields = {
+        "operands": ((X, J, K),),
+        "results": ((("i", "j"), K),),
+        "sizes": {"i": 4, "j": 3, "k": 2},
+        "lower": lower,
+    }
     return Rule(**{**fields, **changes})
 
 
@@ -59,7 +66,9 @@ def test_minor_factor_is_cut_with_its_major_whole() -> None:
 
 
 def test_minor_of_a_factor_that_stays_whole_is_unreached() -> None:
-    assert prove("aten.view", (sample(4, 3, 2), (12, 2)), rule=merge(local_view, replicate=frozenset("i"))).unreached == ("j",)
+    assert prove(
+        "aten.view", (sample(4, 3, 2), (12, 2)), rule=merge(local_view, replicate=frozenset("i"))
+    ).unreached == ("j",)
 
 
 def test_factors_are_cut_over_sub_axes_in_any_order() -> None:
@@ -127,7 +136,9 @@ def test_offsets_and_sizes_reach_lower() -> None:
     prove("aten.arange.start_step", (3, 15, 2), rule=Rule((), ((X,),), {"i": 6}, lower=lower), ways=(2, 3))
 
 
-@pytest.mark.parametrize("reduction,target", [("max", "aten.amax"), ("min", "aten.amin"), ("sum", "aten.sum.dim_IntList")])
+@pytest.mark.parametrize(
+    "reduction,target", [("max", "aten.amax"), ("min", "aten.amin"), ("sum", "aten.sum.dim_IntList")]
+)
 def test_reductions_combine(reduction: str, target: str) -> None:
     prove(target, (sample(4, 2), (0,)), rule=Rule(((X, J),), ((J,),), {"i": 4, "j": 2}, reduce={"i": reduction}))
 
@@ -167,7 +178,11 @@ def test_softmax_dim_must_not_be_cut() -> None:
     rule = Rule(((X, J),), ((X, J),), {"i": 4, "j": 2})
     with pytest.raises(UnsoundRule, match=r"off by [\s\S]*cut:  j into 2"):
         prove("aten._softmax", (sample(4, 2), 1, False), rule=rule)
-    prove("aten._softmax", (sample(4, 2), 1, False), rule=Rule(rule.operands, rule.results, rule.sizes, replicate=frozenset("j")))
+    prove(
+        "aten._softmax",
+        (sample(4, 2), 1, False),
+        rule=Rule(rule.operands, rule.results, rule.sizes, replicate=frozenset("j")),
+    )
 
 
 def test_wrong_local_shape_is_refused() -> None:

@@ -39,7 +39,9 @@ RESHAPES = [
 
 @pytest.mark.parametrize("source,target,einsum", RESHAPES)
 @pytest.mark.parametrize("name", ["aten.view", "aten._unsafe_view", "aten.reshape"])
-def test_reshape_is_derived_from_shapes(name: str, source: tuple[int, ...], target: tuple[int, ...], einsum: str) -> None:
+def test_reshape_is_derived_from_shapes(
+    name: str, source: tuple[int, ...], target: tuple[int, ...], einsum: str
+) -> None:
     proof = prove(name, (sample(*source), target), ways=(2, 3, 4))
     assert str(proof.rule) == einsum
     assert list(proof.rule.linear) == LINEAR

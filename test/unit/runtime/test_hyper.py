@@ -65,7 +65,9 @@ def test_tensor_learning_rates(hyper: Hyperparameters, optimizer: torch.optim.Op
 def test_constants_of_the_program_may_not_change(hyper: Hyperparameters, optimizer: torch.optim.Optimizer) -> None:
     hyper.bind(optimizer)
     optimizer.param_groups[0]["amsgrad"] = True
-    with pytest.raises(HyperparameterMismatch, match=r"group0\.amsgrad is now True; the program was compiled with False"):
+    with pytest.raises(
+        HyperparameterMismatch, match=r"group0\.amsgrad is now True; the program was compiled with False"
+    ):
         hyper.at_step(1)
 
 

@@ -88,7 +88,13 @@ def test_blocks_of_parts(axes: tuple, rank: int) -> None:
 
 
 def test_parts_of_the_manifest() -> None:
-    entry = {"name": "x", "role": "param", "shape": [16, 3], "dtype": "int64", "sharding": {"dims": [[["tensor", 1, 2]], []]}}
+    entry = {
+        "name": "x",
+        "role": "param",
+        "shape": [16, 3],
+        "dtype": "int64",
+        "sharding": {"dims": [[["tensor", 1, 2]], []]},
+    }
     assert Leaf.read({**entry, "interleaved": {"dim": 0, "ways": 2, "sizes": [8, 4, 4]}}).interleaved == QKV
     assert Leaf.read(entry).interleaved is None
 

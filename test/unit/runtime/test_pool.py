@@ -1,4 +1,6 @@
-"""The pool of large tensors: no two tensors share memory, memory of dead ones is used again, in any order and thread."""
+"""The pool of large tensors: no two tensors share memory, memory of dead ones is used again,
+in any order and thread.
+"""
 
 from __future__ import annotations
 

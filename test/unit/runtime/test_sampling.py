@@ -88,7 +88,9 @@ def test_extremes_of_gamma() -> None:
     assert (narrow >= torch.finfo(torch.float32).tiny).all()
 
 
-@pytest.mark.parametrize(("op", "values"), [("poisson", (10.0,)), ("binomial", (20.0, 0.5)), ("standard_gamma", (0.01,))])
+@pytest.mark.parametrize(
+    ("op", "values"), [("poisson", (10.0,)), ("binomial", (20.0, 0.5)), ("standard_gamma", (0.01,))]
+)
 def test_proposals_are_accepted_soon(op: str, values: tuple[float, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """At the parameters where fewest are: what 64 rounds leave over is then below 1e-30 of all."""
     monkeypatch.setattr(sampling, "ROUNDS", 3)

@@ -30,7 +30,9 @@ def step(rank, w, m, lr, x, seed, c):
 """
 
 
-def leaf(name: str, role: str, shape: list[int], dtype: str = "float64", dims: Any = None, **more: Any) -> dict[str, Any]:
+def leaf(
+    name: str, role: str, shape: list[int], dtype: str = "float64", dims: Any = None, **more: Any
+) -> dict[str, Any]:
     return {"name": name, "role": role, "shape": shape, "dtype": dtype,
             "sharding": {"dims": dims or [[] for _ in shape], "partial": []}, **more}  # fmt: skip
 
@@ -47,7 +49,9 @@ def manifest() -> dict[str, Any]:
             leaf("seed", "seed", [], "int64"),
             leaf("constant0", "constant", []),
         ],
-        "hyperparameters": [{"name": "group0.lr", "group": 0, "key": "lr", "index": None, "first_step": None, "value": 0.5}],
+        "hyperparameters": [
+            {"name": "group0.lr", "group": 0, "key": "lr", "index": None, "first_step": None, "value": 0.5}
+        ],
         "baked": [],
         "operators": [],
         "kernels": [],

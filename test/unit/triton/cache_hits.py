@@ -1,6 +1,8 @@
-"""Binds every function of a folder of Triton modules as on a GPU that is not here, and prints which ones had to be compiled.
+"""Binds every function of a folder of Triton modules as on a GPU that is not here, and prints which ones had to be
+compiled.
 
-``python cache_hits.py FOLDER FUNCTIONS``: a JSON list of [module, function, types of its arguments, constants, warps, stages].
+``python cache_hits.py FOLDER FUNCTIONS``: a JSON list of [module, function, types of its arguments, constants, warps,
+stages].
 """
 
 import json
@@ -21,7 +23,9 @@ SIZE = 1 << 12
 def main(folder: str, functions: str) -> None:
     driver.set_active(
         SimpleNamespace(
-            get_current_target=lambda: GPUTarget("cuda", 90, 32), get_current_device=lambda: 0, get_current_stream=lambda device: 0
+            get_current_target=lambda: GPUTarget("cuda", 90, 32),
+            get_current_device=lambda: 0,
+            get_current_stream=lambda device: 0,
         )
     )
     hits: dict[str, bool] = {}

@@ -47,12 +47,16 @@ def emitted_attention(
     case: Case, mask: torch.Tensor | None = None, config: Mapping[str, int] | None = None, target: str = "sm_90",
     *, unseen_lse: float = -math.inf, tf32: bool = False, symbolic: str = "",
 ) -> tuple[Emitted, Emitted]:  # fmt: skip
-    """The forward and the backward module of an attention; sizes of the dims ``symbolic`` are numbers of each call, in this order."""
+    """The forward and the backward module of an attention; sizes of the dims ``symbolic`` are numbers of each call,
+    in this order."""
     symbols = [Symbol(number, 32) for number in range(len(symbolic))]
 
     def type_of(role: str) -> TensorType:
         type_ = case.type(role)
-        shape = [Size.of(symbols[symbolic.index(d)]) if d in symbolic else n for d, n in zip(case.dims(role), type_.shape, strict=True)]
+        shape = [
+            Size.of(symbols[symbolic.index(d)]) if d in symbolic else n
+            for d, n in zip(case.dims(role), type_.shape, strict=True)
+        ]
         return type_.with_shape(tuple(shape))
 
     with new_context() as context, ir.Location.unknown() as loc:
@@ -69,7 +73,9 @@ def emitted_attention(
             maps = [map_of(dims[r], group if r in KEYS else 1, context) for r in (*given, *made)]
             with ir.InsertionPoint(module.body):
                 integers = [ir.Type.parse("!torch.int", context)] * len(symbols)
-                block = func.FuncOp(name, ([*(write_type(types[r], context) for r in given), *integers], [])).add_entry_block()
+                block = func.FuncOp(
+                    name, ([*(write_type(types[r], context) for r in given), *integers], [])
+                ).add_entry_block()
             ip = ir.InsertionPoint(block)
             arguments, results = ([builtin_type(types[r], context) for r in role] for role in (given, made))
             outs = [types[r] for r in made]
@@ -77,7 +83,9 @@ def emitted_attention(
             body, _, _ = kernel(name, list(block.arguments), arguments, outs, values=config, **sizes, loc=loc, ip=ip)
             inside = ir.InsertionPoint(body)
             attributes = attention_attributes(maps, case.causal, case.q_offset, case.scale, unseen_lse, loc)
-            yield_values(build(list(body.arguments)[: len(given)], results, attributes, loc=loc, ip=inside), loc=loc, ip=inside)
+            yield_values(
+                build(list(body.arguments)[: len(given)], results, attributes, loc=loc, ip=inside), loc=loc, ip=inside
+            )
         forward, backward = (emit_kernel(k, TARGETS[target], tf32=tf32) for k in kernels(module))
         return forward, backward
 
@@ -91,7 +99,9 @@ def interpreter() -> Interpreter:
     return made
 
 
-def interpret(kernel: Emitted, inputs: Sequence[torch.Tensor], outputs: Sequence[tuple[tuple[int, ...], torch.dtype]], *sizes: int) -> list[torch.Tensor]:
+def interpret(
+    kernel: Emitted, inputs: Sequence[torch.Tensor], outputs: Sequence[tuple[tuple[int, ...], torch.dtype]], *sizes: int
+) -> list[torch.Tensor]:
     """The results of a kernel, as the interpreter computes them."""
     program = f"import torch\ncall = kernel({kernel.name!r}, {list(outputs)!r})\ndef graph(rank, inputs):\n    return call(*inputs)\n"
     return interpreter().run(program, [kernel], [*inputs, *sizes])

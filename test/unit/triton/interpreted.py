@@ -40,7 +40,9 @@ class InterpretedLibrary:
     def kernel(
         self, name: str, outputs: Sequence[Output], size: int | None = None, checks: Mapping[int, str] | None = None
     ) -> Callable[..., tuple[torch.Tensor, ...]]:
-        program = PROGRAM.format(bound=f"kernel({name!r}, {outputs!r}, {size}, {dict(checks or {})!r})", call="bound(*inputs)")
+        program = PROGRAM.format(
+            bound=f"kernel({name!r}, {outputs!r}, {size}, {dict(checks or {})!r})", call="bound(*inputs)"
+        )
 
         def call(*given: Any) -> tuple[torch.Tensor, ...]:
             return _put_back(outputs, given, self.interpreter.run(program, [self.emitted[name]], given))
@@ -59,6 +61,8 @@ class InterpretedLibrary:
         return call
 
 
-def _put_back(outputs: Sequence[Output], given: Sequence[Any], made: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+def _put_back(
+    outputs: Sequence[Output], given: Sequence[Any], made: Sequence[torch.Tensor]
+) -> tuple[torch.Tensor, ...]:
     """Results that were written into what the other process took for an operand are written into the operand."""
     return tuple(given[o].copy_(m) if isinstance(o, int) else m for o, m in zip(outputs, made, strict=True))

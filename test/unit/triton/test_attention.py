@@ -47,7 +47,9 @@ def check(case: Case, mask=None, config=SMALL, unseen_lse: float = -math.inf, sy
     exact_out.backward(case.ordered(grad).double())
     near = {"rtol": TOLERANCE[case.dtype], "atol": TOLERANCE[case.dtype]}
     torch.testing.assert_close(case.ordered(out).double(), exact_out, **near)
-    torch.testing.assert_close(case.ordered(lse).double(), exact_lse.masked_fill(exact_lse == -math.inf, unseen_lse), **near)
+    torch.testing.assert_close(
+        case.ordered(lse).double(), exact_lse.masked_fill(exact_lse == -math.inf, unseen_lse), **near
+    )
     gradients = interpret(backward, [grad, q, k, v, out, lse, *given], outputs[1], *numbers)
     for found, leaf in zip(gradients, leaves, strict=True):
         torch.testing.assert_close(found.double(), leaf.grad, rtol=near["rtol"], atol=4 * near["atol"])

@@ -50,8 +50,14 @@ KERNELS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_contracts(target: str, tmp_path: Path) -> None:
-    """No spills and no traffic with local memory anywhere; all that pointwise kernels and rows read and write is 16 bytes a thread."""
-    made = [replace(k, name=f"{k.name}_{n}") for n, (f, given) in enumerate(KERNELS.values()) for k in emitted(fused(f, *given), TARGETS[target])]
+    """No spills and no traffic with local memory anywhere; all that pointwise kernels and rows read and write is 16
+    bytes a thread.
+    """
+    made = [
+        replace(k, name=f"{k.name}_{n}")
+        for n, (f, given) in enumerate(KERNELS.values())
+        for k in emitted(fused(f, *given), TARGETS[target])
+    ]
     for compiled in compile_kernels(made, [TARGETS[target]], tmp_path):
         assert compiled.error is None, compiled.error
         for found in compiled.functions:
@@ -59,7 +65,9 @@ def test_contracts(target: str, tmp_path: Path) -> None:
             assert found.shared_bytes <= TARGETS[target].shared_bytes and found.registers <= TARGETS[target].registers
             if not found.name.endswith(("_all", "_join")):  # which read a table, or a column's parts
                 assert found.wide_loads, found
-                assert found.wide_loads == found.loads or compiled.kernel.kind != "pointwise" or compiled.kernel.flat, found
+                assert found.wide_loads == found.loads or compiled.kernel.kind != "pointwise" or compiled.kernel.flat, (
+                    found
+                )
 
 
 def test_an_unknown_target_names_those_that_there_are() -> None:
@@ -104,14 +112,23 @@ def _softmax() -> tuple[Callable[..., Any], Tensor]:
 
 def test_compiled_binaries_are_found(tmp_path: Path) -> None:
     """What Triton's own launch would look for is what was compiled: nothing is compiled again under the same Triton."""
-    functions = [_softmax(), (lambda x: x.sum(0), torch.empty(WIDE)), (lambda x, y: F.silu(x) * y, torch.empty(BIG), torch.empty(BIG))]
+    functions = [
+        _softmax(),
+        (lambda x: x.sum(0), torch.empty(WIDE)),
+        (lambda x, y: F.silu(x) * y, torch.empty(BIG), torch.empty(BIG)),
+    ]
     made = [k for f in functions for k in emitted(fused(*f))]
     write_folder(compile_kernels(made, [SM_90], tmp_path / "kernels"), tmp_path / "kernels")
     asked = [
         [k.name, f.name, [t for t in f.signature.values() if t != "constexpr"], dict(f.constants), f.num_warps, f.num_stages]
         for k in made for f in k.functions
     ]  # fmt: skip
-    command = [sys.executable, str(Path(__file__).with_name("cache_hits.py")), str(tmp_path / "kernels"), json.dumps(asked)]
+    command = [
+        sys.executable,
+        str(Path(__file__).with_name("cache_hits.py")),
+        str(tmp_path / "kernels"),
+        json.dumps(asked),
+    ]
     environment = os.environ | {"TRITON_CACHE_DIR": str(tmp_path / "user")}
     said = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
     hits = json.loads(said.splitlines()[-1])

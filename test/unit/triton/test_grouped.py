@@ -47,8 +47,15 @@ def test_gradients_of_the_matrices(counts, turned):
 @pytest.mark.parametrize("target", TARGETS)
 def test_matrix_instructions(target, tmp_path):
     mixtral = Experts("experts", 8, 4096, 2048, 1024, "bf16")
-    made = [emit_experts(mixtral, TARGETS[target]), emit_experts_gradient(Experts("gradient", 8, 4096, 2048, 1024, "bf16"), TARGETS[target])]
+    made = [
+        emit_experts(mixtral, TARGETS[target]),
+        emit_experts_gradient(Experts("gradient", 8, 4096, 2048, 1024, "bf16"), TARGETS[target]),
+    ]
     for compiled in compile_kernels(made, [TARGETS[target]], tmp_path, processes=1):
         assert compiled.error is None
         (figures,) = compiled.functions
-        assert figures.matrix_ops > 0 and figures.spill_bytes <= 16 and figures.shared_bytes <= TARGETS[target].shared_bytes, figures
+        assert (
+            figures.matrix_ops > 0
+            and figures.spill_bytes <= 16
+            and figures.shared_bytes <= TARGETS[target].shared_bytes
+        ), figures

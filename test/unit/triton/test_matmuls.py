@@ -10,7 +10,11 @@ from .contractions import Body, T, emitted, interpret
 pytest.importorskip("triton", reason="Triton is not installed")
 
 TILES = "block_m = 16 : i64, block_n = 32 : i64, block_k = 16 : i64, stages = 2 : i64"
-FORMS = {"tiles": TILES, "persistent": f"{TILES}, persistent = 1 : i64, group = 2 : i64", "split": f"{TILES}, split = 2 : i64"}
+FORMS = {
+    "tiles": TILES,
+    "persistent": f"{TILES}, persistent = 1 : i64, group = 2 : i64",
+    "split": f"{TILES}, split = 2 : i64",
+}
 NAMES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "f64": torch.float64}
 ROUNDING = {"f32": 1e-6, "f16": 1e-6, "bf16": 1e-6, "f64": 1e-14}
 
@@ -77,7 +81,9 @@ def test_descriptors_read_beyond_the_last_tile(form):
 @pytest.mark.parametrize("sizes", [(17, 35, 33), (1, 50, 7), (50, 3, 65)], ids=str)
 def test_types(element, sizes):
     body, tensors = product(sizes, element=element)
-    (got,) = interpret(emitted(body, "sm_80"), tensors, [(sizes[:2], torch.float64 if element == "f64" else torch.float32)])
+    (got,) = interpret(
+        emitted(body, "sm_80"), tensors, [(sizes[:2], torch.float64 if element == "f64" else torch.float32)]
+    )
     close(got, exact(tensors), sizes[2], ROUNDING[element])
 
 
@@ -127,7 +133,9 @@ def test_prologues(form):
     x, scale, w, y = torch.randn(m, k), torch.randn(m), torch.randn(k), torch.randn(k, n)
     body = Body("scaled", config=FORMS[form])
     a, s, v, b = (body.argument(t.shape) for t in (x, scale, w, y))
-    normal = body.map([a, (s, "d0"), (v, "d1")], "%t = arith.mulf %0, %1 : f32\n%u = arith.mulf %t, %2 : f32\n%r = math.exp %u : f32")
+    normal = body.map(
+        [a, (s, "d0"), (v, "d1")], "%t = arith.mulf %0, %1 : f32\n%u = arith.mulf %t, %2 : f32\n%r = math.exp %u : f32"
+    )
     right = body.map([b], "%r = math.exp %0 : f32")
     body.results = [dot(body, normal, right, (m, n, k), ("d0, d2", "d2, d1"))]
     (got,) = interpret(emitted(body), [x, scale, w, y], [((m, n), torch.float32)])
@@ -169,7 +177,11 @@ def test_epilogues(form):
     code = f"{zero}%s = arith.addf %0, %1 : f32\n%r = arith.maximumf %s, %z : f32"
     made = body.map([total, (b, "d1")], code)
     kept = body.map([made], f"{zero}%t = arith.cmpf ogt, %0, %z : f32\n%r = arith.extui %t : i1 to i8", "i8")
-    added = body.map([made, r], "%w = arith.extf %1 : bf16 to f32\n%s = arith.addf %0, %w : f32\n%r = arith.truncf %s : f32 to bf16", "bf16")
+    added = body.map(
+        [made, r],
+        "%w = arith.extf %1 : bf16 to f32\n%s = arith.addf %0, %w : f32\n%r = arith.truncf %s : f32 to bf16",
+        "bf16",
+    )
     body.results = [added, kept]
     got = interpret(emitted(body), [*tensors, bias, residual], [((m, n), torch.bfloat16), ((m, n), torch.bool)])
     relu = (exact(tensors) + bias.double()).relu()

@@ -1,6 +1,8 @@
-"""Matmuls and attention at sizes that fill a GPU, compiled ahead of time: matrix instructions, no spills, shared memory within limits.
+"""Matmuls and attention at sizes that fill a GPU, compiled ahead of time: matrix instructions, no spills, shared memory
+within limits.
 
-Tiles are those that the models of costs choose, so that this also holds the closed forms of what is legal to what Triton makes.
+Tiles are those that the models of costs choose, so that this also holds the closed forms of what is legal to what
+Triton makes.
 """
 
 from dataclasses import replace
@@ -67,7 +69,10 @@ def matmuls(target: str) -> list[Emitted]:
         normed("normed", 2048, 4096, 1024),
         batched("batched", 64, 512, 512, 64),
     ]
-    return [*(emitted(body, target) for body in bodies), emitted(plain("tf32", 1024, 1024, 1024, "f32"), target, tf32=True)]
+    return [
+        *(emitted(body, target) for body in bodies),
+        emitted(plain("tf32", 1024, 1024, 1024, "f32"), target, tf32=True),
+    ]
 
 
 def attentions(target: str) -> list[Emitted]:

@@ -1,4 +1,6 @@
-"""Every kernel of a training step, called in Triton's interpreter on the step's own tensors, against its body in f64."""
+"""Every kernel of a training step, called in Triton's interpreter on the step's own tensors,
+against its body in f64.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from .interpreted import InterpretedLibrary
 from .programs import SM_90
 
 
-@pytest.mark.parametrize(("kind", "dtype"), [("llama", torch.float32), ("gpt2", torch.bfloat16)], ids=["llama", "gpt2 bf16"])
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [("llama", torch.float32), ("gpt2", torch.bfloat16)], ids=["llama", "gpt2 bf16"]
+)
 def test_every_kernel_of_a_training_step(
     interpreter: Interpreter, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, dtype: torch.dtype
 ) -> None:

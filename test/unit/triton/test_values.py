@@ -57,7 +57,11 @@ def test_integers(check: Check) -> None:
 
 @pytest.mark.parametrize("shape", ROWS, ids=str)
 def test_softmax_and_its_gradient(check: Check, shape: tuple[int, int]) -> None:
-    check(lambda x, g: (y := torch.softmax(x, -1), aten._softmax_backward_data(g, y, -1, x.dtype)), torch.randn(shape), torch.randn(shape))
+    check(
+        lambda x, g: (y := torch.softmax(x, -1), aten._softmax_backward_data(g, y, -1, x.dtype)),
+        torch.randn(shape),
+        torch.randn(shape),
+    )
 
 
 @pytest.mark.parametrize("shape", ROWS, ids=str)
@@ -82,7 +86,11 @@ def test_sums_over_dims_apart_and_between(check: Check) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16], ids=str)
 def test_dtypes(check: Check, dtype: torch.dtype) -> None:
-    check(lambda x, y: (torch.softmax(x * y + 0.3, -1), x.sum(0)), torch.randn(33, 65).to(dtype), torch.randn(33, 65).to(dtype))
+    check(
+        lambda x, y: (torch.softmax(x * y + 0.3, -1), x.sum(0)),
+        torch.randn(33, 65).to(dtype),
+        torch.randn(33, 65).to(dtype),
+    )
 
 
 def test_nan_and_infinity(check: Check) -> None:
@@ -96,12 +104,20 @@ def test_loss_and_reads_at_computed_indices(check: Check, size: int) -> None:
     target = torch.arange(129) % size
     target[5:9] = -100
     check(lambda x, t: F.cross_entropy(x, t), torch.randn(129, size), target)
-    check(lambda w, i, g: F.layer_norm(aten.embedding(w, i) * 2, (size,), g, g), torch.randn(13, size), torch.randint(13, (3, 43)), torch.randn(size))
+    check(
+        lambda w, i, g: F.layer_norm(aten.embedding(w, i) * 2, (size,), g, g),
+        torch.randn(13, size),
+        torch.randint(13, (3, 43)),
+        torch.randn(size),
+    )
 
 
 def test_what_fails_in_the_interpreter_is_told(interpreter: Interpreter) -> None:
     """With its traceback; the next program runs."""
-    for program, message in (("def graph(rank, inputs):\n    return [1 / 0]", "division by zero"), ("import os; os._exit(3)", "its process ended")):
+    for program, message in (
+        ("def graph(rank, inputs):\n    return [1 / 0]", "division by zero"),
+        ("import os; os._exit(3)", "its process ended"),
+    ):
         with Interpreter() as own, pytest.raises(InterpreterFailed, match=message):
             own.run(program, [], [])
     assert interpreter.run("def graph(rank, inputs):\n    return [inputs[0] + 1]", [], [1]) == [2]

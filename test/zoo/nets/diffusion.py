@@ -1,4 +1,6 @@
-"""A diffusion transformer (Peebles and Xie 2023): patches, a time embedding, adaptive layer norm that starts at zero."""
+"""A diffusion transformer (Peebles and Xie 2023): patches, a time embedding,
+adaptive layer norm that starts at zero.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A mixture of experts with data-dependent routing (Switch, Fedus et al. 2021): top-2 choice, a capacity, dropped tokens."""
+"""A mixture of experts with data-dependent routing (Switch, Fedus et al. 2021):
+top-2 choice, a capacity, dropped tokens.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Which ops of a flat rank program run in which time loop.
 
-Programs are written as lines ``name = op operands``: ``slice`` takes an iteration's part, ``sum`` stands for the way out
-of a loop, any other op is a call. They become MLIR with each op's name in ``dist.name``.
+Programs are written as lines ``name = op operands``: ``slice`` takes an iteration's part, ``sum`` stands for the way
+out of a loop, any other op is a call. They become MLIR with each op's name in ``dist.name``.
 """
 
 from __future__ import annotations

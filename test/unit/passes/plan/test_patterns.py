@@ -85,7 +85,11 @@ def test_ways_to_write_a_sharding(entries: Any, dims: tuple[tuple[str, ...], ...
 @pytest.mark.parametrize(
     ("patterns", "error", "said"),
     [
-        ({"*.k_proj.weight": ["tensor"]}, PatternMatchesNothing, "the nearest names are layers.1.q_proj.weight, layers.0"),
+        (
+            {"*.k_proj.weight": ["tensor"]},
+            PatternMatchesNothing,
+            "the nearest names are layers.1.q_proj.weight, layers.0",
+        ),
         ({"norm.weigh": []}, PatternMatchesNothing, "the nearest names are norm.weight"),
         ({"lr": []}, PatternMatchesNothing, "'lr' in the plan matches no argument"),
         ({"norm.weight": ["tensr"]}, UnknownAxis, "'norm.weight' needs mesh axis 'tensr'; the mesh has data, tensor"),
@@ -93,7 +97,11 @@ def test_ways_to_write_a_sharding(entries: Any, dims: tuple[tuple[str, ...], ...
         ({"rope": ["data", None]}, TooManyDims, "'rope' has 2 dims, but its shape is [16]"),
         ({"layers.*": ["data", "data"]}, AxisUsedTwice, "uses axis 'data' twice: ['data', 'data']"),
         ({"layers.*": [["data", "data"]]}, AxisUsedTwice, "uses axis 'data' twice"),
-        ({"norm.weight": [["data", "tensor"]]}, TooManyWays, "'norm.weight' has 6 elements and can't be cut 8 ways (data x tensor)"),
+        (
+            {"norm.weight": [["data", "tensor"]]},
+            TooManyWays,
+            "'norm.weight' has 6 elements and can't be cut 8 ways (data x tensor)",
+        ),
         ({"input_ids": [["data", "tensor"], ["data"]]}, AxisUsedTwice, "'input_ids'"),
         ({"rope": "data"}, BadShardingEntry, "the sharding of 'rope' has entry 'data'"),
         ({"rope": [0]}, BadShardingEntry, "has entry 0"),
@@ -108,5 +116,7 @@ def test_mistakes(patterns: dict[str, Any], error: type[ShardcError], said: str)
 
 def test_a_batch_smaller_than_devices_times_iterations() -> None:
     mesh = Mesh((MeshAxis("data", 2), MeshAxis("micro", 5, "time")))
-    with pytest.raises(TooManyWays, match=r"dim 0 of 'input_ids' has 8 elements and can't be cut 10 ways \(data x micro\)"):
+    with pytest.raises(
+        TooManyWays, match=r"dim 0 of 'input_ids' has 8 elements and can't be cut 10 ways \(data x micro\)"
+    ):
         read_patterns({"input_ids": ["data"]}, ARGUMENTS, mesh)

@@ -101,7 +101,10 @@ def _closed(*dims: tuple[Axis, ...]) -> Sharding:
         ),
         pytest.param(FLATTEN, (_open((X,), ()), _open(())), (_open((X,), ()), _open((X,))), id="flattened, major dim"),
         pytest.param(
-            FLATTEN, (_open((), (X,)), _open(())), (_open((), (X,)), _open(())), id="flattened, a minor dim can't be said"
+            FLATTEN,
+            (_open((), (X,)), _open(())),
+            (_open((), (X,)), _open(())),
+            id="flattened, a minor dim can't be said",
         ),
         pytest.param(
             FLATTEN,
@@ -110,7 +113,10 @@ def _closed(*dims: tuple[Axis, ...]) -> Sharding:
             id="flattened, a minor dim behind a major one that is cut into single rows",
         ),
         pytest.param(
-            FLATTEN, (_open((), ()), _open((X, Y, MAJOR))), (_open((X, Y), (MAJOR,)), _open((X, Y, MAJOR))), id="unflattened"
+            FLATTEN,
+            (_open((), ()), _open((X, Y, MAJOR))),
+            (_open((X, Y), (MAJOR,)), _open((X, Y, MAJOR))),
+            id="unflattened",
         ),
         pytest.param(ADD, (_open((), ()),) * 3, (_open((), ()),) * 3, id="nothing said"),
     ],

@@ -1,4 +1,6 @@
-"""A softmax that was split computes what torch's does, on whole tensors: cuts are the oracle's and the lit test's matter."""
+"""A softmax that was split computes what torch's does, on whole tensors:
+cuts are the oracle's and the lit test's matter.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ def _values(module: ir.Module, *inputs: Tensor) -> list[Tensor]:
 @pytest.mark.parametrize("dim", [0, 1, -1])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 def test_it_computes_what_torch_does(name: str, dim: int, dtype: torch.dtype) -> None:
-    """Large logits too, whose exponentials overflow, and masked ones. Gradients are differences: errors are absolute."""
+    """Large logits too, whose exponentials overflow, and masked ones. Gradients are differences:
+    errors are absolute.
+    """
     x = 200 * sample(4, 6, 8)
     x[x < -300] = -torch.inf
     x, g = x.to(dtype), sample(4, 6, 8, seed=1).to(dtype)
