@@ -198,9 +198,8 @@ def _lowered(
         step.why = f"is no one kernel: {why}"
         return None
     step.nodes, step.always = builder.nodes, is_worth_alone(call)
-    numbers = tuple(
-        [repr(leaf) for leaf in leaves(call.args) if not isinstance(leaf, TensorType)]
-    )  # 0.0 == -0.0 == False
+    # As text: 0.0 == -0.0 == False.
+    numbers = tuple([repr(leaf) for leaf in leaves(call.args) if not isinstance(leaf, TensorType)])
     for position, node in enumerate(builder.nodes):
         node.what = call, numbers, position
     return made

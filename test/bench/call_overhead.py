@@ -61,9 +61,8 @@ def compiled(arguments: Tensors) -> tuple[Callable[..., Any], Callable[..., Any]
         entry = machine[name]
         entry.argtypes, entry.restype = [ctypes.c_void_p], None
         out = torch.empty_like(tensor)
-        slots = (ctypes.c_void_p * 4)(
-            1, tensor.numel(), tensor.data_ptr(), out.data_ptr()
-        )  # one call, of so many elements
+        # One call, of so many elements.
+        slots = (ctypes.c_void_p * 4)(1, tensor.numel(), tensor.data_ptr(), out.data_ptr())
         kept += [out, slots]
         calls.append((entry, ctypes.addressof(slots)))
 

@@ -29,9 +29,8 @@ SEQUENCE, BATCH = 8192, 16
 def measure(layers: int, plan: str, clock_name: str) -> dict[str, Any]:
     """Compile once, in this process. Seconds by stage, CPU seconds, bytes of memory and of program."""
     if clock_name == "cpu":
-        time.perf_counter = (
-            time.process_time
-        )  # the compiler's own stage clock too: it must not be imported yet
+        # The compiler's own stage clock too: it must not be imported yet.
+        time.perf_counter = time.process_time
     clock = [time.perf_counter()]
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM

@@ -34,9 +34,8 @@ class T:
 
     @property
     def vtensor(self) -> str:
-        element = {"i8": "i1", "i32": "si32", "i64": "si64"}.get(
-            self.element, self.element
-        )  # a bool is a byte in memory
+        # A bool is a byte in memory.
+        element = {"i8": "i1", "i32": "si32", "i64": "si64"}.get(self.element, self.element)
         return f"!torch.vtensor<[{','.join(map(str, self.shape))}],{element}>"
 
 
