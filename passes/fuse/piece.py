@@ -23,7 +23,7 @@ from shardc.passes.program import STEP
 
 LIST = "torch.prim.ListConstruct"
 DRAW = "shardc.uniform"
-SMALL_FLOPS, LARGE_FLOPS = 1 << 22, 1 << 34
+SMALL_FLOPS, LARGE_FLOPS = 1 << 22, 1 << 33
 """Pieces of fewer floating-point operations (some 40 us in f32) are not worth a decision of their own; for those of
 more (some 160 ms) it would take too long."""
 _PLACE = ("dist.name", "dist.phase", "dist.shardings")
