@@ -142,7 +142,9 @@ def _empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     return torch.empty(shape, dtype=dtype, device=META)
 
 
-def _kernel(name: str, outputs: Sequence[Output], *settings: Any) -> Callable[..., tuple[Tensor, ...]]:
+def _kernel(
+    name: str, outputs: Sequence[Output], size: int | None = None, checks: Mapping[int, str] | None = None
+) -> Callable[..., tuple[Tensor, ...]]:
     """What :meth:`shardc.runtime.kernels.Library.kernel` gives, without the kernel."""
 
     def call(*given: Any) -> tuple[Tensor, ...]:

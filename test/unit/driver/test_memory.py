@@ -141,3 +141,21 @@ def test_a_plan_says_the_peak_of_its_step():
     text = str(cut.plan)
     assert f"a step takes {cut.peak}" in text and "test_memory.py:" in cut.peak
     assert step_peak(cut.compiled.program).size_bytes < step_peak(whole.compiled.program).size_bytes
+
+
+class Words(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(512, 64), nn.Linear(64, 512)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(self.head(self.words(x)).flatten(0, 1), y.flatten())
+
+
+def test_the_peak_of_kernels_that_check_their_indices():
+    model = Words()
+    batch = {"x": torch.randint(512, (8, 96)), "y": torch.randint(512, (8, 96))}
+    settings = {"mesh": {"data": 2}, "plan": "data", "loss": lambda out, batch: out}
+    step = shardc.compile_step(model, torch.optim.AdamW(model.parameters()), batch, **settings)
+    assert '"kern.scatter_add"' in str(step.compiled.program)
+    assert f"a step takes {step.peak}" in str(step.plan)
