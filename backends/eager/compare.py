@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from math import prod
 
 import torch
 from torch_mlir import ir
@@ -20,6 +21,7 @@ from shardc.backends.eager.layout import (
     restored,
     with_padding,
     without_padding,
+    without_time,
 )
 from shardc.backends.eager.pipeline import read_pipeline, run_pipeline
 from shardc.backends.eager.program import STEP, find_step
@@ -192,6 +194,8 @@ class _Program:
             raise ProgramsDiffer(problem=f"the op that makes {name} does not say how it lies on the mesh")
         index = dict(observed_names(op))[name]
         sharding = self.codec.read(op.attributes["dist.shardings"][index])
+        ways = (prod(axis.size for axis in axes) for axes in without_time(sharding, self.mesh).dims)
+        shape = tuple(n * parts for n, parts in zip(shape, ways, strict=True))
         return _Value(values, sharding, self.mesh, shape, interleaving=stored)
 
 

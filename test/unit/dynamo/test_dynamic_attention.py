@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from shardc.driver import dynamo
+from shardc.driver import graph_program
 
 FORWARD, BACKWARD = (f"kernel(\"scaled_dot_product_flash_attention_for_cpu_{part}" for part in ("", "backward_"))
 Sizes = tuple[int, int, int]
@@ -99,13 +99,13 @@ def test_bfloat16(compiled: Wrap, programs: list[str]) -> None:
 def test_no_batch_no_rows_and_one(compiled: Wrap, monkeypatch: pytest.MonkeyPatch) -> None:
     """Dynamo makes programs of their own for sizes 0 and 1; the one for all sizes has them right too."""
     made: list[tuple[Wrap, list[Any]]] = []
-    load = dynamo._load
+    load = graph_program.load
 
     def recorded(*args: Any) -> Wrap:
         function = load(*args)
         return lambda rank, inputs: (made.append((function, list(inputs))), function(rank, inputs))[1]
 
-    monkeypatch.setattr(dynamo, "_load", recorded)
+    monkeypatch.setattr(graph_program, "load", recorded)
     given = [torch.randn(3, 70, 4, 12) for _ in range(3)]
     for x in given:
         torch._dynamo.mark_static(x, (2, 3))

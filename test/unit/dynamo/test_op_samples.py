@@ -26,7 +26,7 @@ COMPILED = [
 ]  # fmt: skip
 """Ops all of whose samples are compiled."""
 
-FALLING_BACK = ["as_strided", "linalg.eigvals", "linalg.inv", "polar"]
+FALLING_BACK = ["as_strided", "linalg.eigvals", "linalg.inv"]
 """Ops some of whose samples run through ATen."""
 
 
