@@ -16,6 +16,7 @@ FIRST, LAST = 10, VOCAB - 12
 """Tokens between these are no special ones in any tiny configuration."""
 
 UNLABELLED = {
+    "DiaForConditionalGeneration",
     "GitForCausalLM",
     "MusicgenForCausalLM",
     "MusicgenMelodyForCausalLM",
@@ -28,7 +29,7 @@ Batch = dict[str, Tensor]
 
 def batch_for(architecture: Architecture, model: nn.Module) -> Batch:
     """``BATCH`` random samples as keyword arguments of ``model``, labels among them if it takes any."""
-    made = MAKERS[architecture.kind](model)
+    made = (OWN.get(architecture.name) or MAKERS[architecture.kind])(model)
     taken = set(inspect.signature(model.forward).parameters)
     if architecture.name in UNLABELLED:
         taken.discard("labels")
@@ -145,3 +146,54 @@ MAKERS: dict[str, Callable[[nn.Module], Batch]] = {
     "audio": _classified_sound,
     "ctc": _sound,  # without labels: their losses read the labels' values, which PyTorch cannot trace
 }
+
+
+def _channels_of_codes(model: nn.Module) -> Batch:
+    """Text in, several codes of sound a step out."""
+    channels = model.config.decoder_config.num_channels
+    codes = torch.randint(0, model.config.decoder_config.vocab_size, (BATCH, LENGTH // 2, channels))
+    return {"input_ids": tokens(), "decoder_input_ids": codes}
+
+
+def _codes_beside_text(model: nn.Module) -> Batch:
+    """At each step a token and a code of every codebook."""
+    ids = tokens()
+    codes = torch.randint(0, model.config.codebook_vocab_size - 1, (BATCH, LENGTH, model.config.num_codebooks))
+    return {"input_ids": torch.cat([ids[..., None], codes], -1), "labels": ids.clone()}
+
+
+def _sound_and_text(model: nn.Module) -> Batch:
+    """As many frames of a spectrogram as make one embedding a token."""
+    config = model.config
+    frames = 2 * config.downsample_factor * LENGTH
+    return {**_causal(model), "input_features": torch.randn(BATCH, config.audio_config.num_mel_bins, frames)}
+
+
+def _stacked_frames(model: nn.Module) -> Batch:
+    """Four frames of a spectrogram side by side."""
+    return {"input_features": torch.randn(BATCH, FRAMES, 4 * model.config.encoder_config.num_mel_bins)}
+
+
+def _patches(model: nn.Module) -> Batch:
+    """Images of several forms, already cut into patches."""
+    config = model.config.vision_config
+    count = config.num_patches
+    shapes = torch.tensor([[2, count // 2], [4, count // 4]]).repeat(BATCH // 2, 1)
+    pixels = torch.randn(BATCH, count, config.num_channels * config.patch_size**2)
+    labels = torch.randint(0, model.config.num_labels, (BATCH,))
+    return {
+        "pixel_values": pixels,
+        "spatial_shapes": shapes,
+        "pixel_attention_mask": torch.ones(BATCH, count),
+        "labels": labels,
+    }
+
+
+OWN: dict[str, Callable[[nn.Module], Batch]] = {
+    "DiaForConditionalGeneration": _channels_of_codes,
+    "GraniteSpeech5ForCTC": _stacked_frames,
+    "KyutaiSpeechToTextForConditionalGeneration": _codes_beside_text,
+    "Siglip2ForImageClassification": _patches,
+    "VoxtralRealtimeForConditionalGeneration": _sound_and_text,
+}
+"""Models that take what no other of their kind takes."""
