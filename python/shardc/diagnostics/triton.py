@@ -33,6 +33,13 @@ class TritonTooOld(ShardcError):
     hint: ClassVar[str] = "pip install 'triton>={oldest}'"
 
 
+class DriverTooOld(ShardcError):
+    """The GPU's driver does not load what Triton's assembler makes."""
+
+    template: ClassVar[str] = "the GPU's driver is for CUDA {found}; kernels that Triton makes here need one for {needed}"
+    hint: ClassVar[str] = "install a newer driver, or a Triton that comes with an older assembler; ops run through ATen"
+
+
 class TritonKernelNotSupported(ShardcError):
     """A kernel's body holds something that the Triton backend has no code for."""
 

@@ -2,10 +2,11 @@
 
 AOTAutograd hands over functional graphs. Each is imported into the torch dialect, goes through passes, and
 (``graph_compiler.py``) runs as a Python function of calls (``TORCH_LOGS="+shardc.driver.dynamo"`` prints it): ATen's,
-and on the CPU those of compiled kernels. Sizes may be symbolic: a model called with a second batch size is traced and
-compiled once more, for all sizes. A graph that the importer cannot take runs as AOTAutograd traced it, one that
-AOTAutograd cannot trace as Dynamo captured it, and a :class:`~shardc.diagnostics.dynamo.ShardcFallbackWarning` says so
-once per cause. A later process finds traces (``trace_cache.py``) and programs (``program_cache.py``) on disk.
+and those of kernels, compiled for the CPU or by Triton for the GPU. Sizes may be symbolic: a model called with a second
+batch size is traced and compiled once more, for all sizes. A graph that the importer cannot take runs as AOTAutograd
+traced it, one that AOTAutograd cannot trace as Dynamo captured it, and a
+:class:`~shardc.diagnostics.dynamo.ShardcFallbackWarning` says so once per cause. A later process finds traces
+(``trace_cache.py``) and programs (``program_cache.py``) on disk.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.dynamo import GraphFailed, GraphNotCompiled, GraphNotTraced, ShardcFallbackWarning
 from shardc.diagnostics.fusion import FusionWish
 from shardc.driver.fusion import say_unmatched
+from shardc.driver.gpu_target import has_kernels
 from shardc.driver.graph_program import GraphProgram, Runner
 from shardc.driver.partition import SAVING, partition
 from shardc.driver.settings import Settings
@@ -86,7 +88,7 @@ def shardc_backend(graph: GraphModule, example_inputs: Sequence[Any], **options:
         "inference_compiler": _last(wishes, forward),
     }
     draws = GraphStream() if settings.random == "counter" else None
-    fuses = settings.fuse and all(t.device.type == "cpu" for t in example_inputs if isinstance(t, torch.Tensor))
+    fuses = settings.fuse and all(has_kernels(t.device) for t in example_inputs if isinstance(t, torch.Tensor))
     try:
         with seeded(graph) if draws else nullcontext(), kept_on_disk(graph, example_inputs, settings) as is_kept:
             form = _as_entry if is_kept else _as_function

@@ -41,11 +41,11 @@ def fuse_step_for(compiled: Compiled, target: str, numerics: str = "fused", proc
     folder = tempfile.TemporaryDirectory(prefix="shardc-kernels-")
     with collection_paused():
         module, without = _fused(compiled.rank_module, numerics, frozenset()), frozenset()
-        made, failed = _made(module, gpu, Path(folder.name), processes)
+        made, failed = make_kernels(module, gpu, Path(folder.name), processes)
         while failed - without:
             without |= failed
             module = _fused(compiled.rank_module, numerics, without)
-            made, failed = _made(module, gpu, Path(folder.name), processes)
+            made, failed = make_kernels(module, gpu, Path(folder.name), processes)
     compiled.seconds |= {"kernels": time.perf_counter() - started}
     if not made:
         return
@@ -69,7 +69,7 @@ def _fused(module: ir.Module, numerics: str, without: frozenset[str]) -> ir.Modu
     return fused
 
 
-def _made(
+def make_kernels(
     module: ir.Module, target: Target, folder: Path, processes: int
 ) -> tuple[list[CompiledKernel], frozenset[str]]:
     """The kernels of ``module``, compiled, and the calls (``kern.calls``) of those that could not be."""

@@ -10,6 +10,8 @@ from shardc.backends.measure.contractions import measured_form
 from shardc.backends.torch.emit_graph import emit_graph
 from shardc.driver import program_cache
 from shardc.driver.fusion import fuse, is_explained
+from shardc.driver.gpu_graph import fuse_graph_for
+from shardc.driver.gpu_target import gpu_target, has_kernels
 from shardc.driver.graph_program import GraphProgram, runner
 from shardc.driver.kernels import fuse_graph
 from shardc.driver.memory import say_peak
@@ -38,18 +40,23 @@ def compile_graph(settings: Settings, wishes: Wishes | None, phase: str, graph: 
         return imported
 
     device, constants = check_graph(graph), constants_of(graph)
-    key = program_key(graph, phase, settings.cache_key())
+    fuses = settings.fuse and has_kernels(device)
+    gpu = gpu_target(device) if fuses else None
+    key = program_key(graph, phase, f"{settings.cache_key()} {gpu}" if gpu else settings.cache_key())
     found = None if is_explained() else program_cache.load(key)
     whole = True
     if found is None:
         imported, library, externs = prepared(), None, 0
-        if settings.fuse and device.type == "cpu":
+        if fuses and gpu:
+            fuse_ = partial(fuse, wishes, phase, _gpu_matmuls(settings))
+            imported, library, whole = fuse_graph_for(gpu, prepared, imported, settings.numerics, fuse_)
+        elif fuses:
             fuse_ = partial(fuse, wishes, phase, _matmuls(settings))
             imported, library, whole = fuse_graph(prepared, imported, settings.numerics, fuse_)
-            whole = whole and not wishes.unmatched
             if settings.measured:
                 externs = extern_module(imported.module, measured_form, settings.numerics)
-        pooled = settings.fuse and device.type == "cpu"
+        whole = whole and fuses == settings.fuse and not (fuses and wishes.unmatched)
+        pooled = fuses and gpu is None
         strides = imported.strides if library or externs else ()
         text = emit_graph(imported.module, imported.outputs, imported.writes, strides, pooled)
         if whole:  # else the next process is to be told, too, what is not compiled
@@ -66,6 +73,11 @@ def _matmuls(settings: Settings) -> str | Choose:
     if settings.matmuls != "measured":
         return settings.matmuls
     return MeasuredMatmuls(settings.numerics) if settings.measured else "extern"
+
+
+def _gpu_matmuls(settings: Settings) -> str:
+    """As :func:`_matmuls`: on a GPU they are cuBLAS's, unless kernels are asked for."""
+    return settings.matmuls if settings.matmuls != "measured" else "extern"
 
 
 def is_complex(graph: GraphModule) -> bool:

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode, _pop_mode_t
 
 from shardc.driver import program_cache
 from shardc.runtime import pool
-from shardc.runtime.kernels import Library
+from shardc.runtime.program import Kernels
 
 log = logging.getLogger("shardc.driver.dynamo")
 
@@ -72,13 +72,14 @@ class GraphProgram(OutputCode):
         self.run = _unwatched(run) if self.is_complex else run
 
 
-def runner(text: str, library: Library | None, device: torch.device) -> Runner:
+def runner(text: str, library: Kernels | None, device: torch.device) -> Runner:
     """A program with its kernels as a function."""
     log.debug("%s", text)
-    return _marked(partial(load(text, library), SimpleNamespace(device=device)))
+    program = partial(load(text, library), SimpleNamespace(device=device))
+    return _marked(program if device.type != "cuda" else _on(device, program))
 
 
-def load(text: str, library: Library | None = None) -> Callable[..., Any]:
+def load(text: str, library: Kernels | None = None) -> Callable[..., Any]:
     """The program's function, with its kernels from ``library``. Tracebacks through it show its lines."""
     file = f"<shardc graph {next(_numbers)}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
@@ -90,6 +91,16 @@ def load(text: str, library: Library | None = None) -> Callable[..., Any]:
         if isinstance(value, torch._ops.OpOverload):
             names[name] = value._op  # what calling it does, less one Python call: a quarter of a small op's time
     return names["graph"]
+
+
+def _on(device: torch.device, program: Runner) -> Runner:
+    """``program`` with ``device`` as the current one: Triton's launches go there."""
+
+    def call(inputs: list[Any]) -> Sequence[Any]:
+        with torch.cuda.device(device):
+            return program(inputs)
+
+    return call
 
 
 def _with_constants(function: Runner, constants: list[torch.Tensor]) -> Runner:

@@ -46,7 +46,7 @@ def fuse_graph(
         return graph, None, False
     start_worker()
     try:
-        fuse(graph.module, numerics, _strided_results(graph), frozenset(), writes=graph.writes)
+        fuse(graph.module, numerics, strided_results(graph), frozenset(), writes=graph.writes)
     except FusionWish:
         raise
     except Exception as error:  # whatever went wrong in there, ATen has every op
@@ -61,7 +61,7 @@ def fuse_graph(
             return make(), None, False
     graph = make()
     try:
-        fuse(graph.module, numerics, _strided_results(graph), failed, writes=graph.writes)
+        fuse(graph.module, numerics, strided_results(graph), failed, writes=graph.writes)
         return graph, _library(graph), False
     except Exception as error:
         say_once(ALL, error)
@@ -116,7 +116,7 @@ def _texts(op: ir.Operation, name: str) -> list[str]:
     return [ir.StringAttr(text).value for text in op.attributes[name]]
 
 
-def _strided_results(graph: ImportedGraph) -> frozenset[ir.Value]:
+def strided_results(graph: ImportedGraph) -> frozenset[ir.Value]:
     """The results that callers expect laid out otherwise than a kernel does: not contiguous."""
     block = graph.module.body.operations[0].operation.regions[0].blocks[0]
     returned = list(block.operations)[-1].operation.operands

@@ -17,7 +17,10 @@ from typing import Any
 import shardc
 from shardc.backends.cpu import cache as disk
 from shardc.backends.cpu.target import host_model, target
+from shardc.driver import module_archive
 from shardc.runtime.kernels import SEAL, Library
+from shardc.runtime.program import Kernels
+from shardc.runtime.triton_kernels import Modules
 
 
 def versions() -> tuple[str, ...]:
@@ -39,7 +42,7 @@ def _sources() -> Iterable[Path]:
         yield from folder.resolve().rglob("*.py")
 
 
-def load(key: str) -> tuple[str, Library | None] | None:
+def load(key: str) -> tuple[str, Kernels | None] | None:
     """The text of the program and the library of its kernels, if both are there whole."""
     path = disk.find(f"graph-{key}.json")
     if path is None:
@@ -47,11 +50,19 @@ def load(key: str) -> tuple[str, Library | None] | None:
     stored: dict[str, Any] = json.loads(path.read_bytes()[: -len(SEAL) - 32])
     if stored["library"] is None:
         return stored["text"], None
+    if stored["library"].endswith(module_archive.SUFFIX):
+        modules = module_archive.find(stored["library"])
+        return None if modules is None else (stored["text"], modules)
     library = disk.find(stored["library"])
     return None if library is None else (stored["text"], Library(library))
 
 
-def store(key: str, text: str, library: Library | None) -> None:
+def store(key: str, text: str, library: Kernels | None) -> None:
     """Keeps a program for later processes."""
-    content = {"text": text, "library": None if library is None else library.path.name}
+    content = {"text": text, "library": None if library is None else _name(library)}
     disk.keep(f"graph-{key}.json", json.dumps(content).encode())
+
+
+def _name(library: Kernels) -> str:
+    """The file that the library is kept in."""
+    return f"{library.folder.name}{module_archive.SUFFIX}" if isinstance(library, Modules) else library.path.name

@@ -28,6 +28,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from shardc.driver.fusion import is_explained
+from shardc.driver.gpu_target import gpu_target
 from shardc.driver.program_cache import versions
 from shardc.driver.settings import Settings
 
@@ -97,7 +98,9 @@ def _surroundings(graph: GraphModule, example_inputs: Sequence[Any], settings: S
         torch.get_default_device(), backends.mkldnn.enabled, backends.opt_einsum.enabled, backends.opt_einsum.strategy,
         backends.cuda.flash_sdp_enabled(), backends.cuda.mem_efficient_sdp_enabled(), backends.cuda.math_sdp_enabled(),
     )  # fmt: skip
-    digest = hashlib.sha256(repr((settings.cache_key(), versions(), state, _memory(example_inputs))).encode())
+    gpus = {str(t.device): gpu_target(t.device) for t in example_inputs}
+    surroundings = (settings.cache_key(), versions(), state, gpus, _memory(example_inputs))
+    digest = hashlib.sha256(repr(surroundings).encode())
     for node in graph.graph.nodes:  # programs name the user's lines
         digest.update((node.meta.get("stack_trace") or "").encode() + b"\0")
     return digest.hexdigest()
