@@ -23,6 +23,7 @@ import torch
 
 from .errors import RuntimeFailure
 from .kernel_call import Output, check
+from .triton_launch import with_launchers
 
 OLDEST = (3, 6)
 """The Triton that generated modules need."""
@@ -85,7 +86,7 @@ class Modules:
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        return module
+        return module if interprets() else with_launchers(module)
 
 
 def fill_cache(binaries: Path) -> None:
