@@ -6,7 +6,8 @@ the blocks are moved to the front, which copies only where the dims before it ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
 from typing import Any
 
@@ -71,6 +72,7 @@ class Rank:
     def __init__(self, mesh: Mesh, number: int, device: torch.device, groups: Groups) -> None:
         self.mesh, self.number, self.device, self._groups = mesh, number, device, groups
         self._sent: list[Pending] = []
+        self._late: list[tuple[Tensor, Tensor]] | None = None
 
     def index(self, axes: Axes) -> int:
         """This rank's place over ``axes``."""
@@ -81,7 +83,19 @@ class Rank:
 
         Whoever holds ``old`` (a DTensor that the user sees) sees the new value.
         """
-        old.data = new if new.is_contiguous() else new.contiguous()
+        if self._late is not None:
+            self._late.append((old, new))
+        else:
+            old.data = new if new.is_contiguous() else new.contiguous()
+
+    @contextmanager
+    def late_stores(self) -> Iterator[list[tuple[Tensor, Tensor]]]:
+        """Inside of the block nothing is stored: the list that it gives has what the caller is to copy, in order."""
+        self._late = []
+        try:
+            yield self._late
+        finally:
+            self._late = None
 
     def send(self, values: Sequence[Tensor], *, to: int, axes: Axes, tag: int) -> None:
         """Start sending ``values`` to the rank with index ``to`` over ``axes``. Their numbers count up from ``tag``."""

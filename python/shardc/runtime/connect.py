@@ -15,14 +15,21 @@ from .mesh import Mesh
 TIMEOUT_S = float(os.environ.get("SHARDC_TIMEOUT_S", "300"))
 """How long a rank waits for the others in one collective before it gives up, in seconds."""
 
+AFTER = timedelta(seconds=30)
+"""How much longer NCCL's own watchdog waits, which ends the process without saying what the program was at."""
+
 
 @dataclass(frozen=True)
 class Place:
-    """Where this process stands: its rank, the device of its tensors, and how long it waits for others."""
+    """Where this process stands: its rank, the device of its tensors, and how long it waits for others.
+
+    ``nccl``: collectives are work of the device's, on a stream of their own.
+    """
 
     rank: int
     device: torch.device
     timeout: timedelta
+    nccl: bool = False
 
 
 def connect(mesh: Mesh, device: torch.device | str | None = None, timeout_s: float = TIMEOUT_S) -> Place:
@@ -43,7 +50,8 @@ def connect(mesh: Mesh, device: torch.device | str | None = None, timeout_s: flo
         torch.cuda.set_device(place)
     if world > 1:
         _join(place, timeout)
-        return Place(dist.get_rank(), place, timeout)
+        backend = dist.group.WORLD._get_backend(place).name() if place.type == "cuda" else "gloo"
+        return Place(dist.get_rank(), place, timeout, backend == "nccl")
     return Place(0, place, timeout)
 
 
@@ -62,5 +70,12 @@ def _own_device() -> torch.device:
 def _join(device: torch.device, timeout: timedelta) -> None:
     if dist.is_initialized():
         return
-    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, timeout=timeout)
+    if device.type != "cuda" or _shares_device():
+        dist.init_process_group("gloo", timeout=timeout)
+    else:
+        dist.init_process_group("cpu:gloo,cuda:nccl", timeout=timeout + AFTER)
+
+
+def _shares_device() -> bool:
+    """Whether ranks of this host have a GPU together."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > torch.cuda.device_count()

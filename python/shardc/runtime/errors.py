@@ -48,6 +48,10 @@ class HyperparameterMismatch(RuntimeFailure):
     """A hyperparameter is unknown, or a setting was changed that is a constant of the program."""
 
 
+class GraphNotCaptured(RuntimeFailure):
+    """A CUDA graph was asked for where there are none."""
+
+
 class RankStopped(RuntimeFailure):
     """Another rank died, failed, or stopped answering while this one waited for it."""
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -34,14 +35,14 @@ class Group:
 
     def ordered(self, blocks: Tensor) -> Tensor:
         """Blocks in c10d's order (dim 0), put in the order of the index."""
-        return blocks if self.place is None else blocks[list(self.place)]
+        return blocks if self.place is None else torch.stack([blocks[i] for i in self.place])
 
     def sorted(self, blocks: Tensor) -> Tensor:
         """Blocks in the order of the index (dim 0), put in c10d's order."""
         if self.place is None:
             return blocks
         inverse = sorted(range(self.size), key=self.place.__getitem__)
-        return blocks[inverse]
+        return torch.stack([blocks[i] for i in inverse])
 
     # What c10d is told to start, each giving something to wait for.
 
@@ -76,7 +77,10 @@ def place_of(ranks: tuple[int, ...]) -> tuple[int, ...] | None:
 class Groups:
     """The groups of one rank by the axes that they span."""
 
-    def __init__(self, mesh: Mesh, rank: int, wanted: Iterable[Axes], timeout: Any = None) -> None:
+    def __init__(
+        self, mesh: Mesh, rank: int, wanted: Iterable[Axes], timeout: Any = None, make: type[Group] = Group
+    ) -> None:
+        self._group = make
         self._by_axes: dict[Axes, Group] = {}
         self._handles: dict[frozenset[frozenset[int]], Any] = {}
         for axes in wanted:
@@ -88,7 +92,7 @@ class Groups:
     def _make(self, mesh: Mesh, rank: int, axes: Axes, timeout: Any) -> Group:
         parts = mesh.partition(axes)
         ranks = next(p for p in parts if rank in p)
-        return Group(ranks, None if len(ranks) == 1 else self._handle(parts, rank, timeout), place_of(ranks))
+        return self._group(ranks, None if len(ranks) == 1 else self._handle(parts, rank, timeout), place_of(ranks))
 
     def _handle(self, parts: list[tuple[int, ...]], rank: int, timeout: Any) -> Any:
         """One c10d group for each part; axes in another order, or other names of the same ranks, share them."""

@@ -56,6 +56,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--load", type=Path, help="a checkpoint to start from")
     parser.add_argument("--save", type=Path, help="where to write a checkpoint at the end")
     parser.add_argument("--batches", type=Path, help="batches, as `<number>/<leaf>` in a safetensors file")
+    parser.add_argument("--cuda-graph", action="store_true", help="capture the step as a CUDA graph")
     parser.add_argument(
         "--import", dest="libraries", action="append", default=[], metavar="MODULE",
         help="a module, or a .py file, that registers the custom operators of the program",
@@ -69,6 +70,8 @@ def _train(folder: Path, options: argparse.Namespace) -> int:
     step = TrainStep.load(folder)
     if options.load:
         step.load_checkpoint(options.load)
+    if options.cuda_graph:
+        step.use_cuda_graph()
     batches = _batches(options.batches or folder / "batches.safetensors")
     for number in range(options.steps):
         _drill(step.rank, number)

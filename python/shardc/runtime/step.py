@@ -16,7 +16,10 @@ from .batch import check_leaf, leaves_of
 from .check import check_files, read_manifest
 from .comm import Rank
 from .connect import TIMEOUT_S, connect
-from .groups import Groups
+from .cuda_graph import GraphedStep
+from .errors import GraphNotCaptured
+from .groups import Group, Groups
+from .host_group import HostGroup
 from .hyper import Hyperparameters
 from .layout import Leaf, cut, with_padding
 from .mesh import Mesh
@@ -53,12 +56,15 @@ class TrainStep:
         self._inputs = {leaf.name: leaf for leaf in every if leaf.role == "input"}
         part = part_of(manifest["pipeline"], every, self._mesh, self._place.rank)
         self._arguments, self._function = part.arguments, program.steps[part.number]
-        groups = Groups(self._mesh, self._place.rank, program.groups, self._place.timeout)
+        through_host = self._place.device.type != "cpu" and not self._place.nccl
+        group = HostGroup if through_host else Group
+        groups = Groups(self._mesh, self._place.rank, program.groups, self._place.timeout, group)
         self._rank = Rank(self._mesh, self._place.rank, self._place.device, groups)
         self._watch = Watch(self._place.rank, self._mesh.world_size)
         self.hyper = Hyperparameters(manifest["hyperparameters"], manifest["baked"])
         self.seed: int = manifest["seed"]
         self.steps_done = 0
+        self._graphed: GraphedStep | None = None
         self._constants = {
             leaf.name: self._constant(leaf, constants) for leaf in self._arguments if leaf.role == "constant"
         }
@@ -118,6 +124,21 @@ class TrainStep:
             blocks = {n: with_padding(values[n], leaf.local_shape(self._mesh)) for n, leaf in self._inputs.items()}
             return self._advance(blocks)
 
+    def use_cuda_graph(self) -> None:
+        """Capture the step as a CUDA graph after two more steps, and start that from then on.
+
+        A step that cannot be captured runs as it is, and a warning says why. An index that is out of range is told of
+        one step late. Raises GraphNotCaptured on a CPU.
+        """
+        if self._place.device.type != "cuda":
+            raise GraphNotCaptured(f"CUDA graphs are for GPUs, and rank {self.rank} is on {self._place.device}")
+        kept = [leaf.role in ROLES or leaf.role == "constant" for leaf in self._arguments]
+        self._graphed = GraphedStep(self._function, self._rank, kept)
+        if self._manifest["pipeline"]:
+            self._graphed.refuse("it is of a pipeline, whose ranks send to each other")
+        elif self._mesh.world_size > 1 and not self._place.nccl:
+            self._graphed.refuse("its collectives go over Gloo, which works on the host")
+
     def bind(self, optimizer: Any) -> None:
         """Take hyperparameters from this optimizer before each step, so that torch's schedulers work on it."""
         self.hyper.bind(optimizer)
@@ -172,7 +193,9 @@ class TrainStep:
 
     @torch.no_grad()
     def _advance(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        loss, *_ = self._function(self._rank, *self._values(inputs))
+        values = self._values(inputs)
+        loss = self._graphed(values) if self._graphed else self._function(self._rank, *values)[0]
+        del values
         self.steps_done += 1
         self.state.refresh()
         return loss
@@ -188,9 +211,9 @@ class TrainStep:
             elif leaf.role == "input":
                 values.append(inputs[leaf.name].to(device, non_blocking=True).contiguous())
             elif leaf.role == "hyper":
-                values.append(torch.tensor(hyper[leaf.name], dtype=leaf.dtype, device=device))
+                values.append(torch.full((), hyper[leaf.name], dtype=leaf.dtype, device=device))
             elif leaf.role == "seed":
-                values.append(torch.tensor(self.seed + self.steps_done, dtype=leaf.dtype, device=device))
+                values.append(torch.full((), self.seed + self.steps_done, dtype=leaf.dtype, device=device))
             else:
                 values.append(self._constants[leaf.name])
         return values

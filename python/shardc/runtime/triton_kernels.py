@@ -21,8 +21,9 @@ from typing import Any
 
 import torch
 
+from .cuda_graph import check_index, on_device
 from .errors import RuntimeFailure
-from .kernel_call import Output, check
+from .kernel_call import Output
 from .triton_launch import with_launchers
 
 OLDEST = (3, 6)
@@ -150,7 +151,7 @@ def caller(
     numbers = [f"n{n}" for n in range(getattr(module, "SIZES", 0))]
     sizes = numbers if size is None else [str(size)]
     on = f"{read[0]}.device" if read else "device"
-    names: dict[str, Any] = {"launch": module.launch, "empty": torch.empty, "device": device, "check": check}
+    names: dict[str, Any] = {"launch": module.launch, "empty": torch.empty, "device": device, "check": check_index}
     lines = [f"if not {a}.is_contiguous(): {a} = {a}.contiguous()" for a in read]
     for n in new:
         shape, names[f"dtype{n}"] = outputs[n]
@@ -158,7 +159,7 @@ def caller(
     lines.append(f"launch({', '.join([*read, *(f'r{n}' for n in new), *sizes])})")
     for n, message in checks.items():
         names[f"message{n}"] = message
-        lines.append(f"check(r{n}.item(), message{n})")
+        lines.append(f"check(r{n}, message{n})")
     results = [read[output] if isinstance(output, int) else f"r{n}" for n, output in enumerate(outputs)]
     body = "\n".join(f"    {line}" for line in [*lines, f"return ({''.join(f'{r}, ' for r in results)})"])
     exec(compile(f"def call({', '.join([*read, *numbers])}):\n{body}\n", "<call of a kernel>", "exec"), names)
@@ -213,8 +214,8 @@ def _tables(
                 owners += [len(table)] * -(-elements // module.BLOCK)
                 table.append([first, elements, *addresses])
         if owners:
-            texts = torch.tensor(table, dtype=torch.int64), torch.tensor(owners, dtype=torch.int32)
-            made.append((texts[0].to(device), texts[1].to(device), aligned))
+            rows_of = on_device(torch.tensor(table, dtype=torch.int64), device)
+            made.append((rows_of, on_device(torch.tensor(owners, dtype=torch.int32), device), aligned))
     return made
 
 

@@ -1,0 +1,166 @@
+"""A rank's step as a CUDA graph: captured once, then started as a whole.
+
+A graph does the same work on the same addresses each time. So what changes from step to step (the batch,
+hyperparameters, the seed that random numbers are counted from) is copied into tensors that stay, and new state is copied
+into the old's memory when the step is done, instead of taking its place. The first steps run as they are: they load
+kernels and make communicators, which a capture may not. Collectives over NCCL are captured with the rest; where a step
+cannot be captured (Gloo's collectives, a pipeline, a call that waits for the device) it runs as it is, and a warning
+says why. A graph is captured anew when the state lies elsewhere, or a shape is another.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .comm import Rank
+from .kernel_call import check
+
+cuda: Any = torch.cuda
+WARM_UPS = 2
+"""Steps that run before one is captured."""
+
+
+class CudaGraphWarning(UserWarning):
+    """A step cannot be captured and runs as it is; said once."""
+
+
+@dataclass
+class Capture:
+    """What a capture leaves to be done after it (``fills``: device memory and what belongs there, which stays there),
+    or after each replay (``checks``: integers of :func:`~shardc.runtime.kernel_call.check`, with their messages).
+    """
+
+    fills: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    checks: list[tuple[Tensor, str]] = field(default_factory=list)
+
+
+_active: Capture | None = None
+
+
+def on_device(table: Tensor, device: torch.device) -> Tensor:
+    """``table`` of the host on a device. In a capture, where nothing can be copied, it is there before any replay."""
+    if _active is None:
+        return table.to(device)
+    made = torch.empty_like(table, device=device)
+    _active.fills.append((made, table))
+    return made
+
+
+def check_index(found: Tensor, message: str) -> None:
+    """``check`` of what a kernel found. That of a captured step is made when the next step begins.
+
+    Raises IndexOutOfRange.
+    """
+    if _active is None:
+        check(int(found.item()), message)
+    else:
+        _active.checks.append((found, message))
+
+
+@dataclass(frozen=True)
+class _Graph:
+    """A captured step: the memory of its arguments, its loss, and what its checks find."""
+
+    key: tuple[Any, ...]
+    graph: Any
+    arguments: list[Tensor]
+    loss: Tensor
+    capture: Capture
+    found: Tensor | None
+
+
+class GraphedStep:
+    """``function(rank, *values)`` as a graph. ``kept`` says of each argument whether its memory stays: state and
+    constants.
+    """
+
+    def __init__(self, function: Callable[..., tuple[Any, ...]], rank: Rank, kept: Sequence[bool]) -> None:
+        self._function, self._rank, self._kept = function, rank, list(kept)
+        self._steps = self.captures = 0
+        self._graph: _Graph | None = None
+        self._refused = False
+        self._late: tuple[Tensor, Any, list[str]] | None = None
+
+    def __call__(self, values: Sequence[Tensor]) -> Tensor:
+        """One step. Returns the loss. Raises IndexOutOfRange for an index of this step, or of the last."""
+        self.finish()
+        self._steps += 1
+        if self._steps <= WARM_UPS or self._refused:
+            return self._function(self._rank, *values)[0]
+        key = self._key(values)
+        if self._graph is None or self._graph.key != key:
+            self._graph = None  # its memory is free for the next
+            self._graph = self._captured(key, values)
+            if self._graph is None:
+                return self._function(self._rank, *values)[0]
+        return self._replayed(self._graph, values)
+
+    def finish(self) -> None:
+        """Wait for what the checks of the last step found. Raises IndexOutOfRange."""
+        if self._late is None:
+            return
+        (found, event, messages), self._late = self._late, None
+        event.synchronize()
+        for number, message in zip(found.tolist(), messages, strict=True):
+            check(number, message)
+
+    def _key(self, values: Sequence[Tensor]) -> tuple[Any, ...]:
+        """Where what stays lies, and the form of what is copied."""
+        return tuple(
+            v.data_ptr() if stays else (v.shape, v.dtype) for v, stays in zip(values, self._kept, strict=True)
+        )
+
+    def _captured(self, key: tuple[Any, ...], values: Sequence[Tensor]) -> _Graph | None:
+        """None if the step cannot be captured."""
+        arguments = [v if stays else v.clone() for v, stays in zip(values, self._kept, strict=True)]
+        graph = cuda.CUDAGraph()
+        try:
+            with _capturing() as capture, self._rank.late_stores() as stores:
+                with cuda.graph(graph, capture_error_mode="thread_local"):  # other threads wait for the store
+                    loss = self._function(self._rank, *arguments)[0]
+                    if stores:
+                        torch._foreach_copy_([old for old, _ in stores], [new for _, new in stores])
+                    found = torch.stack([f.reshape(()) for f, _ in capture.checks]) if capture.checks else None
+        except RuntimeError as error:
+            cuda.synchronize()
+            self.refuse(str(error).strip().partition("\n")[0])
+            return None
+        for made, table in capture.fills:
+            made.copy_(table)
+        self.captures += 1
+        return _Graph(key, graph, arguments, loss, capture, found)
+
+    def refuse(self, why: str) -> None:
+        """Run every step as it is, and say so."""
+        self._refused = True
+        warnings.warn(f"the step is not captured as a CUDA graph: {why}", CudaGraphWarning, stacklevel=2)
+
+    def _replayed(self, graph: _Graph, values: Sequence[Tensor]) -> Tensor:
+        for into, value, stays in zip(graph.arguments, values, self._kept, strict=True):
+            if not stays:
+                into.copy_(value, non_blocking=True)
+        graph.graph.replay()
+        if graph.found is not None:
+            host = torch.empty(graph.found.shape, dtype=graph.found.dtype, pin_memory=torch.cuda.is_available())
+            host.copy_(graph.found, non_blocking=True)
+            event = cuda.Event()
+            event.record()
+            self._late = host, event, [message for _, message in graph.capture.checks]
+        return graph.loss.clone()
+
+
+@contextmanager
+def _capturing() -> Iterator[Capture]:
+    global _active
+    _active = Capture()
+    try:
+        yield _active
+    finally:
+        _active = None

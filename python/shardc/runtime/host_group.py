@@ -1,0 +1,55 @@
+"""Collectives of GPU tensors over Gloo, through the host: for ranks that share a GPU, which NCCL refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from .groups import Group
+
+
+class Staged:
+    """A collective on copies in the host's memory; ``wait`` brings what it made back."""
+
+    __slots__ = ("host", "into", "work")
+
+    def __init__(self, work: Any, host: Tensor, into: Tensor | None) -> None:
+        self.work, self.host, self.into = work, host, into
+
+    def wait(self) -> None:
+        self.work.wait()
+        if self.into is not None:
+            self.into.copy_(self.host)
+
+
+class HostGroup(Group):
+    """A :class:`Group` whose collectives are the host's."""
+
+    def all_reduce(self, out: Tensor, op: Any) -> Staged:
+        host = out.cpu()
+        return Staged(super().all_reduce(host, op), host, out)
+
+    def all_gather(self, out: Tensor, block: Tensor) -> Staged:
+        host = out.cpu()
+        return Staged(super().all_gather(host, block.cpu()), host, out)
+
+    def reduce_scatter(self, out: Tensor, blocks: Tensor, op: Any) -> Staged:
+        host = out.cpu()
+        return Staged(super().reduce_scatter(host, blocks.cpu(), op), host, out)
+
+    def all_to_all(self, out: Tensor, blocks: Tensor, *sizes: list[int]) -> Staged:
+        host = out.cpu()
+        return Staged(super().all_to_all(host, blocks.cpu(), *sizes), host, out)
+
+    def broadcast(self, out: Tensor, source: int) -> Staged:
+        host = out.cpu()
+        return Staged(super().broadcast(host, source), host, out)
+
+    def send(self, block: Tensor, to: int, tag: int) -> Staged:
+        host = block.cpu()
+        return Staged(super().send(host, to, tag), host, None)
+
+    def receive(self, out: Tensor, source: int, tag: int) -> Staged:
+        host = out.cpu()
+        return Staged(super().receive(host, source, tag), host, out)
