@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from shardc.backends.eager.compare import prove_step
 from shardc.backends.eager.comparison import Proof
 from shardc.backends.torch.emit import emit_program
 from shardc.diagnostics.api import MeshIsNotTheWorld, NotEqual
+from shardc.diagnostics.memory import PeakUnknown
 from shardc.dialects.collection import collection_paused
 from shardc.dialects.context import new_context
 from shardc.dialects.pipe.schedule import Schedule
@@ -22,7 +24,7 @@ from shardc.driver.artefact import write_artefact
 from shardc.driver.compiler import Compiled, PlanLike, compile_capture, make_mesh
 from shardc.driver.gpu_kernels import check_gpu, fuse_step_for
 from shardc.driver.manifest import ManifestFields, build_manifest, describe_kernels, fields_of
-from shardc.driver.memory import said_peak
+from shardc.driver.memory import said_peak, step_peak
 from shardc.driver.model_plan import model_plan_of
 from shardc.driver.pipeline_options import PipelineOptions
 from shardc.driver.pipeline_report import describe_pipeline
@@ -99,7 +101,7 @@ class CompiledStep:
             Path(folder),
             c.levels,
             c.program,
-            self._fields,
+            self._planned(),
             library=c.library,
             target=c.target,
             plan=c.plan_json,
@@ -122,12 +124,21 @@ class CompiledStep:
                 state = {n: v for (_, n), v in c.capture.initial_values().items() if v is not None}
             self._running = TrainStep(
                 Program.of(emit_program(c.program), Modules(c.library) if c.target and c.library else self._library()),
-                build_manifest(c.program, self._fields, {}, c.target),
+                build_manifest(c.program, self._planned(), {}, c.target),
                 c.capture.constants,
                 state=state,
             )
             self._running.bind(self._optimizer)
         return self._running
+
+    def _planned(self) -> ManifestFields:
+        """What a manifest says, with the planned memory of a program for a GPU."""
+        if not (self.compiled.target or torch.cuda.is_available()) or self.compiled.pipeline_module is not None:
+            return self._fields
+        try:
+            return replace(self._fields, peak_bytes=step_peak(self.compiled.program).size_bytes)
+        except PeakUnknown:
+            return self._fields
 
     def _library(self) -> Library | None:
         return None if self.compiled.library is None or self.compiled.target else Library(self.compiled.library)

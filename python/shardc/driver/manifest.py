@@ -36,7 +36,8 @@ class ManifestFields:
 
     ``model`` is the fingerprint of the level-1 program. ``hyperparameters`` are {name, group, key, index, first_step,
     value}, ``baked`` {group, key, value}. ``batch`` is the tree of :mod:`shardc.runtime.batch`. ``fills`` gives the
-    number that optimizer state without a stored value starts as.
+    number that optimizer state without a stored value starts as. ``peak_bytes`` is the most that a rank's tensors are
+    planned to take at once, 0 if that is not known.
     """
 
     model: str
@@ -46,6 +47,7 @@ class ManifestFields:
     seed: int = 0
     tied: dict[str, str] = field(default_factory=dict)
     fills: dict[str, float] = field(default_factory=dict)
+    peak_bytes: int = 0
 
 
 def fields_of(capture: Capture, optimizer: torch.optim.Optimizer, level1: str, seed: int = 0) -> ManifestFields:
@@ -84,6 +86,7 @@ def build_manifest(
         "baked": fields.baked,
         "batch": fields.batch,
         "seed": fields.seed,
+        "peak_bytes": fields.peak_bytes,
         "tied": fields.tied,
         "files": dict(files),
     }

@@ -45,6 +45,9 @@ def _problems(manifest: Mapping[str, Any]) -> Iterator[str]:
         for label, entry in _entries(field, manifest[field]):
             yield from _port_problems(label, entry)
     yield from _pipeline_problems(manifest)
+    planned = manifest.get("peak_bytes", 0)
+    if not isinstance(planned, int) or planned < 0:
+        yield f"peak_bytes is {planned!r}, not a number of bytes"
     wanted = [*FILES, *(KERNEL_FILES if manifest["kernels"] else ()), *(PIPELINE_FILES if manifest["pipeline"] else ())]
     if is_for_gpu(manifest):
         wanted.remove(KERNELS)

@@ -6,6 +6,7 @@ the blocks are moved to the front, which copies only where the dims before it ar
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
@@ -17,8 +18,10 @@ from torch import Tensor
 
 from . import pool
 from .errors import CommunicationError
+from .flights import Flights
 from .groups import Group, Groups
 from .mesh import Axes, Mesh
+from .source import user_line
 
 REDUCE = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
 
@@ -36,19 +39,44 @@ class Done:
 
 
 class Pending:
-    """A started collective. ``wait`` gives its result, once. It raises CommunicationError if another rank is gone."""
+    """A started collective. ``wait`` gives its result, once. It raises CommunicationError if another rank is gone.
 
-    __slots__ = ("finish", "kept", "result", "work")
+    ``start`` is what was started: its name, its group, and the program's file and line. With ``flights``, whether
+    the device gets past it is watched.
+    """
 
-    def __init__(self, work: Any, kept: Tensor, result: Tensor, finish: Callable[[Tensor], Tensor] | None) -> None:
+    __slots__ = ("finish", "flights", "kept", "result", "start", "work")
+
+    def __init__(
+        self,
+        work: Any,
+        kept: Tensor,
+        result: Tensor,
+        finish: Callable[[Tensor], Tensor] | None,
+        start: Start,
+        flights: Flights | None = None,
+    ) -> None:
         self.work, self.kept, self.result, self.finish = work, kept, result, finish
+        self.start, self.flights = start, flights
 
     def wait(self) -> Tensor:
         try:
             self.work.wait()
         except RuntimeError as error:  # c10d has no class of its own for Gloo's errors
-            raise CommunicationError(str(error)) from error
+            raise CommunicationError(str(error), described(self.start)) from error
+        if self.flights is not None:
+            self.flights.passed(described(self.start))
         return self.finish(self.result) if self.finish else self.result
+
+
+Start = tuple[str, Group, str, int]
+
+
+def described(start: Start) -> str:
+    """``all_reduce of ranks 0, 1 (model.py:12)``."""
+    name, group, file, line = start
+    where = user_line(file, line)
+    return f"{name} of ranks {', '.join(map(str, group.ranks))}{f' ({where})' if where else ''}"
 
 
 class Message:
@@ -69,8 +97,11 @@ class Message:
 class Rank:
     """One rank of the mesh: its number, its device, and its groups. Collectives are called by all ranks alike."""
 
-    def __init__(self, mesh: Mesh, number: int, device: torch.device, groups: Groups) -> None:
+    def __init__(
+        self, mesh: Mesh, number: int, device: torch.device, groups: Groups, flights: Flights | None = None
+    ) -> None:
         self.mesh, self.number, self.device, self._groups = mesh, number, device, groups
+        self._flights = flights
         self._sent: list[Pending] = []
         self._late: list[tuple[Tensor, Tensor]] | None = None
 
@@ -102,7 +133,7 @@ class Rank:
         group = self._groups[axes]
         for number, x in enumerate(values, tag):
             block = _plain(x).contiguous()
-            self._sent.append(Pending(group.send(block, to, number), block, block, None))
+            self._sent.append(self._pending("send", group, group.send(block, to, number), block, block, None))
 
     def receive(
         self, kinds: Sequence[tuple[tuple[int, ...], torch.dtype]], *, source: int, axes: Axes, tag: int
@@ -113,7 +144,8 @@ class Rank:
         for number, (shape, dtype) in enumerate(kinds, tag):
             like = torch.empty(0, dtype=dtype, device=self.device)
             block = _plain(_empty(shape, like))
-            parts.append(Pending(group.receive(block, source, number), block, block, _typed(like)))
+            work = group.receive(block, source, number)
+            parts.append(self._pending("receive", group, work, block, block, _typed(like)))
         return Message(parts)
 
     def finish_sends(self) -> None:
@@ -130,7 +162,7 @@ class Rank:
         mine = reuse and x.is_contiguous()
         out = _plain(x if mine else _empty(x.shape, x).copy_(x))
         work = group.all_reduce(out, _op(reduction, x))
-        return Pending(work, out, out, _typed(x))
+        return self._pending("all_reduce", group, work, out, out, _typed(x))
 
     def all_gather(self, x: Tensor, *, dim: int, axes: Axes) -> Done | Pending:
         """The blocks of all ranks over ``axes``, concatenated along ``dim`` in the order of their index."""
@@ -140,7 +172,8 @@ class Rank:
         block = _plain(x).contiguous()
         out = _empty((group.size, *block.shape), block)
         work = group.all_gather(out.flatten(0, 1) if x.dim() else out, block)
-        return Pending(work, block, out, lambda parts: _retype(_join(group.ordered(parts), dim), x))
+        finish = lambda parts: _retype(_join(group.ordered(parts), dim), x)  # noqa: E731
+        return self._pending("all_gather", group, work, block, out, finish)
 
     def reduce_scatter(self, x: Tensor, *, dim: int, axes: Axes, reduction: str = "sum") -> Done | Pending:
         """This rank's block along ``dim`` of the combined value of all ranks over ``axes``."""
@@ -151,7 +184,7 @@ class Rank:
         out = _empty(blocks.shape[1:], blocks)
         flat = blocks.flatten(0, 1) if out.dim() else blocks
         work = group.reduce_scatter(out, flat, _op(reduction, x))
-        return Pending(work, blocks, out, _typed(x))
+        return self._pending("reduce_scatter", group, work, blocks, out, _typed(x))
 
     def all_to_all(self, x: Tensor, *, split_dim: int, concat_dim: int, axes: Axes) -> Done | Pending:
         """Cut ``split_dim`` into a block for each rank over ``axes``, and join what they send along ``concat_dim``."""
@@ -161,7 +194,8 @@ class Rank:
         blocks = group.sorted(_split(_plain(x), split_dim, group.size)).contiguous()
         out = torch.empty_like(blocks)
         work = group.all_to_all(out.view(-1), blocks.view(-1))
-        return Pending(work, blocks, out, lambda parts: _retype(_join(group.ordered(parts), concat_dim), x))
+        finish = lambda parts: _retype(_join(group.ordered(parts), concat_dim), x)  # noqa: E731
+        return self._pending("all_to_all", group, work, blocks, out, finish)
 
     def broadcast(self, x: Tensor, *, axes: Axes, root: int = 0) -> Done | Pending:
         """The value of the rank with index ``root`` over ``axes``."""
@@ -171,7 +205,7 @@ class Rank:
         source = group.ranks[root]
         out = _plain(x).contiguous() if source == self.number else torch.empty_like(_plain(x).contiguous())
         work = group.broadcast(out, source)
-        return Pending(work, out, out, _typed(x))
+        return self._pending("broadcast", group, work, out, out, _typed(x))
 
     def permute(self, x: Tensor, *, source: tuple[Axes, ...], target: tuple[Axes, ...], axes: Axes) -> Done | Pending:
         """The block that layout ``target`` gives this rank, from the rank over ``axes`` that has it in ``source``."""
@@ -184,7 +218,20 @@ class Rank:
         out = torch.empty_like(block)
         sizes = [[n * block.numel() for n in counts] for counts in (receives, sends)]
         work = group.all_to_all(out.view(-1), pack, *sizes)
-        return Pending(work, pack, out, _typed(x))
+        return self._pending("permute", group, work, pack, out, _typed(x))
+
+    def _pending(
+        self,
+        name: str,
+        group: Group,
+        work: Any,
+        kept: Tensor,
+        result: Tensor,
+        finish: Callable[[Tensor], Tensor] | None,
+    ) -> Pending:
+        caller = sys._getframe(2)  # the program's line
+        start = (name, group, caller.f_code.co_filename, caller.f_lineno)
+        return Pending(work, kept, result, finish, start, self._flights)
 
     def _senders(self, group: Group, source: tuple[Axes, ...], target: tuple[Axes, ...]) -> dict[int, int]:
         """The rank that sends to each rank of the group: itself if it has the block, else holders in turn."""

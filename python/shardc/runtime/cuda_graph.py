@@ -122,12 +122,15 @@ class GraphedStep:
         arguments = [v if stays else v.clone() for v, stays in zip(values, self._kept, strict=True)]
         graph = cuda.CUDAGraph()
         try:
-            with _capturing() as capture, self._rank.late_stores() as stores:
-                with cuda.graph(graph, capture_error_mode="thread_local"):  # other threads wait for the store
-                    loss = self._function(self._rank, *arguments)[0]
-                    if stores:
-                        torch._foreach_copy_([old for old, _ in stores], [new for _, new in stores])
-                    found = torch.stack([f.reshape(()) for f, _ in capture.checks]) if capture.checks else None
+            with (
+                _capturing() as capture,
+                self._rank.late_stores() as stores,
+                cuda.graph(graph, capture_error_mode="thread_local"),  # other threads go on
+            ):
+                loss = self._function(self._rank, *arguments)[0]
+                if stores:
+                    torch._foreach_copy_([old for old, _ in stores], [new for _, new in stores])
+                found = torch.stack([f.reshape(()) for f, _ in capture.checks]) if capture.checks else None
         except RuntimeError as error:
             cuda.synchronize()
             self.refuse(str(error).strip().partition("\n")[0])

@@ -52,6 +52,10 @@ class GraphNotCaptured(RuntimeFailure):
     """A CUDA graph was asked for where there are none."""
 
 
+class OutOfDeviceMemory(RuntimeFailure):
+    """The GPU has less memory than the step needs."""
+
+
 class RankStopped(RuntimeFailure):
     """Another rank died, failed, or stopped answering while this one waited for it."""
 
@@ -64,4 +68,11 @@ class IndexOutOfRange(RuntimeFailure, IndexError, RuntimeError):
 
 
 class CommunicationError(RuntimeError):
-    """A collective did not end: most often because another rank did. Its cause is c10d's own error."""
+    """A collective did not end: most often because another rank did. Its cause is c10d's own error.
+
+    ``collective`` says which: ``all_reduce of ranks 0, 1 (model.py:12)``.
+    """
+
+    def __init__(self, what: str, collective: str) -> None:
+        self.collective = collective
+        super().__init__(what)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from .groups import Group
@@ -27,23 +28,23 @@ class HostGroup(Group):
     """A :class:`Group` whose collectives are the host's."""
 
     def all_reduce(self, out: Tensor, op: Any) -> Staged:
-        host = out.cpu()
+        host = out.to("cpu", copy=True)
         return Staged(super().all_reduce(host, op), host, out)
 
     def all_gather(self, out: Tensor, block: Tensor) -> Staged:
-        host = out.cpu()
+        host = torch.empty_like(out, device="cpu")
         return Staged(super().all_gather(host, block.cpu()), host, out)
 
     def reduce_scatter(self, out: Tensor, blocks: Tensor, op: Any) -> Staged:
-        host = out.cpu()
+        host = torch.empty_like(out, device="cpu")
         return Staged(super().reduce_scatter(host, blocks.cpu(), op), host, out)
 
     def all_to_all(self, out: Tensor, blocks: Tensor, *sizes: list[int]) -> Staged:
-        host = out.cpu()
+        host = torch.empty_like(out, device="cpu")
         return Staged(super().all_to_all(host, blocks.cpu(), *sizes), host, out)
 
     def broadcast(self, out: Tensor, source: int) -> Staged:
-        host = out.cpu()
+        host = out.to("cpu", copy=True)
         return Staged(super().broadcast(host, source), host, out)
 
     def send(self, block: Tensor, to: int, tag: int) -> Staged:
@@ -51,5 +52,5 @@ class HostGroup(Group):
         return Staged(super().send(host, to, tag), host, None)
 
     def receive(self, out: Tensor, source: int, tag: int) -> Staged:
-        host = out.cpu()
+        host = torch.empty_like(out, device="cpu")
         return Staged(super().receive(host, source, tag), host, out)

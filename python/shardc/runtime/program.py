@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import linecache
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
@@ -20,6 +22,9 @@ from .triton_kernels import Modules, interprets
 ANYWHERE = (
     "run `shardc compile` again on this machine, or with --no-fuse (fuse=False) for a program without compiled kernels"
 )
+
+
+_numbers = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -47,8 +52,9 @@ class Program:
     @staticmethod
     def of(text: str, library: Kernels | None = None) -> Program:
         """From the program's text."""
-        names = _given(library)
-        exec(compile(text, "<program>", "exec"), names)
+        names, file = _given(library), f"<program {next(_numbers)}>"
+        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+        exec(compile(text, file, "exec"), names)
         return Program._read(names)
 
     @staticmethod

@@ -18,10 +18,12 @@ from .comm import Rank
 from .connect import TIMEOUT_S, connect
 from .cuda_graph import GraphedStep
 from .errors import GraphNotCaptured
+from .flights import Flights
 from .groups import Group, Groups
 from .host_group import HostGroup
 from .hyper import Hyperparameters
 from .layout import Leaf, cut, with_padding
+from .memory import check_memory, told
 from .mesh import Mesh
 from .operators import check_operators
 from .pipeline import part_of
@@ -52,6 +54,8 @@ class TrainStep:
         self._place = connect(self._mesh, device, timeout_s)
         check_device(manifest, self._place.device, self._place.rank)
         self._manifest = manifest
+        self._planned_bytes: int = manifest.get("peak_bytes", 0)
+        check_memory(self._planned_bytes, self._place.device, self._place.rank)
         every = [Leaf.read(entry) for entry in manifest["arguments"]]
         self._inputs = {leaf.name: leaf for leaf in every if leaf.role == "input"}
         part = part_of(manifest["pipeline"], every, self._mesh, self._place.rank)
@@ -59,8 +63,9 @@ class TrainStep:
         through_host = self._place.device.type != "cpu" and not self._place.nccl
         group = HostGroup if through_host else Group
         groups = Groups(self._mesh, self._place.rank, program.groups, self._place.timeout, group)
-        self._rank = Rank(self._mesh, self._place.rank, self._place.device, groups)
-        self._watch = Watch(self._place.rank, self._mesh.world_size)
+        flights = Flights() if self._place.nccl else None
+        self._rank = Rank(self._mesh, self._place.rank, self._place.device, groups, flights)
+        self._watch = Watch(self._place.rank, self._mesh.world_size, flights, timeout_s)
         self.hyper = Hyperparameters(manifest["hyperparameters"], manifest["baked"])
         self.seed: int = manifest["seed"]
         self.steps_done = 0
@@ -193,9 +198,10 @@ class TrainStep:
 
     @torch.no_grad()
     def _advance(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        values = self._values(inputs)
-        loss = self._graphed(values) if self._graphed else self._function(self._rank, *values)[0]
-        del values
+        with told(self._planned_bytes, self._place.device, self._place.rank):
+            values = self._values(inputs)
+            loss = self._graphed(values) if self._graphed else self._function(self._rank, *values)[0]
+            del values
         self.steps_done += 1
         self.state.refresh()
         return loss

@@ -8,10 +8,12 @@ may hear of a death only when the ranks that it waits for have stopped because o
 
 from __future__ import annotations
 
+import math
 import os
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,6 +21,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import _get_default_store
 
 from .errors import CommunicationError, RankStopped, RuntimeFailure
+from .flights import Flights
 
 BEAT_S = 0.5
 PATIENCE_S = 4.0
@@ -27,15 +30,31 @@ LINGER_S = 4 * BEAT_S
 """How long the process that holds the store stays after a failure, for the others to read the reason."""
 
 
+LOOK = "look at the end of that rank's output; if it has none, at its machine's memory"
+
+
 class Watch:
     """The signs of life of one rank, and its view of the others'. Does nothing for a lone rank."""
 
-    def __init__(self, rank: int, world_size: int) -> None:
+    def __init__(
+        self,
+        rank: int,
+        world_size: int,
+        flights: Flights | None = None,
+        timeout_s: float = math.inf,
+        end: Callable[[RankStopped], None] | None = None,
+    ) -> None:
+        """``flights`` are the collectives of a GPU: where it is stuck in one for ``timeout_s`` seconds, or another rank
+        has failed meanwhile, ``end`` is called (it prints why, and ends the process: nothing else wakes one that waits
+        for its GPU).
+        """
         self._rank, self._world = rank, world_size
+        self._flights, self._timeout_s, self._end = flights, timeout_s, end or _end
         self._step = 0
         self._beat = 0
         self._failed = False
         self._reason: str | None = None
+        self._waits_in: str | None = None
         if world_size > 1:
             self._store: Any = dist.PrefixStore("shardc", _get_default_store())
             self._write()
@@ -63,6 +82,7 @@ class Watch:
         if self._world == 1:
             return None
         try:
+            self._waits_in = getattr(error, "collective", None)
             blamed = self._blame(error) if _is_communication(error) else None
             if blamed is None:
                 self._leave(f"rank {self._rank} failed: {_first_line(error)}")
@@ -75,7 +95,7 @@ class Watch:
 
     @property
     def _where(self) -> str:
-        return f"rank {self._rank}, step {self._step}"
+        return f"rank {self._rank}, step {self._step}" + (f", in {self._waits_in}" if self._waits_in else "")
 
     def _run(self) -> None:
         while True:
@@ -83,8 +103,24 @@ class Watch:
             try:
                 self._write()
                 self._reason = self._left()
+                if self._flights is not None and self._is_stuck(self._flights):
+                    return
             except (RuntimeError, dist.DistError):
                 return  # the store is gone: the program ends, or its next collective will say so
+
+    def _is_stuck(self, flights: Flights) -> bool:
+        """Whether the GPU waits for a collective that will not end; the process is ended then, with the reason."""
+        stuck = flights.stuck()
+        if stuck is None or stuck[1] < min(PATIENCE_S, self._timeout_s):
+            return False
+        self._waits_in, waited_s = stuck
+        if self._reason is None and waited_s < self._timeout_s:
+            return False
+        if self._reason is None:
+            late = CommunicationError(f"it did not end within {self._timeout_s:g} s", self._waits_in)
+            self._reason = self._blame(late).what
+        self._end(RankStopped(self._reason, self._where, LOOK))
+        return True
 
     def _write(self) -> None:
         self._beat += 1
@@ -125,9 +161,14 @@ class Watch:
             late = sorted(r for r, (_, step) in first.items() if int(step) < self._step)
             reason = _verdict(sorted(silent), late, self._step, error)
             self._leave(reason)
-        return RankStopped(
-            reason, self._where, "look at the end of that rank's output; if it has none, at its machine's memory"
-        )
+        return RankStopped(reason, self._where, LOOK)
+
+
+def _end(failure: RankStopped) -> None:
+    """Say why, and end the process, which may be waiting for its GPU."""
+    print(f"{failure}", file=sys.stderr, flush=True)
+    time.sleep(LINGER_S)  # for the others to read the reason
+    os._exit(1)
 
 
 def _verdict(silent: list[int], late: list[int], step: int, error: Exception) -> str:
@@ -136,7 +177,8 @@ def _verdict(silent: list[int], late: list[int], step: int, error: Exception) ->
         return f"{_ranks(silent)} died or hangs: no sign of life for {PATIENCE_S:g} s"
     if late:
         return f"{_ranks(late)} did not reach step {step} within the time-out (SHARDC_TIMEOUT_S sets it)"
-    return f"a collective failed: {_first_line(error)}"
+    collective = getattr(error, "collective", "a collective")
+    return f"{collective} failed: {_first_line(error)}"
 
 
 def _is_communication(error: Exception) -> bool:

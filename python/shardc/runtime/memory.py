@@ -1,0 +1,50 @@
+"""Memory of a GPU: what a step was planned to take, against what there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from .errors import OutOfDeviceMemory
+
+cuda: Any = torch.cuda
+HINT = "use a smaller batch, more micro-batches, more ranks, or a plan that shards parameters (plan='zero3')"
+
+
+def check_memory(planned_bytes: int, device: torch.device, rank: int) -> None:
+    """Raises OutOfDeviceMemory if a step's tensors alone are more than all memory of ``device``.
+
+    0 bytes: how many is not known.
+    """
+    if device.type != "cuda":
+        return
+    _, total = cuda.mem_get_info(device)
+    if planned_bytes > total:
+        raise OutOfDeviceMemory(
+            f"the step was planned to take {_size(planned_bytes)} at its peak, and the GPU has {_size(total)}",
+            f"rank {rank}, {device}", HINT,
+        )  # fmt: skip
+
+
+@contextmanager
+def told(planned_bytes: int, device: torch.device, rank: int) -> Iterator[None]:
+    """Raises OutOfDeviceMemory for PyTorch's error, with what was planned and what there is."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        free, total = cuda.mem_get_info(device)
+        own = cuda.memory_allocated(device)
+        planned = _size(planned_bytes) if planned_bytes else "an unknown number of bytes"
+        raise OutOfDeviceMemory(
+            f"the step ran out of memory: it was planned to take {planned} at its peak; of the GPU's {_size(total)} this"
+            f" process holds {_size(own)} in tensors, and {_size(free)} are free"
+            f" ({str(error).partition(chr(10))[0]})",
+            f"rank {rank}, {device}", HINT,
+        ) from error  # fmt: skip
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes / 2**30:.2f} GiB"
