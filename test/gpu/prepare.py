@@ -1,0 +1,137 @@
+"""Compiles what the tests and benchmarks of a GPU run, on a machine that has shardc and needs no GPU.
+
+    python test/gpu/prepare.py out/gpu [--target sm_90] [--only NAME,...] [--bench]
+
+``out/gpu`` then has, for every case of ``cases.py``, a program with its kernels, and artefacts of Llama's training step;
+with ``--bench`` what ``test/bench/gpu`` measures, too. It goes with the checkout to a machine with a GPU, torch and
+Triton: ``python test/gpu/run.py out/gpu``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "bench" / "gpu")]
+
+import cases  # noqa: E402
+import measured  # noqa: E402
+import models  # noqa: E402
+
+import shardc  # noqa: E402
+from shardc.backends.body.extract import kernel_name, kernels  # noqa: E402
+from shardc.backends.torch.emit_graph import emit_graph  # noqa: E402
+from shardc.backends.triton.compile import compile_kernels  # noqa: E402
+from shardc.backends.triton.emit import emit_kernel  # noqa: E402
+from shardc.backends.triton.folder import write_folder  # noqa: E402
+from shardc.backends.triton.targets import Target, find_target  # noqa: E402
+from shardc.frontend.aot_graph import import_graph  # noqa: E402
+from shardc.passes.fuse.kern_fuse import fuse_module  # noqa: E402
+
+LIMIT_BYTES = 64 << 20
+STEPS = 4
+"""Of training whose losses are kept, for artefacts to be held against."""
+MESHES = {"llama": {"data": 1}, "llama_2_ranks": {"data": 2}, "llama_tensor": {"tensor": 2}}
+
+
+def prepare_case(case: cases.Case, target: Target, folder: Path, processes: int = 2) -> None:
+    """A program of all of the case's ops as kernels. Raises the first error of a kernel that does not compile."""
+    with FakeTensorMode():
+        fake = [torch.empty(g.shape, dtype=g.dtype) for g in case.given]  # programs say no device
+    module = import_graph(make_fx(case.results, tracing_mode="fake")(*fake), "forward").module
+    fuse_module(module, lone=True, matmuls="generated")
+    emitted = [emit_kernel(op, target) for op in {kernel_name(k): k for k in kernels(module)}.values()]
+    made = compile_kernels(emitted, [target], folder, processes)
+    for compiled in made:
+        if compiled.error is not None:
+            raise compiled.error
+    write_folder(made, folder)
+    count = len(case.results(*fake))
+    (folder / "program.py").write_text(emit_graph(module, list(range(count))))
+
+
+def prepare_model(kind: str, size: models.Size, mesh: Mapping[str, int], target: str, folder: Path) -> None:
+    """An artefact of a training step in f32, with the losses of eager training on this machine's CPU."""
+    torch.manual_seed(0)
+    model = models.build(kind, size)
+    optimizer = models.optimizer_of(model)
+    batches = [models.batch(kind, size, n) for n in range(STEPS)]
+    shardc.compile_step(model, optimizer, batches[0], mesh=mesh, target=target).save(folder)
+    losses = []
+    for batch in batches:
+        optimizer.zero_grad()
+        loss = model(**batch)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    folder.with_suffix(".json").write_text(json.dumps({"kind": kind, "mesh": dict(mesh), "losses": losses}))
+
+
+def prepare_large(kind: str, size: models.Size, target: str, folder: Path) -> None:
+    """An artefact without initial values, in bf16: those of the model that it is compared with."""
+    with torch.device("meta"):
+        model = models.build(kind, size).bfloat16()
+    batch = {n: v.bfloat16() if v.is_floating_point() else v for n, v in models.batch(kind, size).items()}
+    shardc.compile_step(model, models.optimizer_of(model), batch, mesh={"data": 1}, target=target).save(folder)
+    shutil.rmtree(folder / "levels", ignore_errors=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--target", default="sm_90")
+    parser.add_argument("--only", help="names of cases, models and benchmarks, separated by commas")
+    parser.add_argument("--bench", action="store_true", help="what the benchmarks measure, too")
+    parser.add_argument("--tiny", action="store_true", help="models fit for Triton's interpreter")
+    options = parser.parse_args()
+    folder, target = options.folder, find_target(options.target)
+    shutil.rmtree(folder, ignore_errors=True)
+    seconds: dict[str, float] = {}
+    failed: dict[str, str] = {}
+
+    def run(name: str, work: Any) -> None:
+        if options.only and name not in options.only.split(","):
+            return
+        started = time.perf_counter()
+        try:
+            work()
+        except Exception as error:  # the others are to be had all the same; the run says what is missing
+            failed[name] = f"{type(error).__name__}: {error}"
+            print(f"{name} failed: {failed[name]}", file=sys.stderr)
+        seconds[name] = round(time.perf_counter() - started, 2)
+
+    for name, case in cases.CASES.items():
+        run(name, lambda case=case, name=name: prepare_case(case, target, folder / "cases" / name))
+    small = models.TINY["llama"] if options.tiny else models.SMALL
+    for name, mesh in MESHES.items():
+        run(name, lambda mesh=mesh, name=name: prepare_model("llama", small, mesh, target.name, folder / "models" / name))
+    if options.bench:
+        for name, case in measured.cases().items():
+            run(name, lambda case=case, name=name: prepare_case(case, target, folder / "bench" / name))
+        sizes = models.TINY if options.tiny else models.SIZES
+        for name, size in sizes.items():
+            run(f"whole_{name}", lambda n=name, s=size: prepare_large(n, s, target.name, folder / "whole" / n))
+    versions = {"torch": torch.__version__, "triton": triton.__version__, "python": platform.python_version()}
+    facts = {"target": target.name, "made_with": versions, "tiny": options.tiny, "seconds": seconds, "failed": failed}
+    (folder / "prepared.json").write_text(json.dumps(facts, indent=1) + "\n")
+    size_bytes = sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
+    print(f"{folder}: {len(seconds)} prepared, {len(failed)} failed, {size_bytes / 2**20:.1f} MiB")
+    if size_bytes > LIMIT_BYTES:
+        raise SystemExit(f"more than {LIMIT_BYTES >> 20} MiB, which is what travels; leave some out with --only")
+    raise SystemExit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

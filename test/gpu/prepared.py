@@ -1,0 +1,46 @@
+"""What ``prepare.py`` made, read where a GPU is: programs with their kernels, and artefacts. Needs torch and triton."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "python"), str(Path(__file__).parent)]
+
+# Importing these defines the ops that cases call.
+from shardc.runtime import attention, random, sampling  # noqa: E402, F401
+from shardc.runtime.triton_kernels import Modules, interprets  # noqa: E402
+
+FOLDER = "SHARDC_GPU_FOLDER"
+"""The variable that names the folder."""
+
+
+def device() -> torch.device:
+    """Where prepared programs run: the GPU, or the CPU in Triton's interpreter."""
+    return torch.device("cpu" if interprets() else "cuda")
+
+
+def folder() -> Path:
+    return Path(os.environ.get(FOLDER, ROOT / "out" / "gpu"))
+
+
+def facts() -> dict[str, Any]:
+    """What the preparing machine said: target, versions, seconds that compilation took."""
+    return json.loads((folder() / "prepared.json").read_text())
+
+
+def program(path: Path) -> tuple[Callable[[list[torch.Tensor]], tuple[torch.Tensor, ...]], Modules]:
+    """The program of a case as a function of a list of tensors, and its kernels."""
+    modules = Modules(path)
+    names: dict[str, Any] = {"kernel": modules.kernel, "kernels": modules.batch, "empty": modules.empty}
+    exec(compile((path / "program.py").read_text(), str(path / "program.py"), "exec"), names)
+    rank = SimpleNamespace(device=device())
+    return lambda inputs: names["graph"](rank, list(inputs)), modules

@@ -1,0 +1,65 @@
+"""Artefacts of Llama's training step, made without a GPU: on one rank, as a CUDA graph, and as ranks that share a GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import prepared
+import pytest
+import torch
+
+WORKER = Path(__file__).with_name("train_worker.py")
+
+
+def train(name: str, ranks: int = 1, *options: str) -> dict[str, Any]:
+    """What rank 0 printed."""
+    if not (prepared.folder() / "models" / name).is_dir():
+        problem = prepared.facts()["failed"].get(name)
+        assert problem is None, problem
+        pytest.skip(f"{name} was left out of what was prepared (--only)")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks)}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(WORKER), name, *options],
+            env={**os.environ, **shared, "RANK": str(r), "LOCAL_RANK": str(r), "LOCAL_WORLD_SIZE": str(ranks)},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for r in range(ranks)
+    ]  # fmt: skip
+    try:
+        said = [process.communicate(timeout=400) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert all(process.returncode == 0 for process in processes), "\n".join(error[-3000:] for _, error in said)
+    return json.loads(said[0][0].strip().splitlines()[-1])
+
+
+def _assert_near(found: list[float], expected: list[float]) -> None:
+    torch.testing.assert_close(torch.tensor(found), torch.tensor(expected), rtol=2e-3, atol=2e-3)
+
+
+def test_llama_trains_as_eager_does() -> None:
+    said = train("llama")
+    _assert_near(said["losses"], said["expected"])
+
+
+@pytest.mark.parametrize("name", ["llama_2_ranks", "llama_tensor"])
+def test_ranks_that_share_a_gpu(name: str) -> None:
+    said = train(name, 2)
+    _assert_near(said["losses"], said["expected"])
+
+
+def test_a_cuda_graph_gives_equal_bits(gpu: torch.device) -> None:
+    plain, graphed = train("llama"), train("llama", 1, "--cuda-graph")
+    assert graphed["captures"] == 1
+    assert graphed["losses"] == plain["losses"]

@@ -1,0 +1,35 @@
+"""Trains with a prepared artefact, and prints each loss on rank 0: ``python train_worker.py NAME [--cuda-graph]``."""
+
+import json
+import sys
+
+import models
+import prepared
+import torch
+import torch.distributed as dist
+
+from shardc.runtime import TrainStep
+
+
+def main(name: str, graph: bool) -> None:
+    if prepared.interprets():
+        from shardc.backends.triton.interpret_worker import patch
+
+        patch()
+        torch.set_num_threads(1)
+    path = prepared.folder() / "models" / name
+    said = json.loads(path.with_suffix(".json").read_text())
+    step = TrainStep.load(path, device=prepared.device())
+    if graph:
+        step.use_cuda_graph()
+    size = models.TINY["llama"] if prepared.facts()["tiny"] else models.SMALL
+    losses = [step(models.batch(said["kind"], size, n)).item() for n in range(len(said["losses"]))]
+    if step.rank == 0:
+        captures = step._graphed.captures if graph else 0
+        print(json.dumps({"losses": losses, "expected": said["losses"], "captures": captures}))
+    if dist.is_initialized():
+        dist.barrier()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], "--cuda-graph" in sys.argv)

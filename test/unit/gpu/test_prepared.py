@@ -1,0 +1,90 @@
+"""What a GPU's tests and benchmarks are made of is prepared here, and their side runs with torch and Triton alone.
+
+The side that runs is started in a process that can import neither Torch-MLIR nor anything else of shardc's dependencies,
+in Triton's interpreter in place of a GPU.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton", reason="Triton is not installed: its kernels can be neither run nor compiled")
+
+TEST = Path(__file__).parents[2]
+CASES = ("bias_gelu", "softmax", "cross_entropy", "adamw", "matmul_gelu", "attention")
+ALONE = """
+import runpy
+import sys
+
+ALLOWED = {allowed!r}
+
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch_mlir", "transformers", "safetensors", "highspy", "typer", "rich"):
+            raise ImportError(f"{{name}} is not on the machine with the GPU")
+        inside = name.startswith(ALLOWED) or any(allowed.startswith(f"{{name}}.") for allowed in ALLOWED)
+        if name.startswith("shardc.") and not inside:
+            raise ImportError(f"{{name}} is shardc's compiler")
+
+
+sys.meta_path.insert(0, Refuse())
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+ALLOWED = ("shardc.runtime", "shardc.backends.triton.interpret_worker")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Cases and a Llama of the interpreter's size, prepared for an H100."""
+    made = tmp_path_factory.mktemp("prepared") / "gpu"
+    only = ",".join((*CASES, "llama", "whole_llama", "inductor_swiglu"))
+    command = [sys.executable, str(TEST / "gpu" / "prepare.py"), str(made), "--tiny", "--bench", "--only", only]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return made
+
+
+def _alone(folder: Path, tmp_path: Path, *command: str) -> str:
+    script = tmp_path / "alone.py"
+    script.write_text(ALONE.format(allowed=ALLOWED))
+    own = {"TRITON_INTERPRET": "1", "SHARDC_GPU_FOLDER": str(folder), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, str(script), *command], env=os.environ | own, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_prepared_programs_run_without_the_compiler(folder: Path, tmp_path: Path) -> None:
+    """Pytest of ``test/gpu`` as ``run.py`` starts it; what needs a real GPU is skipped and says so."""
+    said = _alone(folder, tmp_path, str(TEST / "gpu" / "run.py"), str(folder), "-k", "not artefacts")
+    assert f"{len(CASES)} passed" in said, said
+    assert "needs a GPU: this is Triton's interpreter" in said and "was left out of what was prepared" in said
+
+
+def test_a_prepared_llama_trains(folder: Path, tmp_path: Path) -> None:
+    said = json.loads(_alone(folder, tmp_path, str(TEST / "gpu" / "train_worker.py"), "llama").strip().splitlines()[-1])
+    assert len(said["losses"]) == 4
+    assert said["losses"] == pytest.approx(said["expected"], rel=1e-4)
+
+
+def test_a_benchmark_writes_its_table(folder: Path, tmp_path: Path) -> None:
+    """Of a whole model; the interpreter's times are no measurement, and the table says that."""
+    table = tmp_path / "table.md"
+    command = [str(TEST / "bench" / "gpu" / "run.py"), str(folder), "--out", str(table), "--only", "whole"]
+    _alone(folder, tmp_path, *command)
+    text = table.read_text()
+    assert "Triton's interpreter (no measurement)" in text and "| whole llama | " in text
+    assert "failed" not in text, text
+
+
+def test_without_a_gpu_each_test_says_why_it_is_skipped(folder: Path) -> None:
+    command = [sys.executable, str(TEST / "gpu" / "run.py"), str(folder), "-k", "bias_gelu or trains"]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"CUDA_VISIBLE_DEVICES": ""})
+    assert done.returncode == 0 and "no GPU: torch" in done.stdout, done.stdout
