@@ -15,13 +15,13 @@ import platform
 import shutil
 import sys
 import time
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 import triton
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "bench" / "gpu")]
@@ -31,14 +31,13 @@ import measured  # noqa: E402
 import models  # noqa: E402
 
 import shardc  # noqa: E402
-from shardc.backends.body.extract import kernel_name, kernels  # noqa: E402
 from shardc.backends.torch.emit_graph import emit_graph  # noqa: E402
-from shardc.backends.triton.compile import compile_kernels  # noqa: E402
-from shardc.backends.triton.emit import emit_kernel  # noqa: E402
 from shardc.backends.triton.folder import write_folder  # noqa: E402
 from shardc.backends.triton.targets import Target, find_target  # noqa: E402
+from shardc.driver.gpu_kernels import make_kernels  # noqa: E402
 from shardc.frontend.aot_graph import import_graph  # noqa: E402
 from shardc.passes.fuse.kern_fuse import fuse_module  # noqa: E402
+from shardc.runtime.check import MANIFEST  # noqa: E402
 
 LIMIT_BYTES = 64 << 20
 STEPS = 4
@@ -46,20 +45,27 @@ STEPS = 4
 MESHES = {"llama": {"data": 1}, "llama_2_ranks": {"data": 2}, "llama_tensor": {"tensor": 2}}
 
 
-def prepare_case(case: cases.Case, target: Target, folder: Path, processes: int = 2) -> None:
-    """A program of all of the case's ops as kernels. Raises the first error of a kernel that does not compile."""
-    with FakeTensorMode():
-        fake = [torch.empty(g.shape, dtype=g.dtype) for g in case.given]  # programs say no device
-    module = import_graph(make_fx(case.results, tracing_mode="fake")(*fake), "forward").module
-    fuse_module(module, lone=True, matmuls="generated")
-    emitted = [emit_kernel(op, target) for op in {kernel_name(k): k for k in kernels(module)}.values()]
-    made = compile_kernels(emitted, [target], folder, processes)
-    for compiled in made:
-        if compiled.error is not None:
-            raise compiled.error
-    write_folder(made, folder)
-    count = len(case.results(*fake))
-    (folder / "program.py").write_text(emit_graph(module, list(range(count))))
+def prepare_case(case: cases.Case, target: Target, folder: Path, processes: int = 1) -> str:
+    """A program of all of the case's ops as kernels. Returns what stays ATen's and why, as the compiler does it, too;
+    there is no program if nothing is a kernel.
+    """
+    inputs = [torch.empty(g.shape, dtype=g.dtype) for g in case.given]  # programs say no device; nothing is touched
+    traced = make_fx(case.results, tracing_mode="fake")(*inputs)
+    count, said, without = len(traced.graph.output_node().args[0]), [], frozenset()
+    while True:
+        module = import_graph(traced, "forward").module
+        fuse_module(module, lone=True, matmuls="generated", without=without)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            made, failed = make_kernels(module, target, folder, processes)
+        said += [str(warning.message).partition("\n")[0] for warning in caught]
+        if not failed - without:
+            break
+        without |= failed
+    if made:
+        write_folder(made, folder)
+        (folder / "program.py").write_text(emit_graph(module, list(range(count))))
+    return "; ".join(said)
 
 
 def prepare_model(kind: str, size: models.Size, mesh: Mapping[str, int], target: str, folder: Path) -> None:
@@ -85,7 +91,11 @@ def prepare_large(kind: str, size: models.Size, target: str, folder: Path) -> No
         model = models.build(kind, size).bfloat16()
     batch = {n: v.bfloat16() if v.is_floating_point() else v for n, v in models.batch(kind, size).items()}
     shardc.compile_step(model, models.optimizer_of(model), batch, mesh={"data": 1}, target=target).save(folder)
-    shutil.rmtree(folder / "levels", ignore_errors=True)
+    # Its levels are most of its bytes, and running it needs none of them.
+    shutil.rmtree(folder / "levels")
+    manifest = json.loads((folder / MANIFEST).read_text())
+    manifest["files"] = {n: entry for n, entry in manifest["files"].items() if not n.startswith("levels/")}
+    (folder / MANIFEST).write_text(json.dumps(manifest))
 
 
 def main() -> None:
@@ -100,13 +110,16 @@ def main() -> None:
     shutil.rmtree(folder, ignore_errors=True)
     seconds: dict[str, float] = {}
     failed: dict[str, str] = {}
+    aten: dict[str, str] = {}
 
     def run(name: str, work: Any) -> None:
         if options.only and name not in options.only.split(","):
             return
         started = time.perf_counter()
         try:
-            work()
+            if said := work():
+                aten[name] = said
+                print(f"{name}, in part ATen's: {said}", file=sys.stderr)
         except Exception as error:  # the others are to be had all the same; the run says what is missing
             failed[name] = f"{type(error).__name__}: {error}"
             print(f"{name} failed: {failed[name]}", file=sys.stderr)
@@ -125,6 +138,7 @@ def main() -> None:
             run(f"whole_{name}", lambda n=name, s=size: prepare_large(n, s, target.name, folder / "whole" / n))
     versions = {"torch": torch.__version__, "triton": triton.__version__, "python": platform.python_version()}
     facts = {"target": target.name, "made_with": versions, "tiny": options.tiny, "seconds": seconds, "failed": failed}
+    facts["aten"] = aten
     (folder / "prepared.json").write_text(json.dumps(facts, indent=1) + "\n")
     size_bytes = sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
     print(f"{folder}: {len(seconds)} prepared, {len(failed)} failed, {size_bytes / 2**20:.1f} MiB")

@@ -19,6 +19,12 @@ sys.path[:0] = [str(ROOT / "python"), str(Path(__file__).parent)]
 from shardc.runtime import attention, random, sampling  # noqa: E402, F401
 from shardc.runtime.triton_kernels import Modules, interprets  # noqa: E402
 
+if interprets():
+    from shardc.backends.triton.interpret_worker import patch
+
+    patch()  # what Triton's interpreter lacks
+    torch.set_num_threads(1)
+
 FOLDER = "SHARDC_GPU_FOLDER"
 """The variable that names the folder."""
 

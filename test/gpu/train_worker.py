@@ -5,18 +5,12 @@ import sys
 
 import models
 import prepared
-import torch
 import torch.distributed as dist
 
 from shardc.runtime import TrainStep
 
 
 def main(name: str, graph: bool) -> None:
-    if prepared.interprets():
-        from shardc.backends.triton.interpret_worker import patch
-
-        patch()
-        torch.set_num_threads(1)
     path = prepared.folder() / "models" / name
     said = json.loads(path.with_suffix(".json").read_text())
     step = TrainStep.load(path, device=prepared.device())

@@ -234,11 +234,7 @@ def main() -> None:
     parser.add_argument("--only", default="matmul,copy,flash,inductor,whole")
     options = parser.parse_args()
     os.environ[prepared.FOLDER] = str(options.folder.resolve())
-    if prepared.interprets():
-        from shardc.backends.triton.interpret_worker import patch
-
-        patch()
-    elif not torch.cuda.is_available():
+    if not prepared.interprets() and not torch.cuda.is_available():
         raise SystemExit(f"no GPU: torch {torch.__version__} sees none")
     wanted, timer = options.only.split(","), Timer()
     name = torch.cuda.get_device_name() if not prepared.interprets() else "Triton's interpreter (no measurement)"

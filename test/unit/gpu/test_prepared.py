@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("triton", reason="Triton is not installed: its kernels can be neither run nor compiled")
 
 TEST = Path(__file__).parents[2]
-CASES = ("bias_gelu", "softmax", "cross_entropy", "adamw", "matmul_gelu", "attention")
+CASES = ("softmax", "cross_entropy", "matmul_gelu")
 ALONE = """
 import runpy
 import sys
@@ -36,6 +36,7 @@ class Refuse:
 
 sys.meta_path.insert(0, Refuse())
 sys.argv = sys.argv[1:]
+sys.path.insert(0, sys.argv[0].rpartition("/")[0])
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 ALLOWED = ("shardc.runtime", "shardc.backends.triton.interpret_worker")
@@ -45,7 +46,7 @@ ALLOWED = ("shardc.runtime", "shardc.backends.triton.interpret_worker")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Cases and a Llama of the interpreter's size, prepared for an H100."""
     made = tmp_path_factory.mktemp("prepared") / "gpu"
-    only = ",".join((*CASES, "llama", "whole_llama", "inductor_swiglu"))
+    only = ",".join((*CASES, "llama", "whole_llama"))
     command = [sys.executable, str(TEST / "gpu" / "prepare.py"), str(made), "--tiny", "--bench", "--only", only]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
