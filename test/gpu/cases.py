@@ -138,7 +138,9 @@ CASES: dict[str, Case] = {
     "matmul_bf16": Case(lambda x, y: x @ y, (t(256, 512, dtype=BF16), t(512, 384, dtype=BF16))),
     "matmul_odd_bf16": Case(lambda x, y: x @ y, (t(257, 131, dtype=BF16), t(131, 135, dtype=BF16))),
     "matmul_long_bf16": Case(lambda x, y: x @ y, (t(64, 16384, dtype=BF16), t(16384, 64, dtype=BF16)), small=False),
-    "matmul_large_bf16": Case(lambda x, y: x @ y.t(), (t(2048, 1024, dtype=BF16), t(4096, 1024, dtype=BF16)), small=False),
+    "matmul_large_bf16": Case(
+        lambda x, y: x @ y.t(), (t(2048, 1024, dtype=BF16), t(4096, 1024, dtype=BF16)), small=False
+    ),
     "matmul_gelu": Case(matmul_gelu, (t(129, 104, dtype=BF16), t(104, 72, dtype=BF16), t(72, dtype=BF16))),
     "matmul_batched": Case(torch.bmm, (t(5, 65, 40), t(5, 40, 33)), 1e-4),
     "attention": Case(attend, (t(2, 4, 37, 24), t(2, 2, 37, 24), t(2, 2, 37, 24)), 1e-3),

@@ -45,7 +45,8 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         batch, length, hidden = x.shape
-        q, k, v = (y.view(batch, length, -1, hidden // self.heads).transpose(1, 2) for y in (self.q(x), self.k(x), self.v(x)))
+        made = (self.q(x), self.k(x), self.v(x))
+        q, k, v = (y.view(batch, length, -1, hidden // self.heads).transpose(1, 2) for y in made)
         if self.turned:
             q, k = _turned(q), _turned(k)
         out = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal, enable_gqa=self.heads != self.kv_heads)
@@ -74,7 +75,8 @@ class Gated(nn.Module):
 class Plain(nn.Module):
     def __init__(self, size: Size, dropout: float) -> None:
         super().__init__()
-        self.up, self.down, self.dropout = nn.Linear(size.hidden, size.inner), nn.Linear(size.inner, size.hidden), dropout
+        self.up, self.down = nn.Linear(size.hidden, size.inner), nn.Linear(size.inner, size.hidden)
+        self.dropout = dropout
 
     def forward(self, x: Tensor) -> Tensor:
         return F.dropout(self.down(F.gelu(self.up(x))), self.dropout, self.training)

@@ -2,8 +2,8 @@
 
     python test/gpu/prepare.py out/gpu [--target sm_90] [--only NAME,...] [--bench]
 
-``out/gpu`` then has, for every case of ``cases.py``, a program with its kernels, and artefacts of Llama's training step;
-with ``--bench`` what ``test/bench/gpu`` measures, too. It goes with the checkout to a machine with a GPU, torch and
+``out/gpu`` then has, for every case of ``cases.py``, a program with its kernels, and artefacts of Llama's training
+step; with ``--bench`` what ``test/bench/gpu`` measures, too. It goes with the checkout to a machine with a GPU, torch and
 Triton: ``python test/gpu/run.py out/gpu``.
 """
 
@@ -129,7 +129,8 @@ def main() -> None:
         run(name, lambda case=case, name=name: prepare_case(case, target, folder / "cases" / name))
     small = models.TINY["llama"] if options.tiny else models.SMALL
     for name, mesh in MESHES.items():
-        run(name, lambda mesh=mesh, name=name: prepare_model("llama", small, mesh, target.name, folder / "models" / name))
+        path = folder / "models" / name
+        run(name, lambda mesh=mesh, path=path: prepare_model("llama", small, mesh, target.name, path))
     if options.bench:
         for name, case in measured.cases().items():
             run(name, lambda case=case, name=name: prepare_case(case, target, folder / "bench" / name))

@@ -1,4 +1,4 @@
-"""Artefacts of Llama's training step, made without a GPU: on one rank, as a CUDA graph, and as ranks that share a GPU."""
+"""Artefacts of Llama's training step, made without a GPU: on one rank, as a CUDA graph, as ranks that share a GPU."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def test_values_are_those_of_eager(name: str) -> None:
             break
 
 
-@pytest.mark.parametrize("name", ["softmax", "cross_entropy", "layer_norm_backward", "matmul_bf16", "attention_backward"])
+@pytest.mark.parametrize("name", ["softmax", "cross_entropy", "layer_norm_backward", "attention_backward"])
 def test_equal_calls_give_equal_bits(name: str, gpu: torch.device) -> None:
     case, path = cases.CASES[name], prepared.folder() / "cases" / name
     if not (path / "program.py").is_file():

@@ -36,7 +36,9 @@ class TritonTooOld(ShardcError):
 class DriverTooOld(ShardcError):
     """The GPU's driver does not load what Triton's assembler makes."""
 
-    template: ClassVar[str] = "the GPU's driver is for CUDA {found}; kernels that Triton makes here need one for {needed}"
+    template: ClassVar[str] = (
+        "the GPU's driver is for CUDA {found}; kernels that Triton makes here need one for {needed}"
+    )
     hint: ClassVar[str] = "install a newer driver, or a Triton that comes with an older assembler; ops run through ATen"
 
 

@@ -1,8 +1,8 @@
 """Which collective a GPU is stuck in: events on the stream behind each that was waited for.
 
-A wait for NCCL's work only makes the stream wait; the process goes on, and a rank that is missing shows nowhere but in a
-stream that does not move. So an event is left behind every collective. The first that the device has not passed stands
-for the collective that it waits for.
+A wait for NCCL's work only makes the stream wait; the process goes on, and a rank that is missing shows nowhere but in
+a stream that does not move. So an event is left behind every collective. The first that the device has not passed
+stands for the collective that it waits for.
 """
 
 from __future__ import annotations

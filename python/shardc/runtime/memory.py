@@ -39,8 +39,8 @@ def told(planned_bytes: int, device: torch.device, rank: int) -> Iterator[None]:
         own = cuda.memory_allocated(device)
         planned = _size(planned_bytes) if planned_bytes else "an unknown number of bytes"
         raise OutOfDeviceMemory(
-            f"the step ran out of memory: it was planned to take {planned} at its peak; of the GPU's {_size(total)} this"
-            f" process holds {_size(own)} in tensors, and {_size(free)} are free"
+            f"the step ran out of memory: it was planned to take {planned} at its peak; of the GPU's {_size(total)}"
+            f" this process holds {_size(own)} in tensors, and {_size(free)} are free"
             f" ({str(error).partition(chr(10))[0]})",
             f"rank {rank}, {device}", HINT,
         ) from error  # fmt: skip

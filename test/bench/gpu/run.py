@@ -38,7 +38,7 @@ Row = tuple[str, ...]
 
 
 class Timer:
-    """Milliseconds of calls on a GPU; of the host in Triton's interpreter, where they say nothing and prove the path."""
+    """Milliseconds on a GPU; in Triton's interpreter of the host, where they say nothing and prove the path."""
 
     def __init__(self) -> None:
         self._is_real = not prepared.interprets()
@@ -246,7 +246,8 @@ def main() -> None:
             file.flush()
 
         line(f"# {name}, {datetime.date.today().isoformat()}\n")
-        line(f"torch {torch.__version__}, prepared with {prepared.facts()['made_with']} for {prepared.facts()['target']}.\n")
+        facts = prepared.facts()
+        line(f"torch {torch.__version__}, prepared with {facts['made_with']} for {facts['target']}.\n")
         line("| what | ours | rate | against | ratio (above 1: ours is faster) | wanted |\n|---|--:|--:|--:|--:|--:|")
         for row in kernel_rows(timer, wanted):
             line("| " + " | ".join(row) + " |")

@@ -1,4 +1,4 @@
-"""What a rank on a GPU says when a collective does not end or memory does not suffice, with a device that is not there."""
+"""What a rank on a GPU says when a collective does not end or memory does not suffice; the device is not there."""
 
 from __future__ import annotations
 

@@ -40,7 +40,10 @@ def test_results_come_back_at_the_wait(group: HostGroup) -> None:
         assert torch.equal(out, x)
 
 
-@pytest.mark.parametrize("ranks, gpus, backend", [(2, 1, "gloo"), (2, 2, "cpu:gloo,cuda:nccl"), (1, 1, "cpu:gloo,cuda:nccl")])
+NCCL = "cpu:gloo,cuda:nccl"
+
+
+@pytest.mark.parametrize("ranks, gpus, backend", [(2, 1, "gloo"), (2, 2, NCCL), (1, 1, NCCL)])
 def test_ranks_that_share_a_gpu_talk_over_gloo(
     monkeypatch: pytest.MonkeyPatch, ranks: int, gpus: int, backend: str
 ) -> None:

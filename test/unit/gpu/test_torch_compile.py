@@ -1,4 +1,4 @@
-"""Graphs of ``torch.compile`` on a GPU that is not here: values in Triton's interpreter, compilation on fake tensors."""
+"""Graphs of ``torch.compile`` on a GPU that is not here: values in Triton's interpreter, compiling on fake tensors."""
 
 from __future__ import annotations
 
@@ -139,7 +139,9 @@ def test_a_driver_that_is_too_old_is_named(h200: None, monkeypatch: pytest.Monke
     device.check_driver(12000)
 
 
-@pytest.mark.parametrize("found, message", [("3.5.1", "Triton 3.5.1 is too old"), (None, "need Triton, which does not")])
+@pytest.mark.parametrize(
+    "found, message", [("3.5.1", "Triton 3.5.1 is too old"), (None, "need Triton, which does not")]
+)
 def test_triton_missing_or_too_old_is_named(
     h200: None, monkeypatch: pytest.MonkeyPatch, found: str | None, message: str
 ) -> None:
