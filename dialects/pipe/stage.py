@@ -8,17 +8,20 @@ from torch_mlir.dialects.ext import Region
 from shardc.dialects.dist.build import i64, string
 from shardc.dialects.dist.tuples import element_types
 from shardc.dialects.dist.verifier import Illegal, Site, tensor_type, verify
-from shardc.dialects.pipe.action import KINDS
+from shardc.dialects.pipe.action import KINDS, OPTIMIZER
 from shardc.dialects.pipe.dialect import Pipe
 from shardc.dialects.pipe.yield_op import YieldOp
 
 
 class StageOp(Pipe.Operation, name="stage", traits=[ir.IsIsolatedFromAboveTrait]):
-    """The forward (``kind`` "F"), backward ("B"), input gradient ("I") or weight gradient ("W") of the stage ``index``.
+    """The forward (``kind`` "F"), backward ("B"), input gradient ("I") or weight gradient ("W") of the stage ``index``,
+    or its optimizer ("O") where a schedule has ``updates``.
 
     The body's arguments are the values that it reads: of other stages, saved by an earlier action of its own, captured
     (the same for all micro-batches), and sums so far. It yields what others read, and the sums with its terms in them.
-    ``dist.slice`` and ``dist.offset`` over the mesh's time axis give a micro-batch its part.
+    ``dist.slice`` and ``dist.offset`` over the mesh's time axis give a micro-batch its part. An optimizer reads state,
+    and the sums of a group of micro-batches; it yields the new state, and what forward and backward read that is made
+    of it.
 
     ``"pipe.stage"() ({
     ^bb0(%x: !torch.vtensor<[4,8],f32>):
@@ -42,8 +45,8 @@ class StageOp(Pipe.Operation, name="stage", traits=[ir.IsIsolatedFromAboveTrait]
 
 def _check(site: Site) -> None:
     index, kind = site.integer("index", 0), site.attribute("kind", ir.StringAttr).value
-    if kind not in KINDS:
-        raise Illegal(f"kind must be one of {', '.join(KINDS)}, not {kind!r}")
+    if kind not in (*KINDS, OPTIMIZER):
+        raise Illegal(f"kind must be one of {', '.join([*KINDS, OPTIMIZER])}, not {kind!r}")
     name = site.attribute("sym_name", ir.StringAttr).value
     if name != stage_name(index, kind):
         raise Illegal(f"must be named {stage_name(index, kind)!r}, not {name!r}")

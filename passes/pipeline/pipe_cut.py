@@ -9,18 +9,25 @@ from typing import ClassVar
 from torch_mlir import ir
 
 from shardc.diagnostics.levels import LevelBroken
-from shardc.diagnostics.pipeline import NoMicroBatches, ScheduleNotYet, WrongStages
+from shardc.diagnostics.pipeline import (
+    ChangesMathematics,
+    NoMicroBatches,
+    OneRouteOnly,
+    ScheduleNotYet,
+    WrongStages,
+)
 from shardc.dialects.dist.mesh import read_mesh
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.schedule_op import write_schedule
 from shardc.passes.base import Pass
 from shardc.passes.pipeline.assign_stages import assign_stages, forward_of
 from shardc.passes.pipeline.check_schedule import check_schedule
-from shardc.passes.pipeline.rank_programs import write_rank_programs
+from shardc.passes.pipeline.rank_programs import results_of, write_rank_programs
 from shardc.passes.pipeline.schedules import by_name
 from shardc.passes.pipeline.schedules.registry import AUTO, named_schedule
 from shardc.passes.pipeline.stage_bodies import stage_bodies, write_bodies
 from shardc.passes.pipeline.step_program import read_step
+from shardc.passes.pipeline.weight_updates import StageUpdate, find_updates, write_update
 
 
 @dataclass(frozen=True)
@@ -29,7 +36,8 @@ class PipeCut(Pass):
 
     The step's loop over micro-batches is taken apart: forward is cut at the modules ``cuts`` or, if none are named, so
     that the ``stages`` of ``schedule`` cost the same (0: as few as it takes); every backward op goes to the stage of
-    its forward, and is W where only gradients of parameters need it. Micro-batches are the mesh's time axis.
+    its forward, and is W where only gradients of parameters need it. Micro-batches are the mesh's time axis. Schedules
+    that change the mathematics are refused without ``stale-weights``.
     """
 
     name: ClassVar[str] = "pipe-cut"
@@ -37,10 +45,11 @@ class PipeCut(Pass):
     schedule: str = "1f1b"
     stages: int = 0
     cuts: tuple[str, ...] = ()
+    stale_weights: bool = False
 
     def run(self, module: ir.Module) -> None:
         chosen = schedule_for(module, self.axis, self.schedule, self.stages or len(self.cuts) + bool(self.cuts))
-        cut_into_stages(module, chosen, self.axis, self.cuts)
+        cut_into_stages(module, chosen, self.axis, self.cuts, stale_weights=self.stale_weights)
 
 
 def schedule_for(module: ir.Module, axis: str, name: str, stages: int = 0) -> Schedule:
@@ -54,19 +63,28 @@ def schedule_for(module: ir.Module, axis: str, name: str, stages: int = 0) -> Sc
 
 
 def cut_into_stages(
-    module: ir.Module, schedule: Schedule, axis: str, cuts: Sequence[str] = (), wanted: int = 0
+    module: ir.Module,
+    schedule: Schedule,
+    axis: str,
+    cuts: Sequence[str] = (),
+    wanted: int = 0,
+    *,
+    stale_weights: bool = False,
 ) -> None:
     """Rewrites the step of ``module`` for ``schedule``, which may be anybody's: it is checked first.
 
-    ``wanted``: how many stages there must be; 0 for any number. Raises BadSchedule, WrongStages, ScheduleNotYet, and
+    ``wanted``: how many stages there must be; 0 for any number. ``stale_weights``: whether the schedule may change the
+    mathematics. Raises BadSchedule, WrongStages, ScheduleNotYet, ChangesMathematics, OneRouteOnly, OneUpdateForAll, and
     what reading and cutting the step raise.
     """
     ranks, micro_batches = pipeline_sizes(module, axis)
     stages = len(schedule.routes[0])
     if schedule.slices > 1:
         raise ScheduleNotYet(schedule=schedule.name, why="it cuts sequences into slices, and only batches are cut")
-    if schedule.changes_mathematics:
-        raise ScheduleNotYet(schedule=schedule.name, why="it updates weights while micro-batches are in flight")
+    if schedule.changes_mathematics and not stale_weights:
+        raise ChangesMathematics(schedule=schedule.name)
+    if schedule.changes_mathematics and len(schedule.routes) > 1:
+        raise OneRouteOnly(schedule=schedule.name, routes=len(schedule.routes))
     _expect(schedule, "ranks", schedule.ranks, ranks)
     _expect(schedule, "micro-batches", schedule.micro_batches, micro_batches)
     _expect(schedule, "stages", stages, wanted or (len(cuts) + 1 if cuts else stages))
@@ -82,7 +100,13 @@ def cut_into_stages(
     ip = ir.InsertionPoint(program.function)
     write_schedule(module, schedule, axis, ip)
     write_bodies(program, bodies, ip)
-    write_rank_programs(program, bodies, assignment.folds, schedule, ip)
+    updates: dict[int, StageUpdate] = {}
+    if schedule.changes_mathematics:
+        returned = [(value, key) for value, key, _ in results_of(program)]
+        updates = find_updates(program, bodies.bodies.values(), assignment.folds, returned)
+    for update in updates.values():
+        write_update(program, update, ip)
+    write_rank_programs(program, bodies, assignment.folds, schedule, updates, ip)
     program.function.erase()
     module.operation.verify()
 

@@ -40,6 +40,12 @@ def compile_(
         str | None,
         typer.Option(metavar="N|MODULE,...", help="How many stages, or the modules at which all but the first start."),
     ] = None,
+    stale_weights: Annotated[
+        bool,
+        typer.Option(
+            "--stale-weights", help="Allow a schedule that changes the mathematics: pipedream, pipedream-2bw."
+        ),
+    ] = False,
     clip: Annotated[float | None, typer.Option(min=0.0, help="Clip the gradients to this global norm.")] = None,
     fuse: Annotated[
         bool, typer.Option(help="Compile groups of ops to kernels for this machine's CPU (none where there are GPUs).")
@@ -76,7 +82,7 @@ def compile_(
     axes = parse_mesh(mesh)
     options = {
         "clip": clip, "fuse": fuse, "numerics": numerics, "target": target, "verify": verify, "schedule": schedule,
-        "stages": _stages(stages), "forbid": forbid or (), "force": force or (),
+        "stages": _stages(stages), "stale_weights": stale_weights, "forbid": forbid or (), "force": force or (),
     }  # fmt: skip
     with status(f"compiling {script.name}"):
         from shardc.driver.compile import compile_script

@@ -212,6 +212,41 @@ class BadScheduleFile(PipelineError):
     hint: ClassVar[str] = "give a CSV file with a row for each rank and cells such as 2F0, or the name of a schedule"
 
 
+class ChangesMathematics(PipelineError):
+    """A schedule trains another function than one device does, and nobody said that this is wanted.
+
+    Fails: ``schedule="pipedream-2bw"``. Works: ``schedule="pipedream-2bw", stale_weights=True``.
+    """
+
+    template: ClassVar[str] = (
+        "the schedule {schedule} changes the mathematics: stages update their weights while micro-batches are in "
+        "flight, so gradients of older weights are applied to newer ones"
+    )
+    hint: ClassVar[str] = "pass stale_weights=True if that is wanted, or take 1f1b, whose steps are those of one device"
+
+
+class OneUpdateForAll(PipelineError):
+    """A schedule lets stages update their weights by themselves, and the step's update needs several stages at once.
+
+    Fails: clipping by the norm of all gradients, or tied embeddings, with ``schedule="pipedream"``.
+    """
+
+    template: ClassVar[str] = (
+        "{name} cannot be updated by one stage while others are ahead of it: stages {stages} take part, as {cause}"
+    )
+    hint: ClassVar[str] = (
+        "leave out clipping by the norm of all gradients, untie weights or put the modules that share them in one "
+        "stage; or take a schedule that updates once, such as 1f1b"
+    )
+
+
+class OneRouteOnly(PipelineError):
+    """A schedule with several routes holds weights twice, so its stages cannot update them by themselves."""
+
+    template: ClassVar[str] = "the schedule {schedule} has {routes} routes, whose stages hold the same weights"
+    hint: ClassVar[str] = "updates while micro-batches are in flight need one route, as pipedream has"
+
+
 class ScheduleNotYet(PipelineError):
     """A schedule can be made, checked and simulated, but steps cannot be cut for it yet."""
 

@@ -83,10 +83,15 @@ class CompiledStep:
 
     def check(self, steps: int = 1) -> Proof:
         """Run this program on simulated ranks against the single-device program: losses, gradients and state, in f64,
-        and in its own precision with its compiled kernels."""
+        and in its own precision with its compiled kernels.
+
+        Of a pipeline whose schedule changes the mathematics: the step before it was cut against the single-device
+        program, and the pipeline against that step run on the old weights that the schedule gives each micro-batch.
+        """
         c = self.compiled
         inputs = example_inputs(c.capture, self._optimizer, self._batch)
-        return prove_step(c.global_module, c.program, inputs, steps=steps, library=self._library())
+        uncut = None if c.pipeline_module is None else c.rank_module
+        return prove_step(c.global_module, c.program, inputs, steps=steps, library=self._library(), uncut=uncut)
 
     def save(self, folder: Path | str) -> None:
         """Write an artefact, which runs with torch alone.
@@ -163,6 +168,7 @@ def compile_step(
     micro_batches: int = 1,
     schedule: str | Path | Schedule | None = None,
     stages: int | Sequence[str] | None = None,
+    stale_weights: bool = False,
     seed: int = 0,
     state: Source = None,
     fuse: bool = True,
@@ -183,7 +189,9 @@ def compile_step(
     ``micro_batches`` cuts each rank's batch into parts that run one after the other, gradients accumulated.
     ``plan="pipeline"`` (``"pipeline*tensor"``, ...) cuts the program into stages along the axis ``pipe``: ``schedule``
     is a name (``shardc.passes.pipeline.schedules.registry``; ``"1f1b"`` if not given), a CSV file or a schedule;
-    ``stages`` how many there are, or the names of the modules at which all but the first start.
+    ``stages`` how many there are, or the names of the modules at which all but the first start. ``stale_weights`` must
+    be set for a schedule that changes the mathematics (``"pipedream"``, ``"pipedream-2bw"``): stages then update their
+    weights several times in a step, from gradients of older weights.
     ``state`` gives initial values (a state dict, or a function ``(name, shape, dtype, slices) -> tensor`` called for
     each block) where the model's own tensors are not to be used, or have no storage.
     ``fuse``: on machines without GPUs, groups of ops become kernels compiled for the CPU; ``numerics`` says where their
@@ -221,7 +229,8 @@ def compile_step(
         fields = fields_of(capture, optimizer, capture.module.operation.get_asm(assume_verified=True), seed)
         options = None
         if schedule is not None or stages is not None:
-            options = PipelineOptions(schedule or PipelineOptions.schedule, stages or PipelineOptions.stages)
+            chosen = schedule or PipelineOptions.schedule
+            options = PipelineOptions(chosen, stages or PipelineOptions.stages, stale_weights)
         compiled = compile_capture(capture, device_mesh, plan, model_plan=model_plan_of(model), pipeline=options)
         if compiled.pipeline_module is not None:
             check_no_force(force_fusion, "the programs of a pipeline have no kernels")

@@ -118,6 +118,11 @@ RULES: dict[str, Rule] = {
         "a whole number from 1, or names of modules",
         'as in stages=4, or stages=["layers.8", "layers.16", "layers.24"] for the modules at which stages 1 to 3 start',
     ),
+    "stale_weights": (
+        lambda v: isinstance(v, bool),
+        "True or False",
+        "pass stale_weights=True for a schedule that updates weights while micro-batches are in flight",
+    ),
     "seed": (_is_whole, "a whole number", "give the seed of dropout and other random numbers, such as 0"),
     "fuse": (
         lambda v: isinstance(v, bool),

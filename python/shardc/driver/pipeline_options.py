@@ -17,10 +17,12 @@ from shardc.passes.pipeline.pipe_cut import cut_into_stages, schedule_for
 @dataclass(frozen=True)
 class PipelineOptions:
     """``schedule``: a name, a CSV file, or a schedule. ``stages``: how many there are (0: as few as the
-    schedule takes), or the modules at which each but the first starts."""
+    schedule takes), or the modules at which each but the first starts. ``stale_weights``: whether the schedule may
+    change the mathematics."""
 
     schedule: str | Path | Schedule = "1f1b"
     stages: int | Sequence[str] = 0
+    stale_weights: bool = False
 
 
 def cut_pipeline(module: ir.Module, axis: str, options: PipelineOptions) -> None:
@@ -33,7 +35,8 @@ def cut_pipeline(module: ir.Module, axis: str, options: PipelineOptions) -> None
     given = options.schedule
     if isinstance(given, str) and not given.endswith(".csv"):
         given = schedule_for(module, axis, given, stages)
-    cut_into_stages(module, given if isinstance(given, Schedule) else _from_file(given), axis, cuts, stages)
+    schedule = given if isinstance(given, Schedule) else _from_file(given)
+    cut_into_stages(module, schedule, axis, cuts, stages, stale_weights=options.stale_weights)
 
 
 def _from_file(given: str | Path) -> Schedule:

@@ -32,10 +32,15 @@ class PipelineReport:
     stages: int
     micro_batches: int
     ranks: list[PipelineRank]
+    changes_mathematics: bool = False
 
     @property
     def title(self) -> str:
-        return f"pipeline: {self.schedule}, {self.stages} stages, {self.micro_batches} micro-batches"
+        marked = "; changes the mathematics: gradients of older weights are applied to newer ones"
+        return (
+            f"pipeline: {self.schedule}, {self.stages} stages, {self.micro_batches} micro-batches"
+            + marked * self.changes_mathematics
+        )
 
 
 def describe_pipeline(module: ir.Module | None) -> PipelineReport | None:
@@ -48,7 +53,9 @@ def describe_pipeline(module: ir.Module | None) -> PipelineReport | None:
     for rank, function in enumerate(rank_functions(module)):
         stages = tuple(sorted(stage for stage, holder in schedule.rank_of.items() if holder == rank))
         ranks.append(PipelineRank(stages, _state_bytes(function), _sent_bytes(function)))
-    return PipelineReport(schedule.name, schedule.stages, schedule.micro_batches, ranks)
+    return PipelineReport(
+        schedule.name, schedule.stages, schedule.micro_batches, ranks, schedule.changes_mathematics
+    )
 
 
 def _state_bytes(function: ir.Operation) -> int:

@@ -1,5 +1,7 @@
 // RUN: shardc-opt --pipe-cut %s | filecheck %s
 // RUN: shardc-opt --pipe-cut=schedule=zb-h1 %s | filecheck %s --check-prefix=SPLIT
+// RUN: shardc-opt --pipeline 'pipe-cut{schedule=pipedream stale-weights=true}' %s | filecheck %s --check-prefix=STALE
+// RUN: not shardc-opt --pipe-cut=schedule=pipedream %s 2>&1 | filecheck %s --check-prefix=REFUSED
 
 // Two matmuls, two micro-batches: a stage each under 1F1B. The loop is gone; backward follows its forward, sums go from
 // action to action, each rank updates its own parameter, and the second sends the loss to the first.
@@ -87,3 +89,20 @@ func.func @step(%w0: !torch.vtensor<[4,4],f32> {dist.name = "w0", dist.role = "p
 // SPLIT: }) {index = 1 : i64, kind = "I", sym_name = "stage_1_I"}
 // SPLIT: torch.aten.mm %{{.*}} {dist.name = "grad:w1"
 // SPLIT: }) {index = 1 : i64, kind = "W", sym_name = "stage_1_W"}
+
+// Each stage runs its optimizer behind each micro-batch. Stage 0 has run micro-batch 1 forward by then, on the old weight,
+// which backward reads as well.
+// STALE: updates = {every = 1 : i64}
+// STALE: torch.aten.sub.Tensor %arg0, %arg1
+// STALE: }) {index = 0 : i64, kind = "O", sym_name = "stage_0_O"}
+// STALE: func.func @step_0(%arg0: !torch.vtensor<[4,4],f32> {dist.name = "w0"
+// STALE: {action = "0F0", stage = @stage_0_F, version = 0 : i64}
+// STALE: torch.prim.TupleConstruct %arg1, %arg0
+// STALE-NEXT: "pipe.action"(%{{.*}}) {action = "0F1", stage = @stage_0_F, version = 0 : i64}
+// STALE: {action = "0O0", stage = @stage_0_O, version = 0 : i64}
+// STALE: {action = "0B1", stage = @stage_0_B, version = 0 : i64}
+// STALE: {action = "0O1", stage = @stage_0_O, version = 1 : i64}
+// STALE: func.func @step_1
+// STALE: {action = "1F1", stage = @stage_1_F, version = 1 : i64}
+
+// REFUSED: ChangesMathematics: the schedule pipedream changes the mathematics
