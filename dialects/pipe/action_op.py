@@ -90,7 +90,7 @@ def _elements(values: Sequence[ir.Value]) -> list[ir.Type]:
 
 def run_action(
     action: Action,
-    stage: tuple[int, str],
+    stage: tuple[int, str] | tuple[int, str, int],
     values: Sequence[ir.Value],
     results: Sequence[ir.Type],
     version: int | None = None,
@@ -98,7 +98,7 @@ def run_action(
     loc: ir.Location,
     ip: ir.InsertionPoint,
 ) -> list[ir.Value]:
-    """Runs the body of ``stage`` (its index and kind) on ``values``; what it makes. ``version`` of the weights, where
+    """Runs the body of ``stage`` (its index, kind and slice) on ``values``; what it makes. ``version`` of the weights, where
     there are several."""
     context = loc.context
     attributes = {

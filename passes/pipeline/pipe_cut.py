@@ -17,6 +17,7 @@ from shardc.diagnostics.pipeline import (
     WrongStages,
 )
 from shardc.dialects.dist.mesh import read_mesh
+from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.schedule_op import write_schedule
 from shardc.passes.base import Pass
@@ -25,8 +26,10 @@ from shardc.passes.pipeline.check_schedule import check_schedule
 from shardc.passes.pipeline.rank_programs import results_of, write_rank_programs
 from shardc.passes.pipeline.schedules import by_name
 from shardc.passes.pipeline.schedules.registry import AUTO, named_schedule
+from shardc.passes.pipeline.sliced_bodies import slice_bodies, write_sliced
 from shardc.passes.pipeline.stage_bodies import stage_bodies, write_bodies
 from shardc.passes.pipeline.step_program import read_step
+from shardc.passes.pipeline.token_slices import slice_tokens
 from shardc.passes.pipeline.weight_updates import StageUpdate, find_updates, write_update
 
 
@@ -36,8 +39,9 @@ class PipeCut(Pass):
 
     The step's loop over micro-batches is taken apart: forward is cut at the modules ``cuts`` or, if none are named, so
     that the ``stages`` of ``schedule`` cost the same (0: as few as it takes); every backward op goes to the stage of
-    its forward, and is W where only gradients of parameters need it. Micro-batches are the mesh's time axis. Schedules
-    that change the mathematics are refused without ``stale-weights``.
+    its forward, and is W where only gradients of parameters need it. Micro-batches are the mesh's time axis; schedules
+    of slices cut dim 1 of the inputs, too, and there is a body for each slice. Schedules that change the mathematics are
+    refused without ``stale-weights``.
     """
 
     name: ClassVar[str] = "pipe-cut"
@@ -74,19 +78,14 @@ def cut_into_stages(
     """Rewrites the step of ``module`` for ``schedule``, which may be anybody's: it is checked first.
 
     ``wanted``: how many stages there must be; 0 for any number. ``stale_weights``: whether the schedule may change the
-    mathematics. Raises BadSchedule, WrongStages, ScheduleNotYet, ChangesMathematics, OneRouteOnly, OneUpdateForAll, and
-    what reading and cutting the step raise.
+    mathematics. Raises BadSchedule, WrongStages, ScheduleNotYet, ChangesMathematics, OneRouteOnly, OneUpdateForAll,
+    NotCausal, TooFewTokens, and what reading and cutting the step raise.
     """
     ranks, micro_batches = pipeline_sizes(module, axis)
     stages = len(schedule.routes[0])
-    if schedule.slices > 1:
-        raise ScheduleNotYet(schedule=schedule.name, why="it cuts sequences into slices, and only batches are cut")
-    if schedule.changes_mathematics and not stale_weights:
-        raise ChangesMathematics(schedule=schedule.name)
-    if schedule.changes_mathematics and len(schedule.routes) > 1:
-        raise OneRouteOnly(schedule=schedule.name, routes=len(schedule.routes))
+    _check_kind(schedule, stale_weights)
     _expect(schedule, "ranks", schedule.ranks, ranks)
-    _expect(schedule, "micro-batches", schedule.micro_batches, micro_batches)
+    _expect(schedule, "micro-batches", schedule.micro_batches, micro_batches * schedule.slices)
     _expect(schedule, "stages", stages, wanted or (len(cuts) + 1 if cuts else stages))
     check_schedule(schedule)
     program = read_step(module)
@@ -99,7 +98,14 @@ def cut_into_stages(
     bodies = stage_bodies(program, assignment, kinds)
     ip = ir.InsertionPoint(program.function)
     write_schedule(module, schedule, axis, ip)
-    write_bodies(program, bodies, ip)
+    if schedule.slices > 1:
+        mesh = read_mesh(module)
+        assert mesh is not None
+        slices = slice_tokens(program, assignment.free, schedule.slices, schedule.name)
+        bodies = slice_bodies(bodies, assignment, slices)
+        write_sliced(program, bodies, ip, ShardingCodec(module.context, mesh))
+    else:
+        write_bodies(program, bodies, ip)
     updates: dict[int, StageUpdate] = {}
     if schedule.changes_mathematics:
         returned = [(value, key) for value, key, _ in results_of(program)]
@@ -109,6 +115,23 @@ def cut_into_stages(
     write_rank_programs(program, bodies, assignment.folds, schedule, updates, ip)
     program.function.erase()
     module.operation.verify()
+
+
+def _check_kind(schedule: Schedule, stale_weights: bool) -> None:
+    """Raises ScheduleNotYet, ChangesMathematics, OneRouteOnly for what a schedule may not be."""
+    if schedule.slices > 1:
+        wrong = {
+            "splits their backward": any(action.kind in ("I", "W") for action in schedule.actions()),
+            "has several routes": len(schedule.routes) > 1,
+            "keeps old weights": schedule.changes_mathematics,
+        }
+        for what, is_so in wrong.items():
+            if is_so:
+                raise ScheduleNotYet(schedule=schedule.name, why=f"it cuts sequences into slices, and {what}")
+    if schedule.changes_mathematics and not stale_weights:
+        raise ChangesMathematics(schedule=schedule.name)
+    if schedule.changes_mathematics and len(schedule.routes) > 1:
+        raise OneRouteOnly(schedule=schedule.name, routes=len(schedule.routes))
 
 
 def pipeline_sizes(module: ir.Module, axis: str) -> tuple[int, int]:

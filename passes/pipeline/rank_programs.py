@@ -78,7 +78,7 @@ def _bodies_on(rank: int, stages: Stages, schedule: Schedule) -> list[StageBody]
     used = dict.fromkeys(
         (schedule.route(a.micro_batch).index(a.stage), str(a.kind)) for a in schedule.orders[rank]
     )
-    return [body for key, body in stages.bodies.items() if key in used]
+    return [body for (index, kind, _), body in stages.bodies.items() if (index, kind) in used]
 
 
 Result = tuple[ir.Value, tuple[str, str], ir.Attribute]
@@ -166,6 +166,8 @@ class _Rank:
         self.sums: dict[int, ir.Value] = {}
         self._values: dict[tuple[int, int, ir.Value], ir.Value] = {}
         """(stage by its place in its route, micro-batch, value) -> the value in this function."""
+        self._rests: dict[tuple[int, int, ir.Value], ir.Value] = {}
+        """The same -> what a slice of a sequence hands to the one before it, of a value of both."""
         self._dependences = Dependences(schedule)
 
     def send(self, values: Sequence[ir.Value], to: int, tag: str) -> None:
@@ -213,28 +215,35 @@ class _Rank:
         if source == self.number:
             found = [self._values[index + step, m, v] for v in lists[index]]
         else:
-            found = self.receive([v.type for v in lists[index]], source, str(action))
+            types = [self._stages.type(v, m % self._schedule.slices) for v in lists[index]]
+            found = self.receive(types, source, str(action))
         self._values.update(((index, m, v), made) for v, made in zip(lists[index], found, strict=True))
 
     def _run(self, action: Action) -> None:
         _, index = self._place(action)
-        m, body = action.micro_batch, self._stages.bodies[index, action.kind]
+        m, number = action.micro_batch, action.micro_batch % self._schedule.slices
+        body = self._stages.bodies[index, action.kind, number]
         version = self._versions.get(Action(action.stage, "F", m))
         weights = {} if version is None else self._weights[index, version]
         known = {**self.copier.values, **weights} if weights else self.copier.values
         sums = [self._sum(n, index, m) for n in body.numbers]
         values = [self._values[index, m, v] for v in body.inputs]
+        values += [self._values[index, m - number + before, v] for v, before in body.earlier]
+        values += [self._rests[index, m + 1, v] for v in body.rest_in]
         values += [known[self._program.captures[v]] for v in body.captures]
-        types = [v.type for v in [*body.outputs, *sums]]
-        stage = index, action.kind
+        types = [self._stages.type(v, number) for v in body.outputs]
+        types += [self._stages.rest_type(v, number - 1) for v in body.rest_out] + [v.type for v in sums]
+        stage = index, action.kind, number
         made = run_action(action, stage, [*values, *sums], types, version, loc=self._loc, ip=self._end)
         for value, result in zip(body.outputs, made, strict=False):
             self._values[index, m, value] = result
-        for number, result in zip(body.numbers, made[len(body.outputs) :], strict=True):
-            if self._is_of_groups(number, index):
-                self._group_sums[number, self._group(m)] = result
+        rests = made[len(body.outputs) : len(made) - len(sums)]
+        self._rests.update(((index, m, v), made) for v, made in zip(body.rest_out, rests, strict=True))
+        for summed, result in zip(body.numbers, made[len(made) - len(sums) :], strict=True):
+            if self._is_of_groups(summed, index):
+                self._group_sums[summed, self._group(m)] = result
             else:
-                self.sums[number] = result
+                self.sums[summed] = result
 
     def _update(self, stage: int, index: int, group: int) -> None:
         """Runs a stage's optimizer on what a group of micro-batches has summed."""

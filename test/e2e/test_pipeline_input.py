@@ -38,7 +38,7 @@ WRONG = {
     "too many stages": (errors.TooManyStages, {"stages": 200, "schedule": "interleaved"}, "200 stages need 200 ops .*; forward has"),
     "unknown schedule": (errors.UnknownSchedule, {"schedule": "1f2b"}, "no schedule '1f2b'; the nearest is '1f1b'"),
     "no groups": (errors.BadMicroBatches, {"micro_batches": 3, "schedule": "interleaved"}, "needs a multiple of 2 micro-batches, and got 3"),
-    "sliced sequences": (errors.ScheduleNotYet, {"schedule": "terapipe"}, "it cuts sequences into slices"),
+    "no sequences to slice": (errors.NotCausal, {"schedule": "terapipe"}, "cannot run slice by slice"),
     "stale weights": (errors.ChangesMathematics, {"schedule": "pipedream"}, "pipedream changes the mathematics"),
     "groups that do not close": (
         errors.BadSchedule, {"schedule": replace(by_name("1f1b", 2, 4), updates=Updates(3)), "stale_weights": True},

@@ -68,6 +68,14 @@ RUNS = {
         False,
         {"micro_batches": 4, "schedule": "interleaved"},
     ),
+    "llama-pipe2-slices": Run(
+        replace(TRAININGS["llama"], optimizer=sgd),
+        {"pipe": 2},
+        "pipeline",
+        1e-5,
+        False,
+        {"micro_batches": 4, "schedule": "seq-1f1b"},
+    ),
     "unet-pipe2": Run(PIPELINED["unet"], {"pipe": 2}, "pipeline", 1e-9, False, {"micro_batches": 4, "stages": ["up"]}),
 }
 

@@ -247,6 +247,26 @@ class OneRouteOnly(PipelineError):
     hint: ClassVar[str] = "updates while micro-batches are in flight need one route, as pipedream has"
 
 
+class NotCausal(PipelineError):
+    """A schedule cuts sequences into slices, and an op of the model mixes tokens other than by causal attention.
+
+    Fails: an encoder's attention, a convolution or a mean over the sequence, with ``schedule="terapipe"``.
+    """
+
+    template: ClassVar[str] = "the tokens of a sequence cannot run slice by slice: {op}: {why}"
+    hint: ClassVar[str] = (
+        "slices need a model that is causal along dim 1 of its inputs, with attention that says is_causal; or take a "
+        "schedule of whole sequences, such as 1f1b"
+    )
+
+
+class TooFewTokens(PipelineError):
+    """A sequence has fewer tokens than a schedule cuts it into slices."""
+
+    template: ClassVar[str] = "the schedule {schedule} cuts sequences into {slices} slices, and they have {tokens} tokens"
+    hint: ClassVar[str] = "take at most {tokens} slices; the sequence is dim 1 of the inputs"
+
+
 class ScheduleNotYet(PipelineError):
     """A schedule can be made, checked and simulated, but steps cannot be cut for it yet."""
 

@@ -33,14 +33,17 @@ class PipelineReport:
     micro_batches: int
     ranks: list[PipelineRank]
     changes_mathematics: bool = False
+    slices: int = 1
+    """Into how many slices of tokens each micro-batch is cut."""
 
     @property
     def title(self) -> str:
-        marked = "; changes the mathematics: gradients of older weights are applied to newer ones"
-        return (
-            f"pipeline: {self.schedule}, {self.stages} stages, {self.micro_batches} micro-batches"
-            + marked * self.changes_mathematics
-        )
+        text = f"pipeline: {self.schedule}, {self.stages} stages, {self.micro_batches} micro-batches"
+        if self.slices > 1:
+            text += f" of {self.slices} slices"
+        if self.changes_mathematics:
+            text += "; changes the mathematics: gradients of older weights are applied to newer ones"
+        return text
 
 
 def describe_pipeline(module: ir.Module | None) -> PipelineReport | None:
@@ -53,8 +56,9 @@ def describe_pipeline(module: ir.Module | None) -> PipelineReport | None:
     for rank, function in enumerate(rank_functions(module)):
         stages = tuple(sorted(stage for stage, holder in schedule.rank_of.items() if holder == rank))
         ranks.append(PipelineRank(stages, _state_bytes(function), _sent_bytes(function)))
+    micro_batches = schedule.micro_batches // schedule.slices
     return PipelineReport(
-        schedule.name, schedule.stages, schedule.micro_batches, ranks, schedule.changes_mathematics
+        schedule.name, schedule.stages, micro_batches, ranks, schedule.changes_mathematics, schedule.slices
     )
 
 

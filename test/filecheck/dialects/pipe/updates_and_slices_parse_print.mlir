@@ -19,3 +19,8 @@ func.func @step_0(%x: !torch.tuple<vtensor<[4],f32>, vtensor<[4],f32>>) -> !torc
   %0 = "pipe.action"(%x) {action = "0O1", stage = @stage_0_O, version = 1 : i64} : (!torch.tuple<vtensor<[4],f32>, vtensor<[4],f32>>) -> !torch.tuple<vtensor<[4],f32>>
   return %0 : !torch.tuple<vtensor<[4],f32>>
 }
+
+"pipe.stage"() ({
+  "pipe.yield"() : () -> ()
+// CHECK: }) {index = 0 : i64, kind = "F", slice = 2 : i64, sym_name = "stage_0_F_2"} : () -> ()
+}) {index = 0 : i64, kind = "F", slice = 2 : i64, sym_name = "stage_0_F_2"} : () -> ()
