@@ -22,7 +22,7 @@ from shardc.passes.pipeline.step_program import StepProgram, body_ops, tensor
 
 ATTENTION, ATTENTION_BACKWARD = "shardc.attention", "shardc.attention_backward"
 _SAME = frozenset(("dist.slice", "dist.all_reduce"))
-"""Ops of ``dist`` whose result lies as their operand does: they do not touch the sequence."""
+"""Ops of ``dist`` whose result lies as their operand does where they leave the sequence alone."""
 
 
 class Cut(NamedTuple):
@@ -146,7 +146,8 @@ class _Analysis:
             lays = self._marks if free else self._found.lays
             try:
                 for result, lay in zip(op.results, self._lays(op, free), strict=True):
-                    if lay is not None and (lay.is_cut or lay.origin is not None):
+                    # What is made of all tokens is whole where no parameter is in it, as every slice makes all of it.
+                    if lay is not None and (lay.is_cut or (lay.origin is not None and not free)):
                         lays[result] = lay
             except NotCausal:
                 if not free:
@@ -159,7 +160,7 @@ class _Analysis:
 
     def _lays(self, op: ir.Operation, free: bool) -> list[Lay | None]:
         if op.name in _SAME:
-            return [self._lay(op.operands[0])]
+            return [self._same(op)]
         if not op.name.startswith("torch."):
             if any(tensor(v) and self._lay(v).is_cut for v in op.operands):
                 raise self._refusal(op, "it moves data between devices")
@@ -183,6 +184,13 @@ class _Analysis:
             needs = tuple(_dims(dims, factors, rule) for dims in rule.operands)
             self._found.calls[op.results[0]] = SlicedCall(call.spec, rule, call.operands, factors, needs)
         return results
+
+    def _same(self, op: ir.Operation) -> Lay:
+        lay, before, after = self._lay(op.operands[0]), tensor(op.operands[0]), tensor(op.results[0])
+        assert before is not None and after is not None
+        if any(cut and a != b for cut, a, b in zip(lay.dims, before.shape, after.shape, strict=True)):
+            raise self._refusal(op, "it deals tokens to devices")
+        return lay
 
     def _factors(self, op: ir.Operation, spec: OpCall, rule: Rule, lays: list[Lay]) -> dict[str, Cut]:
         """The factors of an op that its operands' cuts lie on."""

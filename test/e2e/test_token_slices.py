@@ -164,6 +164,22 @@ def test_a_token_alone_is_what_it_is() -> None:
     assert step.check(steps=2).passed
 
 
+class PerSample(Mixing):
+    """Each sample counts the same, however many of its labels are to be ignored."""
+
+    def forward(self, ids: Tensor, labels: Tensor) -> Tensor:
+        scores = self.head(torch.tanh(self.inner(self.embed(ids))))
+        losses = F.cross_entropy(scores.flatten(0, 1), labels.flatten(), reduction="none").view(labels.shape)
+        return (losses / (labels != -100).sum(1, keepdim=True)).sum() / labels.shape[0]
+
+
+def test_what_is_known_of_all_labels_is_known_to_each_slice() -> None:
+    ids, labels = _pairs()
+    batch = ids, torch.where(torch.rand(labels.shape) < 0.3, -100, labels)
+    step = _compile(lambda: PerSample(convolution), batch, lambda output, batch: output, schedule="terapipe")
+    assert step.check().passed
+
+
 def test_too_few_tokens() -> None:
     with pytest.raises(TooFewTokens, match="into 13 slices, and they have 12 tokens"):
         _compile(
