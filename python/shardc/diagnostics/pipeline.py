@@ -222,7 +222,9 @@ class ChangesMathematics(PipelineError):
         "the schedule {schedule} changes the mathematics: stages update their weights while micro-batches are in "
         "flight, so gradients of older weights are applied to newer ones"
     )
-    hint: ClassVar[str] = "pass stale_weights=True if that is wanted, or take 1f1b, whose steps are those of one device"
+    hint: ClassVar[str] = (
+        "pass stale_weights=True (--stale-weights) if that is wanted, or take 1f1b, whose steps are those of one device"
+    )
 
 
 class OneUpdateForAll(PipelineError):
