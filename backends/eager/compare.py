@@ -39,8 +39,8 @@ from shardc.runtime.kernels import Library
 Key = tuple[str, str]
 """The role and name of an argument, result or observed value."""
 STALE = (
-    "{schedule} changes the mathematics. Compared are the step before it was cut with one device, and the pipeline with "
-    "that step run on the old weights of each micro-batch"
+    "{schedule} changes the mathematics. Compared are the step before it was cut with one device, and the pipeline "
+    "with that step run on the old weights of each micro-batch"
 )
 
 

@@ -98,8 +98,8 @@ def run_action(
     loc: ir.Location,
     ip: ir.InsertionPoint,
 ) -> list[ir.Value]:
-    """Runs the body of ``stage`` (its index, kind and slice) on ``values``; what it makes. ``version`` of the weights, where
-    there are several."""
+    """Runs the body of ``stage`` (its index, kind and slice) on ``values``; what it makes. ``version`` of the weights,
+    where there are several."""
     context = loc.context
     attributes = {
         "action": string(str(action), context),

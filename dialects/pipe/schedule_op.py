@@ -76,7 +76,8 @@ def _check_updates(site: Site) -> None:
         raise Illegal("updates must say behind how many micro-batches: every")
     for use in forward_weights(read_schedule(site.op)):
         if use.version > use.made:
-            raise Illegal(f"{use.action} needs version {use.version} of its weights, of which {use.made} are made by then")
+            made = f"of which {use.made} are made by then"
+            raise Illegal(f"{use.action} needs version {use.version} of its weights, {made}")
 
 
 def _row(site: Site, name: str, number: int, row: ir.Attribute) -> list[ir.Attribute]:

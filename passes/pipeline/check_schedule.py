@@ -42,8 +42,9 @@ def _problems(schedule: Schedule, micro_batches: int | None) -> Iterator[tuple[A
     wanted = schedule.micro_batches if micro_batches is None else micro_batches
     if not wanted or wanted % schedule.slices:
         yield "it", f"has {wanted} micro-batches, of {schedule.slices} slices each"
-    if schedule.updates is not None and wanted % schedule.updates.every:
-        yield "it", f"updates weights behind every {schedule.updates.every} micro-batches, which {wanted} are no groups of"
+    every = 1 if schedule.updates is None else schedule.updates.every
+    if wanted % every:
+        yield "it", f"updates weights behind every {every} micro-batches, which {wanted} are no groups of"
     place = {}
     for rank, order in enumerate(schedule.orders):
         for index, action in enumerate(order):

@@ -40,8 +40,8 @@ class PipeCut(Pass):
     The step's loop over micro-batches is taken apart: forward is cut at the modules ``cuts`` or, if none are named, so
     that the ``stages`` of ``schedule`` cost the same (0: as few as it takes); every backward op goes to the stage of
     its forward, and is W where only gradients of parameters need it. Micro-batches are the mesh's time axis; schedules
-    of slices cut dim 1 of the inputs, too, and there is a body for each slice. Schedules that change the mathematics are
-    refused without ``stale-weights``.
+    of slices cut dim 1 of the inputs, too, and there is a body for each slice. Schedules that change the mathematics
+    are refused without ``stale-weights``.
     """
 
     name: ClassVar[str] = "pipe-cut"

@@ -15,6 +15,7 @@ from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.dialects.location import source_line
 from shardc.dialects.pipe.stage import stage
 from shardc.dialects.pipe.yield_op import yield_values
+from shardc.dialects.rules.rule import replicated_rule
 from shardc.passes.partition.local_call import MlirLocal
 from shardc.passes.pipeline.assign_stages import Assignment
 from shardc.passes.pipeline.copy_ops import Copier
@@ -240,8 +241,10 @@ class _Writer:
         return handle
 
     def emit(self, loc: ir.Location, target: str, *args: Any) -> Any:
-        empty = (OpCall(target, (), ()), None, {})
-        return MlirLocal(self._builder, self._codec, (loc, self._ip), empty, (), ()).emit(target, *args)  # type: ignore[arg-type]
+        """Builds one op; results as of ``MlirLocal.emit``."""
+        call = OpCall(target, (), ())
+        local = MlirLocal(self._builder, self._codec, (loc, self._ip), (call, replicated_rule(call), {}), (), ())
+        return local.emit(target, *args)
 
 
 class _SliceLocal(MlirLocal):

@@ -49,9 +49,10 @@ class StageBody:
 
 @dataclass
 class Stages:
-    """All bodies, by stage, kind and slice (0 of whole micro-batches); ``down[s]`` are the values that stage ``s`` gets from the one before it in
-    forward,
-    ``up[s]`` those from the one behind it in backward. Values on their way to other stages are among them."""
+    """All bodies, by stage, kind and slice (0 of whole micro-batches).
+
+    ``down[s]`` are the values that stage ``s`` gets from the one before it in forward, ``up[s]`` those from the one
+    behind it in backward. Values on their way to other stages are among them."""
 
     bodies: dict[tuple[int, str, int], StageBody]
     down: list[list[ir.Value]]

@@ -223,7 +223,8 @@ class _Analysis:
                 raise self._refusal(first, f"{_name(op)} reads its result, which is made of all tokens")
             (origin, *_) = [lay.origin for lay in lays if lay.origin is not None]
             if factors:
-                raise self._refusal(origin, f"{_name(op)} reads its result, which is made of all tokens, for each token")
+                why = f"{_name(op)} reads its result, which is made of all tokens, for each token"
+                raise self._refusal(origin, why)
         made: list[Lay | None] = []
         for dims in rule.results:
             present = {f for dim in dims for f in dim}

@@ -169,7 +169,8 @@ class _Finder:
             for leaf in self._closure([value])[1]:
                 if leaf in replaced or self._number.get(leaf) in of_groups:
                     cause = "the step returns what is made of weights or gradients"
-                    raise OneUpdateForAll(name=f"{role} {name}", stages=_listed(sorted(self._stages[leaf])), cause=cause)
+                    stages = _listed(sorted(self._stages.get(leaf, ())) or [0])
+                    raise OneUpdateForAll(name=f"{role} {name}", stages=stages, cause=cause)
 
     def _closure(self, values: Iterable[ir.Value | None]) -> tuple[list[ir.Operation], list[ir.Value]]:
         """The varying ops that make ``values``, in order, and the arguments and sums that these start from."""

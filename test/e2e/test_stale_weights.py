@@ -93,7 +93,8 @@ def compile_tower(**options: Any) -> CompiledStep:
 
 
 def test_old_weights_must_be_asked_for() -> None:
-    with pytest.raises(diagnostics.ChangesMathematics, match=r"pipedream-2bw changes the mathematics.*\n.*stale_weights=True"):
+    said = r"pipedream-2bw changes the mathematics.*\n.*stale_weights=True"
+    with pytest.raises(diagnostics.ChangesMathematics, match=said):
         compile_tower()
     with pytest.raises(diagnostics.ChangesMathematics):
         compile_tower(schedule=by_name("pipedream", 2, 4))

@@ -265,7 +265,9 @@ class NotCausal(PipelineError):
 class TooFewTokens(PipelineError):
     """A sequence has fewer tokens than a schedule cuts it into slices."""
 
-    template: ClassVar[str] = "the schedule {schedule} cuts sequences into {slices} slices, and they have {tokens} tokens"
+    template: ClassVar[str] = (
+        "the schedule {schedule} cuts sequences into {slices} slices, and they have {tokens} tokens"
+    )
     hint: ClassVar[str] = "take at most {tokens} slices; the sequence is dim 1 of the inputs"
 
 
