@@ -76,6 +76,10 @@ class Row:
         ends = carry
         if not registers and (self._fetches(loop) or self.streams.get(loop)):
             self._in_pieces(loop, place)
+        elif self._fetches(loop):
+            zero, size = map(self.elements.number, (0, self.nest.sizes[loop.axes[0]]))
+            self._fetch(loop, place, zero, size)
+            ends = self._nested(loop, loop.axes, place, carry)
         else:
             ends = self._nested(loop, loop.axes, place, carry)
         for (root, n), end in zip(registers, ends, strict=True):
@@ -126,7 +130,12 @@ class Row:
                 stream.write(elements, place, first, end)
 
     def _fetch(self, loop: Loop, place: Place, first: ir.Value, end: ir.Value) -> None:
+        """Fetches of the next row what belongs to these steps of a loop."""
         elements, number, (row,), axis = self.elements, self.elements.number, self.nest.rows, loop.axes[0]
+        part, parts = loop.share
+        if parts > 1:
+            start = number(self.nest.sizes[axis] * part // parts)
+            first, end = (arith.addi(start, arith.divui(v, number(parts))) for v in (first, end))
         below = arith.minui(arith.addi(place.axes[row], number(1)), number(self.nest.sizes[row] - 1))
         for value, index in loop.ahead:
             with bounded_loop(elements, first, end, LINE_BYTES // width_bytes(value.element)) as (position, _):
