@@ -24,10 +24,10 @@ from shardc.driver.artefact import write_artefact
 from shardc.driver.compiler import Compiled, PlanLike, compile_capture, make_mesh
 from shardc.driver.gpu_kernels import check_gpu, fuse_step_for
 from shardc.driver.manifest import ManifestFields, build_manifest, describe_kernels, fields_of
-from shardc.driver.memory import said_peak, step_peak
+from shardc.driver.memory import explain_pipeline, said_peak, step_peak
 from shardc.driver.model_plan import model_plan_of
 from shardc.driver.pipeline_options import PipelineOptions
-from shardc.driver.pipeline_report import describe_pipeline
+from shardc.driver.pipeline_report import PipelineReport
 from shardc.driver.report import Report, make_report
 from shardc.driver.step_kernels import check_no_force, fuse_step
 from shardc.driver.values import batch_leaves, example_inputs
@@ -64,16 +64,20 @@ class CompiledStep:
     def plan(self) -> Report:
         """What was cut how and why, what it needs and what it sends."""
         c = self.compiled
-        kernels, pipeline = describe_kernels(c.program), describe_pipeline(c.pipeline_module)
-        remarks = list(c.remarks)
+        kernels, remarks = describe_kernels(c.program), list(c.remarks)
         return make_report(
-            c.rank_module, c.plan.text, remarks, c.seconds, kernels, self.peak, pipeline, c.fusion_effect
+            c.rank_module, c.plan.text, remarks, c.seconds, kernels, self.peak, self.pipeline, c.fusion_effect
         )
 
     @cached_property
     def peak(self) -> str:
         """The most memory that a step's tensors take at once on a rank, and where; nothing of a pipeline."""
         return said_peak(self.compiled.program) if self.compiled.pipeline_module is None else ""
+
+    @cached_property
+    def pipeline(self) -> PipelineReport | None:
+        """What each rank of a pipeline holds and sends; None without one."""
+        return None if self.compiled.pipeline_module is None else explain_pipeline(self.compiled.program)
 
     def save_plan(self, path: Path | str) -> None:
         """Write the plan as JSON, for ``plan=`` of another compile."""
@@ -223,9 +227,6 @@ def compile_step(
         if schedule is not None or stages is not None:
             options = PipelineOptions(schedule or PipelineOptions.schedule, stages or PipelineOptions.stages)
         compiled = compile_capture(capture, device_mesh, plan, model_plan=model_plan_of(model), pipeline=options)
-        if compiled.pipeline_module is not None:
-            check_no_force(force_fusion, "the programs of a pipeline have no kernels")
-        fuse = fuse and compiled.pipeline_module is None
         if fuse and target is not None:
             fuse_step_for(compiled, target, numerics)
         elif fuse and not torch.cuda.is_available():

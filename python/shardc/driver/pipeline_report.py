@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from torch_mlir import ir
 
@@ -15,13 +17,15 @@ from shardc.dialects.roles import STATE_ROLES
 
 @dataclass(frozen=True)
 class PipelineRank:
-    """One rank of a pipeline: its ``stages``, the bytes of its state on each device,
-    and those that it sends in a step.
+    """One rank of a pipeline: its ``stages``, the bytes of its state on each device, and those that it sends in a step.
+
+    ``peak_bytes``: the most that its tensors take at once on a device; None where that is not known.
     """
 
     stages: tuple[int, ...]
     state_bytes: int
     sent_bytes: int
+    peak_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -38,16 +42,16 @@ class PipelineReport:
         return f"pipeline: {self.schedule}, {self.stages} stages, {self.micro_batches} micro-batches"
 
 
-def describe_pipeline(module: ir.Module | None) -> PipelineReport | None:
-    """Of a module of level 3 with a program for each rank; None without one."""
+def describe_pipeline(module: ir.Module | None, peaks: Sequence[int | None] = ()) -> PipelineReport | None:
+    """Of a module of level 3 or 4 with a program for each rank; None without one. ``peaks``: of each rank, in bytes."""
     op = None if module is None else find_schedule(module)
     if module is None or op is None:
         return None
     schedule = read_schedule(op)
     ranks = []
-    for rank, function in enumerate(rank_functions(module)):
+    for rank, (function, peak_bytes) in enumerate(zip_longest(rank_functions(module), peaks)):
         stages = tuple(sorted(stage for stage, holder in schedule.rank_of.items() if holder == rank))
-        ranks.append(PipelineRank(stages, _state_bytes(function), _sent_bytes(function)))
+        ranks.append(PipelineRank(stages, _state_bytes(function), _sent_bytes(function), peak_bytes))
     return PipelineReport(schedule.name, schedule.stages, schedule.micro_batches, ranks)
 
 

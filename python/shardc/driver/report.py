@@ -69,9 +69,17 @@ class Report:
             return []
         ranks = enumerate(self.pipeline.ranks)
         shown = [
-            (str(n), ", ".join(map(str, r.stages)), size_text(r.state_bytes), size_text(r.sent_bytes)) for n, r in ranks
+            (
+                str(n),
+                ", ".join(map(str, r.stages)),
+                size_text(r.state_bytes),
+                "?" if r.peak_bytes is None else size_text(r.peak_bytes),
+                size_text(r.sent_bytes),
+            )
+            for n, r in ranks
         ]
-        return [self.pipeline.title, *table([("rank", "stages", "state of a device", "sends"), *shown], right=(2, 3))]
+        names = ("rank", "stages", "state of a device", "peak of a device", "sends")
+        return [self.pipeline.title, *table([names, *shown], right=(2, 3, 4))]
 
     def _memory(self) -> list[str]:
         if self.pipeline is not None:  # what follows is of the program before it was cut into stages
