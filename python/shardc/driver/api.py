@@ -167,6 +167,8 @@ def compile_step(
     micro_batches: int = 1,
     schedule: str | Path | Schedule | None = None,
     stages: int | Sequence[str] | None = None,
+    recompute: str | Sequence[str] | None = None,
+    cap_bytes: float | None = None,
     seed: int = 0,
     state: Source = None,
     fuse: bool = True,
@@ -187,7 +189,10 @@ def compile_step(
     ``micro_batches`` cuts each rank's batch into parts that run one after the other, gradients accumulated.
     ``plan="pipeline"`` (``"pipeline*tensor"``, ...) cuts the program into stages along the axis ``pipe``: ``schedule``
     is a name (``shardc.passes.pipeline.schedules.registry``; ``"1f1b"`` if not given), a CSV file or a schedule;
-    ``stages`` how many there are, or the names of the modules at which all but the first start.
+    ``stages`` how many there are, or the names of the modules at which all but the first start; ``recompute`` what
+    their backward computes again and does not keep: ``"none"``, ``"full"`` or ``"selective"`` (all but matmuls,
+    convolutions, attention and communication), or a list with one for each stage; ``cap_bytes`` what a device may hold
+    of parameters, gradients, optimizer state and activations in flight.
     ``state`` gives initial values (a state dict, or a function ``(name, shape, dtype, slices) -> tensor`` called for
     each block) where the model's own tensors are not to be used, or have no storage.
     ``fuse``: on machines without GPUs, groups of ops become kernels compiled for the CPU; ``numerics`` says where their
@@ -223,9 +228,9 @@ def compile_step(
             context=new_context(),
         )
         fields = fields_of(capture, optimizer, capture.module.operation.get_asm(assume_verified=True), seed)
-        options = None
-        if schedule is not None or stages is not None:
-            options = PipelineOptions(schedule or PipelineOptions.schedule, stages or PipelineOptions.stages)
+        said = {"schedule": schedule, "stages": stages, "recompute": recompute, "cap_bytes": cap_bytes}
+        given = {name: value for name, value in said.items() if value is not None}
+        options = PipelineOptions(**given) if given else None
         compiled = compile_capture(capture, device_mesh, plan, model_plan=model_plan_of(model), pipeline=options)
         if fuse and target is not None:
             fuse_step_for(compiled, target, numerics)

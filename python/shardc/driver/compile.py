@@ -21,7 +21,8 @@ def compile_script(
 
     ``options``: ``clip`` (largest gradient norm, or None), ``fuse``, ``numerics`` and ``target`` (of kernels),
     ``forbid`` and
-    ``force`` (edges of fusion), ``schedule`` and ``stages`` (of a pipeline), and ``verify`` (prove equality first).
+    ``force`` (edges of fusion), ``schedule``, ``stages``, ``recompute`` and ``cap_bytes`` (of a
+    pipeline), and ``verify`` (prove equality first).
     """
     check_folder(out.absolute())
     training = read_script(script)
@@ -43,6 +44,8 @@ def compile_script(
             verify=bool(options.get("verify")),
             schedule=options.get("schedule"),
             stages=options.get("stages"),
+            recompute=options.get("recompute"),
+            cap_bytes=options.get("cap_bytes"),
         )
     step.save(out)
     return replace(step.plan, written=out)

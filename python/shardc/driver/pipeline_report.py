@@ -10,9 +10,11 @@ from torch_mlir import ir
 
 from shardc.dialects.aten.types import TensorType, read_type
 from shardc.dialects.dist.tuples import element_types
+from shardc.dialects.pipe.kept import read_kept
 from shardc.dialects.pipe.rank_function import rank_functions
 from shardc.dialects.pipe.schedule_op import find_schedule, read_schedule
 from shardc.dialects.roles import STATE_ROLES
+from shardc.passes.pipeline.activations import in_flight
 
 
 @dataclass(frozen=True)
@@ -29,13 +31,25 @@ class PipelineRank:
 
 
 @dataclass(frozen=True)
+class PipelineStage:
+    """What a stage keeps from forward to backward on each device: ``kept_bytes`` of each micro-batch (without
+    recomputation ``before_bytes``), of which at most ``in_flight`` are there at a time."""
+
+    recompute: str
+    kept_bytes: int
+    before_bytes: int
+    in_flight: int
+
+
+@dataclass(frozen=True)
 class PipelineReport:
-    """The schedule of a pipeline, and its ranks."""
+    """The schedule of a pipeline, its ranks, and its stages."""
 
     schedule: str
     stages: int
     micro_batches: int
     ranks: list[PipelineRank]
+    kept: list[PipelineStage]
 
     @property
     def title(self) -> str:
@@ -52,7 +66,8 @@ def describe_pipeline(module: ir.Module | None, peaks: Sequence[int | None] = ()
     for rank, (function, peak_bytes) in enumerate(zip_longest(rank_functions(module), peaks)):
         stages = tuple(sorted(stage for stage, holder in schedule.rank_of.items() if holder == rank))
         ranks.append(PipelineRank(stages, _state_bytes(function), _sent_bytes(function), peak_bytes))
-    return PipelineReport(schedule.name, schedule.stages, schedule.micro_batches, ranks)
+    kept = [PipelineStage(*found, flying) for found, flying in zip(read_kept(module), in_flight(schedule), strict=True)]
+    return PipelineReport(schedule.name, schedule.stages, schedule.micro_batches, ranks, kept)
 
 
 def _state_bytes(function: ir.Operation) -> int:

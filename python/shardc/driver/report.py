@@ -79,7 +79,17 @@ class Report:
             for n, r in ranks
         ]
         names = ("rank", "stages", "state of a device", "peak of a device", "sends")
-        return [self.pipeline.title, *table([names, *shown], right=(2, 3, 4))]
+        ranked = [self.pipeline.title, *table([names, *shown], right=(2, 3, 4))]
+        return [*ranked, *self._kept(self.pipeline)]
+
+    def _kept(self, pipeline: PipelineReport) -> list[str]:
+        rows = [
+            (str(n), s.recompute, size_text(s.before_bytes), size_text(s.kept_bytes), str(s.in_flight))
+            for n, s in enumerate(pipeline.kept)
+        ]
+        title = "activations that a stage keeps for backward, of each of the micro-batches in flight"
+        names = ("stage", "recompute", "computing nothing again", "kept", "in flight")
+        return [title, *table([names, *rows], right=(2, 3, 4))]
 
     def _memory(self) -> list[str]:
         if self.pipeline is not None:  # what follows is of the program before it was cut into stages
