@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 from models import TRAININGS, Training, gpt2, llama, sgd, tokens
@@ -13,7 +14,11 @@ from training import BOUND, Captured, capture, errors, train_eagerly
 
 from shardc.backends.body.extract import extract, kernel_name, kernels
 from shardc.backends.eager.compare import prove_step
+from shardc.driver.api import compile_step
+from shardc.driver.check import check_artefact
 from shardc.driver.compiler import Compiled
+from shardc.driver.explain import explain
+from shardc.driver.explain_fusion import explain_path
 from shardc.driver.pipeline_options import PipelineOptions, cut_pipeline
 from shardc.driver.step_kernels import fuse_step
 from shardc.driver.values import example_inputs
@@ -127,3 +132,17 @@ def test_collectives_are_packed(plan: str) -> None:
     for name in PACKED[plan]:
         assert collectives(apart[name]) >= 9
         assert collectives(packed[name]) <= 3
+
+
+def test_an_artefact_explains_its_pipeline(tmp_path: Path) -> None:
+    training = PIPELINED["tower"]
+    model, (batch,) = training.fresh(), training.batches(1)
+    options = {"mesh": {"pipe": 2}, "plan": "pipeline", "micro_batches": 4, "recompute": "full"}
+    step = compile_step(model, sgd(model), batch, loss=training.loss, **options)
+    step.save(tmp_path / "out")
+    assert (tmp_path / "out" / "kernels.so").is_file()
+    text = explain(tmp_path / "out")
+    assert "peak of a device" in text and "activations that a stage keeps for backward" in text
+    assert [line.split()[:2] for line in text.splitlines() if " full " in line] == [["0", "full"], ["1", "full"]]
+    assert "kernels stand for" in explain_path(tmp_path / "out")
+    assert check_artefact(tmp_path / "out", 1).passed
