@@ -16,6 +16,7 @@ from shardc.dialects.aten.call import CallReader, is_constant, target_name
 from shardc.dialects.dist.build import string
 from shardc.dialects.kern.kernel import CHECKS, IN_PLACE, NAME, SHAPES, KernelOp, kernel_name, write_checks
 from shardc.dialects.kern.strides import Strides, argument_strides
+from shardc.dialects.pipe.send import SendOp
 from shardc.passes.base import Pass
 from shardc.passes.fuse.bodies import Bodies
 from shardc.passes.fuse.choices import NUMERICS
@@ -32,7 +33,7 @@ from shardc.passes.fuse.symbols import Symbols
 from shardc.passes.fuse.unit import Unit, Units, make_units, needed_views, release
 from shardc.passes.fuse.wishes import Wishes
 from shardc.passes.ingest.torch_share import drop_unread, unread
-from shardc.passes.program import find_function
+from shardc.passes.program import program_functions
 
 LIST = "torch.prim.ListConstruct"
 
@@ -42,9 +43,9 @@ class KernFuse(Pass):
     """Turns groups of torch ops that save memory traffic as one kernel into a ``kern.kernel`` with a linalg body.
 
     Pointwise ops with broadcasts, row reductions with what is before and after them, column reductions beside both;
-    views and slices become index maps, concatenations of equal parts a choice by index. Collectives, loops and all ops
-    without a lowering stay where they are, in their order; the bodies of loops are fused each by itself. ``matmuls``:
-    ``extern`` leaves them calls of ATen, ``generated`` makes contractions of them, with what stands before and after.
+    views and slices become index maps, concatenations of equal parts a choice by index. Collectives, sends, loops and
+    all ops without a lowering stay where they are, in their order; the bodies of loops and of a pipeline's stages are
+    fused each by itself, and kernels of one body compiled once for all of them. ``matmuls``: ``extern`` leaves them calls of ATen, ``generated`` makes contractions of them, with what stands before and after.
     ``numerics``: ``fused`` computes chains of 16-bit floats in f32 and rounds at a kernel's results, ``eager`` rounds
     after every op as eager does. ``lone``: ops that share no kernel with another become kernels too, which saves
     nothing, and shows what every lowering makes. ``forbid`` and ``force`` are edges such as
@@ -76,7 +77,7 @@ def fuse_module(
     writes: Sequence[tuple[int, int]] = (),
     matmuls: str | Choose = "extern",
 ) -> list[tuple[str, str, Decision]]:
-    """Fuses every block of the module's step; gives the calls of each pair that was looked at, and how it came out.
+    """Fuses every block of the module's step, or of a pipeline's stages and ranks; gives the calls of each pair that was looked at, and how it came out.
 
     Calls have the numbers that they have in ``kern.calls``. ``matmuls`` is one of ``extern`` and ``generated``, or
     decides on each piece of the program that has some, and on attention whose kernel is not known to be faster.
@@ -91,15 +92,13 @@ def fuse_module(
         raise ValueError(f"numerics is {numerics!r}; it must be one of {', '.join(NUMERICS)}")
     choose = None if isinstance(matmuls, str) else matmuls
     stays = matmul_calls(matmuls) if isinstance(matmuls, str) else frozenset()
-    function = find_function(module)
-    if function is None:
-        return []
+    functions = program_functions(module)
     wishes = wishes or Wishes()
     names: Iterator[int] = itertools.count()
-    strides = argument_strides(function)
+    strides = {value: known for function in functions for value, known in argument_strides(function).items()}
     bodies = Bodies(numerics)
     decisions: list[tuple[str, str, Decision]] = []
-    blocks = list(step_blocks(function.regions[0].blocks[0]))
+    blocks = [block for function in functions for block in step_blocks(function.regions[0].blocks[0])]
     for number, block in enumerate(blocks):
         calls = frozenset(int(c.partition(".")[2]) for c in without if c.startswith(f"{number}."))
         scatters, theirs = _find_scatters(number, block, exclude, calls, wishes, numerics, lone)
@@ -112,7 +111,9 @@ def fuse_module(
         fusion.write_attentions(strides, choose)
         fusion.write_scatters(scatters)
         fusion.release()
-    _place_results(function, blocks, writes)
+    pairs = _written(functions, writes)
+    for block in blocks:
+        place_results(block, pairs)
     _share_names(blocks, bodies)
     return decisions
 
@@ -147,12 +148,23 @@ def _find_scatters(
     return found, frozenset(n for n, op in enumerate(steps) if op in theirs)
 
 
-def _place_results(function: ir.Operation, blocks: list[ir.Block], writes: Sequence[tuple[int, int]]) -> None:
-    step = function.regions[0].blocks[0]
-    results = list(list(step.operations)[-1].operation.operands)
-    pairs = {results[result]: step.arguments[argument] for argument, result in [*writes, *state_writes(function)]}
-    for block in blocks:
-        place_results(block, pairs if block == step else {})
+def _written(
+    functions: Sequence[ir.Operation], writes: Sequence[tuple[int, int]]
+) -> dict[ir.Value, ir.Value]:
+    """New value -> the argument of its function that takes it; none that is sent, for nobody waits until it has left."""
+    pairs: dict[ir.Value, ir.Value] = {}
+    for function in functions:
+        block = function.regions[0].blocks[0]
+        results = list(list(block.operations)[-1].operation.operands)
+        found = [*writes, *state_writes(function)]
+        both = ((results[result], block.arguments[argument]) for argument, result in found)
+        pairs.update((new, old) for new, old in both if not _is_sent(old))
+    return pairs
+
+
+def _is_sent(value: ir.Value) -> bool:
+    readers = [use.owner for use in value.uses if use.owner.name == "torch.prim.TupleConstruct"]
+    return any(use.owner.name == SendOp.OPERATION_NAME for tuple_ in readers for use in tuple_.results[0].uses)
 
 
 def _kernel_ops(blocks: list[ir.Block]) -> list[ir.Operation]:

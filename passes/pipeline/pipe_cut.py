@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,16 +15,21 @@ from shardc.diagnostics.pipeline import (
     NoMicroBatches,
     OneRouteOnly,
     ScheduleNotYet,
+    WrongRecompute,
     WrongStages,
 )
 from shardc.dialects.dist.mesh import read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
+from shardc.dialects.pipe.kept import Kept, note_kept
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.schedule_op import write_schedule
 from shardc.passes.base import Pass
+from shardc.passes.pipeline.activations import kept_bytes
 from shardc.passes.pipeline.assign_stages import assign_stages, forward_of
 from shardc.passes.pipeline.check_schedule import check_schedule
+from shardc.passes.pipeline.fit_memory import fit_memory
 from shardc.passes.pipeline.rank_programs import results_of, write_rank_programs
+from shardc.passes.pipeline.recompute import POLICIES
 from shardc.passes.pipeline.schedules import by_name
 from shardc.passes.pipeline.schedules.registry import AUTO, named_schedule
 from shardc.passes.pipeline.sliced_bodies import slice_bodies, write_sliced
@@ -42,6 +48,9 @@ class PipeCut(Pass):
     its forward, and is W where only gradients of parameters need it. Micro-batches are the mesh's time axis; schedules
     of slices cut dim 1 of the inputs, too, and there is a body for each slice. Schedules that change the mathematics
     are refused without ``stale-weights``.
+    ``recompute``: for all stages, or one for each, ``none``, ``full`` or ``selective``
+    (:mod:`shardc.passes.pipeline.recompute`). ``cap-bytes``: what a device may hold of parameters, gradients, optimizer
+    state and activations; the stages that cost the same within it, 0 for any amount.
     """
 
     name: ClassVar[str] = "pipe-cut"
@@ -50,10 +59,16 @@ class PipeCut(Pass):
     stages: int = 0
     cuts: tuple[str, ...] = ()
     stale_weights: bool = False
+    recompute: tuple[str, ...] = ("none",)
+    cap_bytes: int = 0
 
     def run(self, module: ir.Module) -> None:
         chosen = schedule_for(module, self.axis, self.schedule, self.stages or len(self.cuts) + bool(self.cuts))
-        cut_into_stages(module, chosen, self.axis, self.cuts, stale_weights=self.stale_weights)
+        policies = self.recompute[0] if len(self.recompute) == 1 else self.recompute
+        cut_into_stages(
+            module, chosen, self.axis, self.cuts,
+            policies=policies, cap_bytes=self.cap_bytes, stale_weights=self.stale_weights,
+        )  # fmt: skip
 
 
 def schedule_for(module: ir.Module, axis: str, name: str, stages: int = 0) -> Schedule:
@@ -72,14 +87,18 @@ def cut_into_stages(
     axis: str,
     cuts: Sequence[str] = (),
     wanted: int = 0,
+    policies: str | Sequence[str] = "none",
+    cap_bytes: float = 0.0,
     *,
     stale_weights: bool = False,
 ) -> None:
     """Rewrites the step of ``module`` for ``schedule``, which may be anybody's: it is checked first.
 
-    ``wanted``: how many stages there must be; 0 for any number. ``stale_weights``: whether the schedule may change the
-    mathematics. Raises BadSchedule, WrongStages, ScheduleNotYet, ChangesMathematics, OneRouteOnly, OneUpdateForAll,
-    NotCausal, TooFewTokens, and what reading and cutting the step raise.
+    ``wanted``: how many stages there must be; 0 for any number. ``policies``: of recomputation, for all stages or one
+    for each. ``cap_bytes``: what a device may hold of parameters, gradients, optimizer state and activations of
+    micro-batches in flight; 0 for any amount. ``stale_weights``: whether the schedule may change the mathematics.
+    Raises BadSchedule, WrongStages, WrongRecompute, NoCutFits, ScheduleNotYet, ChangesMathematics, OneRouteOnly,
+    OneUpdateForAll, NotCausal, TooFewTokens, and what reading and cutting the step raise.
     """
     ranks, micro_batches = pipeline_sizes(module, axis)
     stages = len(schedule.routes[0])
@@ -88,14 +107,22 @@ def cut_into_stages(
     _expect(schedule, "micro-batches", schedule.micro_batches, micro_batches * schedule.slices)
     _expect(schedule, "stages", stages, wanted or (len(cuts) + 1 if cuts else stages))
     check_schedule(schedule)
+    policies = policies_of(policies, stages)
+    _check_memory(schedule, policies, cap_bytes)
     program = read_step(module)
     forward = forward_of(program)
-    places = forward.named(cuts) if cuts else forward.balanced(stages)
-    assignment = assign_stages(program, forward, places)
     kinds: dict[int, set[str]] = {}
     for action in schedule.actions():
         kinds.setdefault(schedule.route(action.micro_batch).index(action.stage), set()).add(action.kind)
+    places = forward.named(cuts) if cuts else [] if cap_bytes else forward.balanced(stages)
+    if cap_bytes:
+        places = fit_memory(program, forward, schedule, policies, kinds, cap_bytes, places)
+    assignment = assign_stages(program, forward, places)
     bodies = stage_bodies(program, assignment, kinds)
+    kept = [kept_bytes(program, assignment, bodies, each) for each in (policies, ("none",) * stages)]
+    if any(policy != "none" for policy in policies):
+        assignment = assign_stages(program, forward, places, policies)
+        bodies = stage_bodies(program, assignment, kinds)
     ip = ir.InsertionPoint(program.function)
     write_schedule(module, schedule, axis, ip)
     if schedule.slices > 1:
@@ -106,6 +133,7 @@ def cut_into_stages(
         write_sliced(program, bodies, ip, ShardingCodec(module.context, mesh))
     else:
         write_bodies(program, bodies, ip)
+        note_kept(module, list(map(Kept, policies, *kept)))
     updates: dict[int, StageUpdate] = {}
     if schedule.changes_mathematics:
         returned = [(value, key) for value, key, _ in results_of(program)]
@@ -132,6 +160,28 @@ def _check_kind(schedule: Schedule, stale_weights: bool) -> None:
         raise ChangesMathematics(schedule=schedule.name)
     if schedule.changes_mathematics and len(schedule.routes) > 1:
         raise OneRouteOnly(schedule=schedule.name, routes=len(schedule.routes))
+
+
+def _check_memory(schedule: Schedule, policies: Sequence[str], cap_bytes: float) -> None:
+    """Raises ScheduleNotYet where what is kept of parts of micro-batches, or of old weights, is asked about."""
+    if schedule.slices > 1 and any(policy != "none" for policy in policies):
+        raise ScheduleNotYet(schedule=schedule.name, why="it cuts sequences into slices, and recomputes what they keep")
+    if cap_bytes and (schedule.slices > 1 or schedule.changes_mathematics):
+        what = "slices of sequences" if schedule.slices > 1 else "old weights"
+        raise ScheduleNotYet(schedule=schedule.name, why=f"it holds {what}, which a cap on memory does not count")
+
+
+def policies_of(given: str | Sequence[str], stages: int) -> tuple[str, ...]:
+    """One of ``POLICIES`` for each stage. Raises WrongRecompute."""
+    named = (given,) * stages if isinstance(given, str) else tuple(given)
+    for policy in named:
+        if policy not in POLICIES:
+            nearest = difflib.get_close_matches(policy, POLICIES, n=1, cutoff=0.0)[0]
+            raise WrongRecompute(problem=f"there is no recomputation {policy!r}", nearest=repr(nearest))
+    if len(named) != stages:
+        nearest = repr([*named, *["none"] * stages][:stages])
+        raise WrongRecompute(problem=f"recomputation is given for {len(named)} stages, of {stages}", nearest=nearest)
+    return named
 
 
 def pipeline_sizes(module: ir.Module, axis: str) -> tuple[int, int]:

@@ -138,12 +138,20 @@ class _Collector:
         return found
 
     def _saved(self, index: int) -> dict[ir.Value, ir.Operation]:
-        """Free ops of the forward whose results are kept for backward: not those that are made again for nothing."""
+        """Free ops of the forward whose results are kept for backward: not those that are made again for nothing,
+        and none where the stage recomputes."""
+        if self._assignment.recompute[index] != "none":
+            return {}
         return {
             first: op
             for first, op in self._in_forward[index].items()
-            if op.name not in ("dist.slice", "dist.offset") and tensor(first) and any(map(tensor, reads(op)))
+            if is_saved(op)
         }
+
+
+def is_saved(op: ir.Operation) -> bool:
+    """Whether the result of an op that depends on no parameter is kept for backward where nothing is recomputed."""
+    return op.name not in ("dist.slice", "dist.offset") and bool(tensor(op.results[0])) and any(map(tensor, reads(op)))
 
 
 def _find_outputs(bodies: Mapping[tuple[int, str, int], StageBody], assignment: Assignment) -> None:

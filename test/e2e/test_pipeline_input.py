@@ -48,6 +48,12 @@ WRONG = {
     "no file": (errors.BadScheduleFile, {"schedule": "mine.csv"}, "mine.csv can't be read"),
     "no pipeline": (errors.NotAPipeline, {"plan": "data", "mesh": {"data": 2}, "schedule": "1f1b"}, "plan 'data' has no pipeline"),
     "no axis": (UnknownAxis, {"mesh": {"data": 2}}, "pipe"),
+    "unknown recomputation": (errors.WrongRecompute, {"recompute": "ful"}, "no recomputation 'ful'(.|\n)*'full'"),
+    "recomputation of other stages": (
+        errors.WrongRecompute, {"recompute": ["full"]}, r"for 1 stages, of 2(.|\n)*\['full', 'none'\]",
+    ),
+    "no recomputation": (BadArgument, {"recompute": 2}, "none, full or selective"),
+    "recomputation without a pipeline": (errors.NotAPipeline, {"plan": "data", "mesh": {"data": 2}, "recompute": "full"}, "no recomputation"),
     "no stages": (BadArgument, {"stages": 0}, "a whole number from 1, or names of modules"),
     "no schedule": (BadArgument, {"schedule": 1}, "the name of a schedule, a CSV file, or a schedule"),
 }  # fmt: skip

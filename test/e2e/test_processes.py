@@ -76,6 +76,13 @@ RUNS = {
         False,
         {"micro_batches": 4, "schedule": "seq-1f1b"},
     ),
+    "llama-pipe2-data2": Run(  # with kernels in its stages
+        replace(TRAININGS["llama"], optimizer=sgd),
+        {"pipe": 2, "data": 2},
+        "pipeline*data",
+        1e-5,
+        pipeline={"micro_batches": 4},
+    ),
     "unet-pipe2": Run(PIPELINED["unet"], {"pipe": 2}, "pipeline", 1e-9, False, {"micro_batches": 4, "stages": ["up"]}),
 }
 

@@ -195,13 +195,37 @@ class CutOrder(PipelineError):
     hint: ClassVar[str] = "name the first module of each stage but the first, in the order in which they run"
 
 
+class WrongRecompute(PipelineError):
+    """What is to be recomputed is not said for each stage, or by a name that there is not.
+
+    Fails: ``recompute="all"``. Works: ``recompute="full"``, ``recompute=["full", "none"]`` for two stages.
+    """
+
+    template: ClassVar[str] = "{problem}"
+    hint: ClassVar[str] = "take none, full or selective, one for all stages or a list with one for each: {nearest}"
+
+
+class NoCutFits(PipelineError):
+    """However the step is cut into stages, a device would hold more than it may."""
+
+    template: ClassVar[str] = (
+        "no cut into {stages} stages was found that keeps each device within {cap:,.0f} bytes; the nearest, before "
+        "{cuts}, makes those of rank {rank} hold {least:,.0f}: {state:,.0f} of parameters, gradients and optimizer state, "
+        "{activations:,.0f} of activations"
+    )
+    hint: ClassVar[str] = (
+        "allow {least:,.0f} bytes, recompute activations (recompute=\"full\"), take smaller micro-batches or a schedule "
+        "with fewer in flight, or shard state too (plan=\"pipeline*zero1\")"
+    )
+
+
 class NotAPipeline(PipelineError):
     """A schedule or stages were given for a plan without a pipeline.
 
     Fails: ``plan="data", schedule="1f1b"``. Works: ``plan="pipeline*data", schedule="1f1b"``.
     """
 
-    template: ClassVar[str] = "plan {plan!r} has no pipeline, so it takes no schedule and no stages"
+    template: ClassVar[str] = "plan {plan!r} has no pipeline, so it takes no schedule, no stages and no recomputation"
     hint: ClassVar[str] = "add one, as in plan=\"pipeline*data\" with mesh={{\"pipe\": 2, \"data\": 2}}"
 
 

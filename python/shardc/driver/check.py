@@ -71,7 +71,7 @@ def check_artefact(folder: Path, steps: int, libraries: Sequence[str] = ()) -> C
     manifest = read_manifest(folder, unchecked=(PROGRAM,))
     register_operators(manifest, libraries, folder)
     context = new_context()
-    level = "3-pipeline" if manifest["pipeline"] else "4-kernel" if manifest["kernels"] else "3-rank"
+    level = "4-kernel" if manifest["kernels"] else "3-pipeline" if manifest["pipeline"] else "3-rank"
     whole, ranked = (_level(folder, name, context) for name in ("1-global", level))
     _check_manifest(folder, manifest, describe_program(ranked), level)
     inputs = stored_inputs(folder, manifest)

@@ -20,8 +20,8 @@ def compile_script(
     """Compile what ``script`` builds for ``mesh`` and write the folder ``out``; what was done, as a report.
 
     ``options``: ``clip`` (largest gradient norm, or None), ``fuse``, ``numerics`` and ``target`` (of kernels),
-    ``forbid`` and ``force`` (edges of fusion), ``schedule``, ``stages`` and ``stale_weights`` (of a pipeline), and
-    ``verify`` (prove equality first).
+    ``forbid`` and ``force`` (edges of fusion), ``schedule``, ``stages``, ``stale_weights``, ``recompute`` and
+    ``cap_bytes`` (of a pipeline), and ``verify`` (prove equality first).
     """
     check_folder(out.absolute())
     training = read_script(script)
@@ -44,6 +44,8 @@ def compile_script(
             schedule=options.get("schedule"),
             stages=options.get("stages"),
             stale_weights=bool(options.get("stale_weights")),
+            recompute=options.get("recompute"),
+            cap_bytes=options.get("cap_bytes"),
         )
     step.save(out)
     return replace(step.plan, written=out)

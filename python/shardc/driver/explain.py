@@ -15,7 +15,7 @@ from shardc.diagnostics.cli import MalformedMlir, UnreadableInput
 from shardc.diagnostics.runtime import BadArtefact
 from shardc.dialects.context import new_context
 from shardc.driver.artefact import AGAIN, read_manifest
-from shardc.driver.memory import said_peak
+from shardc.driver.memory import explain_pipeline, said_peak
 from shardc.driver.mlir_errors import Source, parse_module
 from shardc.driver.report import Report, make_report, table
 from shardc.driver.source_lines import shown, shown_in
@@ -33,14 +33,24 @@ def explain(path: Path, what: str | None = None) -> str:
     if what is not None:
         report = make_report(module, plan, [], kernels=kernels)
         return "\n\n".join([report.title(), "\n".join(_arguments(report, what, path))])
-    program = _parsed(path / "levels" / "4-kernel.mlir") if kernels else module
-    report = make_report(module, plan, [], kernels=kernels, peak=said_peak(program))
+    program = _program(path, kernels) or module
+    pipeline = explain_pipeline(program)
+    peak = "" if pipeline is not None else said_peak(program)
+    report = make_report(module, plan, [], kernels=kernels, peak=peak, pipeline=pipeline)
     parts = [report.render(), "\n".join(_arguments(report, "", path)), "\n".join(_collectives(transfers(module)))]
     return "\n\n".join(parts)
 
 
+def _program(path: Path, kernels: list[dict[str, Any]]) -> ir.Module | None:
+    """What runs, where it is not what :func:`_read` gives."""
+    cut = path / "levels" / "3-pipeline.mlir"
+    if kernels:
+        return _parsed(path / "levels" / "4-kernel.mlir")
+    return _parsed(cut) if cut.is_file() else None
+
+
 def _read(path: Path) -> tuple[ir.Module, str, list[dict[str, Any]]]:
-    """The level-3 module of a path, its plan's text, and the kernels that run it."""
+    """The level-3 module of a path (before it was cut into stages), its plan's text, and the kernels that run it."""
     plan, kernels = "?", []
     if path.is_dir():
         kernels = read_manifest(path)["kernels"]

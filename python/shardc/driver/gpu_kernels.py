@@ -40,11 +40,11 @@ def fuse_step_for(compiled: Compiled, target: str, numerics: str = "fused", proc
     started = time.perf_counter()
     folder = tempfile.TemporaryDirectory(prefix="shardc-kernels-")
     with collection_paused():
-        module, without = _fused(compiled.rank_module, numerics, frozenset()), frozenset()
+        module, without = _fused(compiled.unfused, numerics, frozenset()), frozenset()
         made, failed = make_kernels(module, gpu, Path(folder.name), processes)
         while failed - without:
             without |= failed
-            module = _fused(compiled.rank_module, numerics, without)
+            module = _fused(compiled.unfused, numerics, without)
             made, failed = make_kernels(module, gpu, Path(folder.name), processes)
     compiled.seconds |= {"kernels": time.perf_counter() - started}
     if not made:
