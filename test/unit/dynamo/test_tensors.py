@@ -72,6 +72,32 @@ def test_complex_numbers_in_the_program(compiled: Wrap, dtype: torch.dtype, shap
     assert_identical(compiled(f)(x), f(x))
 
 
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_complex_numbers_in_makers_pads_and_fills(compiled: Wrap, dtype: torch.dtype) -> None:
+    def f(x: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        pads = torch.constant_pad_nd(x, (1, -1), 2j), torch.constant_pad_nd(x, (0, 1, 2, 0), 1 + 1j)
+        return *pads, torch.full_like(x.mT, 1j), x.new_full((2,), 3 - 1j), x.index_fill(0, i, 1j)
+
+    x, i = torch.randn(3, 4, dtype=dtype), torch.tensor([0, 2])
+    assert_identical(compiled(f)(x, i), f(x, i))
+
+
+@pytest.mark.parametrize("beta", [0, 0j, 2, 0.5j])
+def test_complex_factors_of_products(compiled: Wrap, beta: complex) -> None:
+    """A tensor whose factor is 0 is not read."""
+
+    def f(x: torch.Tensor, y: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        options = {"beta": beta, "alpha": 1.5j}
+        return (
+            torch.addmm(x, y, y, **options), torch.addmv(x[0], y, y[0], **options), torch.addr(x, y[0], y[1], **options),
+            torch.baddbmm(x, b, b, **options), torch.addbmm(x, b, b, **options),
+        )  # fmt: skip
+
+    x, y, b = (torch.randn(s, dtype=torch.complex128) for s in ((3, 3), (3, 3), (2, 3, 3)))
+    x[0, 0] = torch.nan if beta == 0 else 1
+    torch.testing.assert_close(compiled(f)(x, y, b), f(x, y, b), rtol=1e-14, atol=1e-14)
+
+
 def test_truth_values_as_numbers(compiled: Wrap) -> None:
     f = lambda x, i: (x.index_add(0, i, x[i], alpha=True), x.index_fill(0, i, True))  # noqa: E731
     for x in (torch.tensor([True, False, True]), torch.arange(3), torch.randn(3)):
