@@ -50,12 +50,12 @@ def test_a_complex_number_falls_back_with_op_and_line() -> None:
 
 def test_a_cause_is_said_once_whatever_the_number_of_graphs() -> None:
     def spectrum(x: torch.Tensor) -> torch.Tensor:
-        x = torch.fft.rfft(x).index_fill(0, torch.arange(1), 1j)
+        x = torch.fft.rfft(x).lerp(torch.ones((), dtype=torch.complex64), 1j)
         torch._dynamo.graph_break()
-        return x.index_fill(0, torch.arange(1), 1j).abs()
+        return x.lerp(torch.ones((), dtype=torch.complex64), 1j).abs()
 
     assert len(_run(spectrum, (torch.randn(8),), (torch.randn(6),), dynamic=False)) == 1
-    assert _run(lambda x: torch.fft.rfft(x).index_fill(0, torch.arange(1), 1j).real, (torch.randn(6),)) == []
+    assert _run(lambda x: torch.fft.rfft(x).lerp(torch.ones((), dtype=torch.complex64), 1j).real, (torch.randn(6),)) == []
 
 
 def test_what_aot_autograd_cannot_trace_runs_eagerly() -> None:
