@@ -2,60 +2,27 @@
 
 from __future__ import annotations
 
-import random
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import torch
 
 from shardc.backends.eager.tolerance import difference, magnitude, own_precision, wide
 from shardc.diagnostics.dynamo import ShardcFallbackWarning
+from shardc.driver import dynamo, kernels
 
-from .random_programs import Program, Tensor
+from .how import How
+from .program import Program, Tensor
+from .seen import Seen, in_f64, see
 
 FLOOR = 0.05
 """Of the largest number of a program: what cancels out, such as a gradient of 0, has that number's rounding errors."""
 NUDGES = 3
-"""How often inputs are moved by rounding errors to see what a program makes of such."""
-
-
-@dataclass
-class Seen:
-    """All that a caller sees of one call: results, gradients, inputs afterwards,
-    which of the results share memory with what.
-    """
-
-    results: list[Tensor]
-    grads: list[Tensor | None]
-    inputs: list[Tensor]
-    shared: list[tuple[int, ...]]
-
-    def tensors(self) -> Iterator[tuple[str, Tensor | None]]:
-        for kind in ("results", "grads", "inputs"):
-            for number, tensor in enumerate(getattr(self, kind)):
-                yield f"{kind}[{number}]", tensor
-
-
-@dataclass(frozen=True)
-class How:
-    """How a program is compiled and run."""
-
-    numerics: str = "fused"
-    dynamic: bool = False
-    threads: int = 1
-    matmuls: str = "measured"
-
-
-def drawn_how(seed: int) -> How:
-    """How the program of a number is run."""
-    r = random.Random(seed)
-    numerics, dynamic, threads = r.choice(("fused", "eager")), r.random() < 0.2, r.choice((1, 1, 2))
-    return How(numerics, dynamic, threads, r.choice(("measured", "generated", "generated", "extern")))
-
-
+"""How often rounding errors are drawn to see what a program makes of such."""
+REFUSED = (RuntimeError, IndexError, ValueError, TypeError)
+"""What eager raises for sizes that a program does not fit."""
 BROKEN = ("KernelNotCompiled", "GraphFailed")
 """Causes of falling back that no program may have; the others say what is not there yet."""
 
@@ -65,98 +32,65 @@ def problem(program: Program, how: How, refusals: list[str] | None = None) -> st
     ``refusals`` takes why graphs fell back.
     """
     torch._dynamo.reset()
+    dynamo._said.clear()
+    kernels._said.clear()
     settings = {"numerics": how.numerics, "matmuls": how.matmuls}
-    run = torch.compile(program.function(), backend="shardc", dynamic=how.dynamic, options=settings)
-    for other in (False, True) if how.dynamic else (False,):
-        try:
-            eager = see(program, program.function(), other)
-            exact = in_f64(program, other)
-        except (RuntimeError, IndexError, ValueError):
-            return ""  # not a program for these sizes
-        with _threads(how.threads), warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            try:
-                found = see(program, run, other)
-            except Exception as error:
-                return f"raises {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
-        said = [str(w.message) for w in caught if issubclass(w.category, ShardcFallbackWarning)]
-        if broken := [text for text in said if text.startswith(BROKEN)]:
-            return broken[0].replace(chr(10), " ")
-        if refusals is not None:
-            refusals += said
-        differs = _differs(found, eager, exact, program)
-        if (
-            differs
-            and not _is_pytorchs(program, how, other, found, exact)
-            and not _is_fragile(program, other, found, eager, exact)
-        ):
-            return f"other sizes: {differs}" if other else differs
+    run = torch.compile(program.function(), backend="shardc", dynamic=how.is_dynamic, options=settings)
+    for call in how.calls:
+        found = _problem_of_call(program, how, run, call, [] if refusals is None else refusals)
+        if found is None:
+            return ""
+        if found:
+            return f"call {call}: {found}" if call else found
     return ""
 
 
-def _is_pytorchs(program: Program, how: How, other: bool, found: Seen, exact: Seen) -> bool:
-    """Whether AOTAutograd without shardc gives the same."""
+def _problem_of_call(
+    program: Program, how: How, run: Callable[..., tuple[Tensor, ...]], call: int, refusals: list[str]
+) -> str | None:
+    """As :func:`problem`; None if PyTorch without shardc does the same, after which no call says anything."""
+    try:
+        eager = see(program, program.function(), call)
+        exact = in_f64(program, call)
+    except REFUSED:
+        return ""  # not a program for these sizes
+    with _threads(how.threads), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            found = see(program, run, call, marked=how.marked(program))
+        except Exception as error:
+            text = f"raises {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+            return text if _pytorchs(program, how, call) else None
+    said = [str(w.message) for w in caught if issubclass(w.category, ShardcFallbackWarning)]
+    if broken := [text for text in said if text.startswith(BROKEN)]:
+        return broken[0].replace(chr(10), " ")
+    refusals += said
+    differs = _differs(found, eager, exact, program)
+    if not differs or _is_fragile(program, call, found, eager, exact):
+        return ""
+    theirs = _pytorchs(program, how, call)
+    return differs if theirs is None or _differs(found, theirs, exact, program) else None
+
+
+def _pytorchs(program: Program, how: How, call: int) -> Seen | None:
+    """What AOTAutograd gives without shardc after the same calls; None if it raises."""
     torch._dynamo.reset()
-    run = torch.compile(program.function(), backend="aot_eager", dynamic=how.dynamic)
-    if other:
-        see(program, run)
+    run = torch.compile(program.function(), backend="aot_eager", dynamic=how.is_dynamic)
     try:
-        return not _differs(found, see(program, run, other), exact, program)
-    except Exception:  # it refuses what ours takes
-        return False
+        seen = [see(program, run, n, marked=how.marked(program)) for n in _fitting(program, how.calls[: call + 1])]
+    except Exception:  # whatever it is, it is not ours
+        return None
+    return seen[-1]
 
 
-def see(
-    program: Program, run: Callable[..., Sequence[Tensor]], other: bool = False, given: list[Tensor] | None = None
-) -> Seen:
-    """One call and its backward."""
-    inputs = [i.detach() for i in (given or program.inputs(other))]
-    for i, g in zip(inputs, program.given, strict=True):
-        i.requires_grad_(g.differentiated)
-    results = list(run(*inputs))
-    roots = [r for r in results if r.requires_grad]
-    leaves = [i for i in inputs if i.requires_grad]
-    grads: list[Any] = []
-    if roots and leaves:
-        grads = list(torch.autograd.grad(roots, leaves, [_weights(r) for r in roots], allow_unused=True))
-    everything = [*inputs, *results]
-    shared = [tuple(n for n, t in enumerate(everything) if _memory(t) == _memory(r)) for r in results]
-    return Seen([r.detach() for r in results], grads, [i.detach() for i in inputs], shared)
-
-
-def in_f64(program: Program, other: bool = False, nudge: float = 0.0, seed: int = 0) -> Seen:
-    """In f64 throughout; ``nudge`` moves all inputs of floats by that part of themselves."""
-    inputs = [_widened(i) for i in program.inputs(other)]
-    if nudge:
-        g = torch.Generator().manual_seed(seed)
-        inputs = [_moved(i, nudge, g) if i.is_floating_point() else i for i in inputs]
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        return see(program, program.function(wide=True), other, inputs)
-    finally:
-        torch.set_default_dtype(before)
-
-
-def _moved(x: Tensor, nudge: float, g: torch.Generator) -> Tensor:
-    return x * (1 + nudge * torch.randn(x.shape, generator=g, dtype=x.dtype))
-
-
-def _widened(x: Tensor) -> Tensor:
-    """With the strides that it has, for they decide what shares memory."""
-    if not x.is_floating_point():
-        return x
-    if 0 in x.stride():
-        return x.double().as_strided(x.shape, x.double().stride()) if 0 not in x.shape else x.double()
-    return x.double()
-
-
-def _weights(root: Tensor) -> Tensor:
-    return torch.linspace(0.5, 1.5, root.numel()).reshape(root.shape).to(root.dtype)
-
-
-def _memory(x: Tensor) -> int:
-    return x.untyped_storage().data_ptr() if x.numel() else 0
+def _fitting(program: Program, calls: Iterable[int]) -> Iterator[int]:
+    """Calls with sizes that eager takes."""
+    for call in calls:
+        try:
+            see(program, program.function(), call)
+        except REFUSED:
+            continue
+        yield call
 
 
 def _differs(found: Seen, eager: Seen, exact: Seen, program: Program) -> str:
@@ -217,13 +151,13 @@ def _strides(x: Tensor) -> tuple[int, ...]:
     return tuple(s for s, n in zip(x.stride(), x.shape, strict=True) if n > 1) if x.numel() else ()
 
 
-def _is_fragile(program: Program, other: bool, found: Seen, eager: Seen, exact: Seen) -> bool:
+def _is_fragile(program: Program, call: int, found: Seen, eager: Seen, exact: Seen) -> bool:
     """Whether rounding errors in the inputs alone change the exact program as much as it differs:
     a kink, or digits that cancel.
     """
     if _differs(replace(found, results=eager.results, grads=eager.grads), eager, exact, program):
         return False
-    nudged = [in_f64(program, other, torch.finfo(_coarsest(program)).eps, seed) for seed in range(NUDGES)]
+    nudged = [in_f64(program, call, torch.finfo(_coarsest(program)).eps, seed) for seed in range(NUDGES)]
     seen = [found, eager, exact, *nudged]
     for (name, ours), (_, theirs), (_, reference), *others in zip(*(s.tensors() for s in seen), strict=True):
         if ours is None or theirs is None or reference is None:
