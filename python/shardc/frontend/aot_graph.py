@@ -35,6 +35,8 @@ from shardc.frontend.stack_trace import UNKNOWN, frames_of
 aten = torch.ops.aten
 _SAME = {
     aten.lift_fresh_copy.default: aten.clone.default,
+    aten._efficientzerotensor.default: aten.zeros.default,  # kernels read memory: it has none, and
+    aten._neg_view.default: aten.neg.default,  # this is the negative of its memory
     aten._unsafe_index_put.default: aten.index_put.default,  # which also checks its indices
 }
 _OF_THE_TENSORS_DTYPE = (aten.index_add.default, aten.index_fill.int_Scalar, aten._unsafe_masked_index.default)

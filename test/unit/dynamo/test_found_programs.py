@@ -58,6 +58,9 @@ FOUND = {
             "v4 = v3.scatter_add(-1, (torch.arange(16).reshape((1, 16)) * 7 % 16), v3.tanh())",
         ),
     ),
+    "a number that is computed from sizes": (
+        How(sizes="dynamic"), _program((_given((5, 7), grad=True),), "v1 = v0 / v0.shape[-1] ** 0.5", "v2 = v1 * min(v1.shape[0], 4)"),
+    ),
 }  # fmt: skip
 
 

@@ -144,6 +144,35 @@ def test_gradients_of_inputs_that_are_not_contiguous(compiled: Wrap, layout: str
     assert_identical(_gradients(compiled(f), x[layout]), _gradients(f, x[layout]))
 
 
+def test_gradients_without_memory(compiled: Wrap) -> None:
+    """Autograd makes zeros that kernels could not read: the gradient of ``sgn``, for one."""
+    x = torch.randn(9, requires_grad=True)
+    f = lambda x: x.sin().exp() * 2  # noqa: E731
+    compiled(f, fuse=True)(x).sgn().sum().backward()
+    compiled(lambda x: f(x).sgn().cos().sum(), fuse=True)(x).backward()
+    assert torch.equal(x.grad, torch.zeros(9))
+    zeros = torch._efficientzerotensor(9)
+    torch.testing.assert_close(compiled(f, fuse=True)(zeros), f(zeros))
+
+
+def test_negatives_of_their_memory(compiled: Wrap) -> None:
+    """As the imaginary part of a conjugate is: given, written to, computed, and as a gradient."""
+    f = lambda x: (x.sin() * 2, x.exp())  # noqa: E731
+    x, c = torch._neg_view(torch.randn(9)), torch.randn(1, dtype=torch.complex64)
+    torch.testing.assert_close(compiled(f, fuse=True)(x), f(x))
+    part = lambda c: f(c.conj().imag)  # noqa: E731
+    torch.testing.assert_close(compiled(part, fuse=True)(c), part(c))
+    write = lambda x: x.mul_(2).sin() + 1  # noqa: E731
+    given, expected = torch._neg_view(x.neg().clone()), x.clone()
+    assert given.is_neg() and x.is_neg()
+    torch.testing.assert_close(compiled(write, fuse=True)(given), write(expected))
+    torch.testing.assert_close(given, expected)
+    leaves = [torch.ones(9, requires_grad=True) for _ in range(2)]
+    for leaf, g in zip(leaves, (compiled(f, fuse=True), f), strict=True):
+        g(leaf)[0].backward(x)
+    torch.testing.assert_close(leaves[0].grad, leaves[1].grad)
+
+
 def test_inputs_that_share_memory_and_are_written_to() -> None:
     """AOTAutograd makes them ``as_strided`` views of one, so that the graph runs through ATen."""
 
