@@ -17,6 +17,11 @@ SIZES = (1, 1, 2, 3, 5, 7, 8, 16, 17, 33, 127, 129)
 MOST_ELEMENTS = 20_000
 LAYOUTS = ("contiguous", "contiguous", "transposed", "offset", "strided", "expanded", "channels_last")
 DTYPES = ("f32", "f32", "f32", "bf16", "f16", "f64", "i64", "i32", "u8", "b8")
+WITHIN = {
+    "bf16": torch.bfloat16, "bfloat16": torch.bfloat16, "autocast": torch.bfloat16,
+    "f16": torch.float16, "half": torch.float16,
+}  # fmt: skip
+"""Words that say of a line what it rounds to on its way."""
 REFUSED = (RuntimeError, IndexError, TypeError, ValueError, ArithmeticError, AttributeError)
 """What PyTorch raises for a line that does not fit its values."""
 
@@ -62,7 +67,8 @@ class Draw:
                     self._try_line()
         made = list(self.values)
         results = list(dict.fromkeys([made[-1], *(r.choice(made) for _ in range(r.randint(0, 2)))]))
-        dtypes = tuple(sorted({v.dtype for v in self.values.values()}, key=str))
+        named = {dtype for word, dtype in WITHIN.items() if any(word in line for line in self.lines)}
+        dtypes = tuple(sorted({v.dtype for v in self.values.values()} | named, key=str))
         return Program(self.seed, self.given, tuple(self.lines), tuple(results), dtypes)
 
     def _made(self) -> dict[str, Tensor]:
