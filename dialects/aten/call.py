@@ -20,7 +20,9 @@ from shardc.dialects.aten.types import TensorType, read_type
 
 @dataclass(frozen=True)
 class IntValue:
-    """Stands in an argument list for a number known only at run time (``!torch.int``, ``!torch.float``), such as a rank's offset."""
+    """Stands in an argument list for a number known only at run time (``!torch.int``, ``!torch.float``), such as a
+    rank's offset.
+    """
 
 
 INT_VALUE = IntValue()

@@ -193,7 +193,8 @@ def _number(arg: Any) -> Any:
 def _convert_numbers(graph: Graph, node: Node) -> None:
     """Integers among the arguments of an operator of floats become floats."""
     args = list(node.args)
-    for position, (arg, parameter) in enumerate(zip(args, node.target._schema.arguments, strict=True)):  # type: ignore[union-attr]
+    parameters = node.target._schema.arguments  # type: ignore[union-attr]
+    for position, (arg, parameter) in enumerate(zip(args, parameters, strict=True)):
         if str(parameter.type) != "float" or not isinstance(_number(arg), int | torch.SymInt):
             continue
         if not isinstance(arg, Node):

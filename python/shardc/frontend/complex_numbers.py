@@ -74,7 +74,9 @@ def _full_like(x: torch.Tensor, value: Any, **options: Any) -> Any:
     return aten.copy.default(made, _tensor(value, made.dtype, made.device)) if made.dtype.is_complex else NotImplemented
 
 
-def _new_full(x: torch.Tensor, size: Sequence[Any], value: Any, dtype: Any = None, device: Any = None, **more: Any) -> Any:
+def _new_full(
+    x: torch.Tensor, size: Sequence[Any], value: Any, dtype: Any = None, device: Any = None, **more: Any
+) -> Any:
     return _full(size, value, dtype or x.dtype, device or x.device)
 
 

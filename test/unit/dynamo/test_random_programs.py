@@ -3,8 +3,8 @@ shares memory.
 
 ``SHARDC_RANDOM_PROGRAMS=5000 pytest test/unit/dynamo/test_random_programs.py`` tries so many;
 ``SHARDC_RANDOM_FIRST=7000`` says which is the first; ``SHARDC_RANDOM_SIZES`` is a kind of sizes for all of them:
-``static``, ``forced`` (sizes that change from call to call) or one of ``random_programs/how.py``. A program that fails is
-reduced and printed.
+``static``, ``forced`` (sizes that change from call to call) or one of ``random_programs/how.py``. A program that fails
+is reduced and printed.
 """
 
 from __future__ import annotations

@@ -12,8 +12,9 @@ DYNAMIC = ("dynamic", "marked", "automatic")
 
 @dataclass(frozen=True)
 class How:
-    """``sizes``: ``static`` calls once; the others call again with other sizes, compiled by ``torch.compile(dynamic=True)``
-    (``dynamic``), with dims marked by ``maybe_mark_dynamic`` (``marked``), or as PyTorch does by itself (``automatic``).
+    """``sizes``: ``static`` calls once; the others call again with other sizes, compiled by
+    ``torch.compile(dynamic=True)`` (``dynamic``), with dims marked by ``maybe_mark_dynamic`` (``marked``), or as
+    PyTorch does by itself (``automatic``).
     """
 
     numerics: str = "fused"

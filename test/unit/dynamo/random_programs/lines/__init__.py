@@ -26,7 +26,9 @@ _FILES = {
     pointwise: 9, exact: 3, integers: 2, reduction: 4, normalization: 2, view: 5, copy: 2, indexing: 2, matmul: 2,
     layers: 1, sizes: 2, modes: 1, in_place: 1.5,
 }  # fmt: skip
-LINES = {file.__name__.rpartition(".")[2]: [line.strip() for line in file.LINES.strip().splitlines()] for file in _FILES}
+LINES = {
+    file.__name__.rpartition(".")[2]: [line.strip() for line in file.LINES.strip().splitlines()] for file in _FILES
+}
 WEIGHTS = dict(zip(LINES, _FILES.values(), strict=True))
 """How often a kind is drawn."""
 EXACT = ("view", "copy", "exact", "integers", "indexing")
