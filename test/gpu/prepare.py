@@ -3,8 +3,8 @@
     python test/gpu/prepare.py out/gpu [--target sm_90] [--only NAME,...] [--bench]
 
 ``out/gpu`` then has, for every case of ``cases.py``, a program with its kernels, and artefacts of Llama's training
-step; with ``--bench`` what ``test/bench/gpu`` measures, too. It goes with the checkout to a machine with a GPU, torch and
-Triton: ``python test/gpu/run.py out/gpu``.
+step; with ``--bench`` what ``test/bench/gpu`` measures, too. It goes with the checkout to a machine with a GPU, torch
+and Triton: ``python test/gpu/run.py out/gpu``.
 """
 
 from __future__ import annotations
