@@ -74,7 +74,8 @@ def prepare_model(kind: str, size: models.Size, mesh: Mapping[str, int], target:
     model = models.build(kind, size)
     optimizer = models.optimizer_of(model)
     batches = [models.batch(kind, size, n) for n in range(STEPS)]
-    shardc.compile_step(model, optimizer, batches[0], mesh=mesh, target=target).save(folder)
+    (plan,) = mesh  # its one axis
+    shardc.compile_step(model, optimizer, batches[0], mesh=mesh, plan=plan, target=target).save(folder)
     losses = []
     for batch in batches:
         optimizer.zero_grad()
