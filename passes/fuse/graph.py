@@ -54,7 +54,7 @@ class Access:
         """The shape in which the tensor is read."""
         return tuple(dim.size for dim in self.dims)
 
-    @property
+    @cached_property
     def gathers(self) -> bool:
         """Whether the place that is read depends on values."""
         return any(dim.gathered for dim in self.dims)

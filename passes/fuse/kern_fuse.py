@@ -19,7 +19,7 @@ from shardc.dialects.kern.strides import Strides, argument_strides
 from shardc.passes.base import Pass
 from shardc.passes.fuse.bodies import Bodies
 from shardc.passes.fuse.choices import NUMERICS
-from shardc.passes.fuse.choose import divide_matmuls
+from shardc.passes.fuse.choose import Division, divide_matmuls
 from shardc.passes.fuse.graph import Value
 from shardc.passes.fuse.group import LAUNCH_BYTES, Decision, exports, group
 from shardc.passes.fuse.in_place import place_results, state_writes
@@ -27,9 +27,9 @@ from shardc.passes.fuse.lower_attention import ATTENTION, AttentionKernels
 from shardc.passes.fuse.lower_matmul import matmul_calls
 from shardc.passes.fuse.lower_scatter import SCATTERS, Scatter, ScatterKernels
 from shardc.passes.fuse.piece import Choose, call_piece, is_asked
-from shardc.passes.fuse.read import Block, Step, read_block, steps_of
+from shardc.passes.fuse.read import Step, read_block, steps_of
 from shardc.passes.fuse.symbols import Symbols
-from shardc.passes.fuse.unit import Unit, Units, make_units, needed_views, release
+from shardc.passes.fuse.unit import Unit, make_units, needed_views, release
 from shardc.passes.fuse.wishes import Wishes
 from shardc.passes.ingest.torch_share import drop_unread, unread
 from shardc.passes.program import find_function
@@ -104,10 +104,12 @@ def fuse_module(
         calls = frozenset(int(c.partition(".")[2]) for c in without if c.startswith(f"{number}."))
         scatters, theirs = _find_scatters(number, block, exclude, calls, wishes, numerics, lone)
         read = partial(read_block, block, CallReader(), exclude, calls | theirs)
-        left, generated = stays, frozenset[int]()
-        if choose is not None:
-            left, generated = divide_matmuls(number, read, choose, wishes, strides)
-        fusion = _Fusion(read(left), number, bodies, calls, generated, names)
+        if choose is None:
+            block_read = read(stays)
+            division = Division(block_read, make_units(block_read))
+        else:
+            division = divide_matmuls(number, read, choose, wishes, strides)
+        fusion = _Fusion(division, number, bodies, calls, names)
         decisions += fusion.run(lone, wishes, scatters)
         fusion.write_attentions(strides, choose)
         fusion.write_scatters(scatters)
@@ -181,28 +183,30 @@ def step_blocks(block: ir.Block) -> Iterator[ir.Block]:
 
 
 class _Fusion:
-    """Fuses one block. The calls ``alone`` become kernels even where they share none, those ``without`` never."""
+    """Fuses one block. Generated matmuls become kernels even where they share none, the calls ``without`` never."""
 
     def __init__(
         self,
-        read: Block,
+        division: Division,
         number: int,
         bodies: Bodies,
         without: frozenset[int],
-        alone: frozenset[int],
         names: Iterator[int],
     ) -> None:
         self._names, self._bodies, self._number = names, bodies, number
-        self._without, self._alone = without, alone
-        self._read, self._block = read, read.block
-        self._units: Units = make_units(read)
+        self._without, self._alone = without, division.generated
+        self._read, self._block = division.read, division.read.block
+        self._units, self._decisions = division.units, division.decisions
 
     def run(self, lone: bool, wishes: Wishes, scatters: Sequence[Scatter]) -> list[tuple[str, str, Decision]]:
         """``scatters``: what they join is decided already."""
         joined = [scatter for scatter in scatters if len(scatter.numbers) > 1]
         granted = {frozenset(scatter.numbers) for scatter in joined}
         found = [Decision(*s.numbers, True, LAUNCH_BYTES + 2 * s.size_bytes) for s in joined]
-        found += group(self._units, wishes.in_block(self._number, self._read.steps).without(granted))
+        if self._decisions is None:
+            wished = wishes.in_block(self._number, self._read.steps).without(granted)
+            self._decisions = group(self._units, wished)
+        found += self._decisions
         decisions = [(f"{self._number}.{d.first}", f"{self._number}.{d.second}", d) for d in found]
         kernels = list(self._units.groups) if lone else self._kernels()
         if kernels:
