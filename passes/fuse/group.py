@@ -57,11 +57,11 @@ def group(units: Units, wishes: BlockWishes = BlockWishes()) -> list[Decision]: 
     for _ in range(ROUNDS):
         candidates = sorted(_candidates(units, wishes), key=lambda c: c[0], reverse=True)
         became: dict[Unit, Unit] = {}
-        for saving, a, b in candidates:
-            pair = _adjacent(a, b)
-            a, b = _current(a, became), _current(b, became)
+        for saving, one, other in candidates:
+            a, b = _current(one, became), _current(other, became)
             if a is b:
                 continue
+            pair = _adjacent(one, other)
             saved_bytes = traffic_saved(units, a, b)
             try:
                 new = _join(units, a, b, wishes, misfits)

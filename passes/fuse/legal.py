@@ -148,9 +148,9 @@ def _check_symbols(unit: Unit) -> None:
 
 
 def _check_gathers(nodes: list[Node], space: Space) -> None:
-    gathers = [access for node in nodes for access in node.accesses if access.gathers]
-    if not gathers:
+    if not any(node.gathers for node in nodes):
         return
+    gathers = [access for node in nodes for access in node.accesses if access.gathers]
     if any(node.contracts for node in nodes):
         raise Refused("a matmul reads nothing at indices that are computed")
     makers = {node.out: node for node in nodes}
