@@ -76,8 +76,8 @@ class Node:
     ``heavy``: not worth computing twice. ``call`` numbers the ATen call that it belongs to, ``order`` says where the
     node stands among all nodes. ``sizes`` are those whose numbers ``compute`` asks for (:meth:`Scalars.size`).
     ``is_symbolic``: one of the sizes of its loops or tensors is no number. ``gathers``: it reads at computed indices.
-    ``check``: its result, an integer, is FINE,
-    or the kernel's call raises an error of this text, with the integer for ``{}``.
+    ``check``: its result, an integer, is FINE, or the kernel's call raises an error of this text, with the integer for
+    ``{}``.
     ``loose``: the other nodes of its call are as good in another kernel.
     """
 
