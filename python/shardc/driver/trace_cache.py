@@ -43,7 +43,8 @@ def kept_on_disk(graph: GraphModule, example_inputs: Sequence[Any], settings: Se
 
     It compiles the backward with the forward then, so that both are one entry.
     """
-    wanted = autograd_cache.should_use_local_autograd_cache() and torch._inductor.config.fx_graph_cache  # PyTorch asks for both
+    # PyTorch asks for both.
+    wanted = autograd_cache.should_use_local_autograd_cache() and torch._inductor.config.fx_graph_cache
     if not wanted or settings.has_edges or is_explained() or not _is_named_by_hash(graph, example_inputs):
         yield False
         return
