@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import graphlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import ClassVar
 from torch_mlir import ir
 
 from shardc.diagnostics.fusion import NoSuchFusionEdge
-from shardc.dialects.aten.call import CallReader, is_constant, target_name
+from shardc.dialects.aten.call import CallReader, target_name
 from shardc.dialects.dist.build import string
 from shardc.dialects.kern.kernel import CHECKS, IN_PLACE, NAME, SHAPES, KernelOp, kernel_name, write_checks
 from shardc.dialects.kern.strides import Strides, argument_strides
@@ -20,22 +19,21 @@ from shardc.dialects.pipe.send import SendOp
 from shardc.passes.base import Pass
 from shardc.passes.fuse.bodies import Bodies
 from shardc.passes.fuse.choices import NUMERICS
-from shardc.passes.fuse.choose import divide_matmuls
+from shardc.passes.fuse.choose import Division, divide_matmuls
 from shardc.passes.fuse.graph import Value
 from shardc.passes.fuse.group import LAUNCH_BYTES, Decision, exports, group
 from shardc.passes.fuse.in_place import place_results, state_writes
 from shardc.passes.fuse.lower_attention import ATTENTION, AttentionKernels
 from shardc.passes.fuse.lower_matmul import matmul_calls
 from shardc.passes.fuse.lower_scatter import SCATTERS, Scatter, ScatterKernels
+from shardc.passes.fuse.order import check_unread, erase, move, ordered
 from shardc.passes.fuse.piece import Choose, call_piece, is_asked
-from shardc.passes.fuse.read import Block, Step, read_block, steps_of
+from shardc.passes.fuse.read import Step, read_block, steps_of
 from shardc.passes.fuse.symbols import Symbols
-from shardc.passes.fuse.unit import Unit, Units, make_units, needed_views, release
+from shardc.passes.fuse.unit import Unit, make_units, needed_views, release
 from shardc.passes.fuse.wishes import Wishes
 from shardc.passes.ingest.torch_share import drop_unread, unread
 from shardc.passes.program import program_functions
-
-LIST = "torch.prim.ListConstruct"
 
 
 @dataclass(frozen=True)
@@ -103,10 +101,12 @@ def fuse_module(
         calls = frozenset(int(c.partition(".")[2]) for c in without if c.startswith(f"{number}."))
         scatters, theirs = _find_scatters(number, block, exclude, calls, wishes, numerics, lone)
         read = partial(read_block, block, CallReader(), exclude, calls | theirs)
-        left, generated = stays, frozenset[int]()
-        if choose is not None:
-            left, generated = divide_matmuls(number, read, choose, wishes, strides)
-        fusion = _Fusion(read(left), number, bodies, calls, generated, names)
+        if choose is None:
+            block_read = read(stays)
+            division = Division(block_read, make_units(block_read))
+        else:
+            division = divide_matmuls(number, read, choose, wishes, strides)
+        fusion = _Fusion(division, number, bodies, calls, names)
         decisions += fusion.run(lone, wishes, scatters)
         fusion.write_attentions(strides, choose)
         fusion.write_scatters(scatters)
@@ -193,28 +193,30 @@ def step_blocks(block: ir.Block) -> Iterator[ir.Block]:
 
 
 class _Fusion:
-    """Fuses one block. The calls ``alone`` become kernels even where they share none, those ``without`` never."""
+    """Fuses one block. Generated matmuls become kernels even where they share none, the calls ``without`` never."""
 
     def __init__(
         self,
-        read: Block,
+        division: Division,
         number: int,
         bodies: Bodies,
         without: frozenset[int],
-        alone: frozenset[int],
         names: Iterator[int],
     ) -> None:
         self._names, self._bodies, self._number = names, bodies, number
-        self._without, self._alone = without, alone
-        self._read, self._block = read, read.block
-        self._units: Units = make_units(read)
+        self._without, self._alone = without, division.generated
+        self._read, self._block = division.read, division.read.block
+        self._units, self._decisions = division.units, division.decisions
 
     def run(self, lone: bool, wishes: Wishes, scatters: Sequence[Scatter]) -> list[tuple[str, str, Decision]]:
         """``scatters``: what they join is decided already."""
         joined = [scatter for scatter in scatters if len(scatter.numbers) > 1]
         granted = {frozenset(scatter.numbers) for scatter in joined}
         found = [Decision(*s.numbers, True, LAUNCH_BYTES + 2 * s.size_bytes) for s in joined]
-        found += group(self._units, wishes.in_block(self._number, self._read.steps).without(granted))
+        if self._decisions is None:
+            wished = wishes.in_block(self._number, self._read.steps).without(granted)
+            self._decisions = group(self._units, wished)
+        found += self._decisions
         decisions = [(f"{self._number}.{d.first}", f"{self._number}.{d.second}", d) for d in found]
         kernels = list(self._units.groups) if lone else self._kernels()
         if kernels:
@@ -282,14 +284,14 @@ class _Fusion:
         terminator = list(self._block.operations)[-1].operation
         kept = {unit.step.number for unit in staying if unit.step is not None}
         dead = [step.op for step in self._read.steps if step.number not in kept]
-        for unit in _sorted([*staying, *kernels], self._sources(staying, kernels)):
+        for unit in ordered([*staying, *kernels], self._sources(staying, kernels)):
             if unit.step is not None:
-                _move(unit.step.op, terminator)
+                move(unit.step.op, terminator)
             elif results[unit]:
                 self._write(unit, results[unit], ir.InsertionPoint(terminator))
-        _check_unread(dead)
+        check_unread(dead)
         for op in reversed(dead):
-            _erase(op)
+            erase(op)
         drop_unread(self._block)
 
     def _staying(self, kernels: list[Unit]) -> list[Unit]:
@@ -370,56 +372,3 @@ def _name_results(unpack: ir.Operation, results: list[Value]) -> None:
         if len(shardings) == len(results):
             unpack.attributes["dist.shardings"] = ir.ArrayAttr.get(shardings, unpack.context)
         unpack.attributes["dist.name"] = ir.StringAttr.get(",".join(found), unpack.context)
-
-
-def _sorted(units: list[Unit], sources: dict[Unit, set[Unit]]) -> list[Unit]:
-    """``units`` so that each stands behind what it reads: where its last call stood, or before an earlier one needs it.
-
-    Ops that stay, and are no part of what could be fused, keep their order among each other.
-    """
-    numbers = {unit: number for number, unit in enumerate(units)}
-    graph = {number: {numbers[source] for source in sources[unit]} for unit, number in numbers.items()}
-    fixed = sorted((u.step.number, n) for u, n in numbers.items() if u.step and not u.step.is_view and not u.step.nodes)
-    for (_, before), (_, number) in itertools.pairwise(fixed):
-        graph[number].add(before)
-    order = list(graphlib.TopologicalSorter(graph).static_order())
-    places = [unit.step.number if unit.step else max(unit.calls) for unit in units]
-    for number in reversed(order):
-        for source in graph[number]:
-            places[source] = min(places[source], places[number])
-    return [units[number] for number in sorted(order, key=places.__getitem__)]
-
-
-def _move(op: ir.Operation, terminator: ir.Operation) -> None:
-    """To the end of the block, with the lists of values that it reads."""
-    for operand in op.operands:
-        if not isinstance(operand, ir.BlockArgument):
-            owner = operand.owner
-            if owner.name == LIST and any(not _is_static(v) for v in owner.operands):
-                _move(owner, terminator)
-    op.move_before(terminator)
-
-
-def _check_unread(dead: list[ir.Operation]) -> None:
-    """Raises AssertionError if an op that stays reads what is erased: a bug of ours, which would end the process."""
-    gone = {result for op in dead for result in op.results}
-    waiting = [(op, use.owner) for op in dead for result in op.results for use in result.uses]
-    while waiting:
-        op, reader = waiting.pop()
-        if reader.name == LIST:
-            waiting += [(op, use.owner) for use in reader.results[0].uses]
-        elif not len(reader.results) or reader.results[0] not in gone:
-            raise AssertionError(f"fusion lost a result of {op.name} that {reader.name} reads")
-
-
-def _erase(op: ir.Operation) -> None:
-    """With the lists of values that it alone reads: what they hold is erased next."""
-    lists = {v: v.owner for v in op.operands if not isinstance(v, ir.BlockArgument) and v.owner.name == LIST}
-    op.erase()
-    for value, owner in lists.items():
-        if not any(True for _ in value.uses):
-            owner.erase()
-
-
-def _is_static(value: ir.Value) -> bool:
-    return not isinstance(value, ir.BlockArgument) and is_constant(value.owner)
