@@ -244,26 +244,19 @@ def _log1p(s: _Scalars, x: ir.Value) -> ir.Value:
     return _log_edges(s, x, -1.0, s.select(s.compare(OEQ, u, s.number(1.0)), x, near))
 
 
-_EXP2 = [1.3276287355e-3, 9.6756545827e-3, 5.5507145822e-2, 2.4022117257e-1, 6.9314694404e-1, 1.0000001192]
-"""2**f for |f| up to 1/2, to 7.5e-8."""
-
-
 def _erf(s: _Scalars, x: ir.Value) -> ir.Value:
-    """An odd polynomial near 0; beyond, 1 - 2**p of a polynomial p, which keeps 1 - |erf| as small as it is.
-
-    2**p is at most 0.19, so that an error of 1e-7 of it is one of 0.3 ulp of the result.
-    """
-    size, q = s.arithmetic("math.absf", x), s.mul(x, x)
-    t = s.select(s.compare(OGT, size, s.number(4.0)), s.number(4.0), size)
-    outer = [-1.72853470e-5, 3.83197126e-4, -3.88396438e-3, 2.42546219e-2, -1.06777877e-1, -6.34846687e-1, -1.128717512]
-    power = s.mul(t, s.polynomial(t, [_LOG2_E * c for c in outer]))
-    n, i = s.rounded(power)
-    part = s.polynomial(s.sub(power, n), _EXP2)
-    outer = s.sub(s.number(1.0), s.mul(part, s.power_of_two(i)))  # i is from -30 to 0: a normal number
+    """An odd polynomial near 0; beyond, 1 - exp of a polynomial, which keeps 1 - |erf| as small as it is."""
+    t, q = s.clamp(s.arithmetic("math.absf", x), 0.0, 4.0), s.mul(x, x)
+    outer = s.polynomial(
+        t,
+        [-1.72853470e-5, 3.83197126e-4, -3.88396438e-3, 2.42546219e-2, -1.06777877e-1, -6.34846687e-1, -1.28717512e-1],
+    )
+    n, minus_one = _exp_parts(s, s.fma(outer, t, s.arithmetic("arith.negf", t)))  # of -20 to 0: a normal number
+    outer = s.sub(s.number(1.0), s.mul(s.add(minus_one, s.number(1.0)), s.power_of_two(n)))
     inner = s.polynomial(
         q, [-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1]
     )
-    far = s.compare(OGT, size, s.number(0.927734375))
+    far = s.compare(OGT, t, s.number(0.927734375))
     return s.select(far, s.arithmetic("math.copysign", outer, x), s.fma(inner, x, x))
 
 

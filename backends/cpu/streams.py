@@ -1,4 +1,4 @@
-"""Results that no cache holds are written past the caches: a store there would first read what it replaces.
+"""Large results are written past the caches: a store into a cache first reads the line that it replaces.
 
 Such stores take whole cache lines, and LLVM's loop vectorizer makes none. So a loop writes a piece of the row into a
 buffer that stays in the first cache, and vectors of it are moved from there.
