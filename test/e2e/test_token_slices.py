@@ -203,6 +203,11 @@ def test_slices_and_what_goes_not_with_them() -> None:
         module = captured("llama").compile({"pipe": 2}, {}, 2).rank_module
         with pytest.raises(ScheduleNotYet, match=why):
             cut_into_stages(module, schedule, "pipe", stale_weights=True)
+    asked = {"recomputes": {"policies": "full"}, "a cap on memory": {"cap_bytes": 1e9}}
+    for why, options in asked.items():
+        module = captured("llama").compile({"pipe": 2}, {}, 2).rank_module
+        with pytest.raises(ScheduleNotYet, match=why):
+            cut_into_stages(module, whole, "pipe", **options)
 
 
 def test_a_slice_reads_keys_and_values_of_those_before_it() -> None:
