@@ -78,9 +78,8 @@ def images() -> Batch:
 
 
 def token_pairs() -> Batch:
-    """Targets of another length than the batch."""
-    source, target = torch.randint(0, VOCAB, (BATCH, LENGTH)), torch.randint(0, VOCAB, (BATCH, 12))
-    return {"input_ids": source, "labels": target}
+    """As many sequences as each has tokens: their numbers and positions are equal, and lie along different dims."""
+    return {"input_ids": torch.randint(0, VOCAB, (BATCH, LENGTH)), "labels": torch.randint(0, VOCAB, (BATCH, BATCH))}
 
 
 PIPELINED = {
