@@ -21,12 +21,12 @@ SCHEDULES = [
 ]
 
 
-@pytest.mark.parametrize("times", [1, 2, 4])
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("schedule", [*SCHEDULES, "auto"])
-def test_skip_connections_under_each_schedule(schedule: str, ranks: int, times: int) -> None:
+def test_skip_connections_under_each_schedule(schedule: str, ranks: int) -> None:
+    """Two steps; ``schedules/`` tries more sizes and models."""
     named = registry.SCHEDULES.get(schedule)
-    micro_batches = ranks * times if named is None else named.nearest(ranks, ranks * times)
+    micro_batches = 2 * ranks if named is None else named.nearest(ranks, 2 * ranks)
     check_pipeline("skips", cut_step("skips", ranks, micro_batches, PipeCut(schedule=schedule)))
 
 
