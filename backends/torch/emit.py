@@ -27,6 +27,7 @@ from shardc.dialects.collection import collection_paused
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.dialects.pipe.rank_function import function_name, pipeline_axis, rank_functions
+from shardc.dialects.pipe.schedule_op import find_schedule, read_schedule
 from shardc.dialects.roles import STATE_ROLES
 
 HEAD = '''"""The step that every rank runs, written by shardc. Shapes are local; `rank` does the communication."""
@@ -48,7 +49,7 @@ class Edge:
 def emit_program(module: ir.Module) -> str:
     """The Python text of the ``@step`` of level 3 or 4: ``GROUPS``, and ``step(rank, *arguments)`` returning a tuple.
 
-    Of a pipeline: ``STEPS``, such a function for each of its ranks.
+    Of a pipeline: ``STEPS``, such a function for each of its ranks, and ``ACTIONS``, what each of them runs in order.
 
     One with kernels is to be run with the globals ``kernel`` (:meth:`shardc.runtime.kernels.Library.kernel`) and
     ``empty`` (:func:`shardc.runtime.pool.contiguous`): large results of its kernels and of matrix products are in the
@@ -75,7 +76,10 @@ def _emit(module: ir.Module) -> str:
         program.messages.rank = number
         texts.append(_write_step(program, function, function_name(number)))
     steps = ", ".join(function_name(number) for number in range(len(functions)))
-    return _assemble(program, texts) + f"\n\nSTEPS = [{steps}]\n"
+    schedule = find_schedule(module)
+    assert schedule is not None
+    actions = "".join(f'    "{" ".join(map(str, order))}",\n' for order in read_schedule(schedule).orders)
+    return _assemble(program, texts) + f"\n\nSTEPS = [{steps}]\nACTIONS = [\n{actions}]\n"
 
 
 def _write_step(program: Program, function: ir.Operation, name: str) -> Text:
