@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from torch_mlir import ir
 
 from shardc.passes.pipeline.balance import Forward, stage_of_places
+from shardc.passes.pipeline.sink_backward import sink_backward
 from shardc.passes.pipeline.step_program import StepProgram, body_ops, phase, reads
 
 Place = tuple[int, str]
@@ -83,6 +84,7 @@ def assign_stages(program: StepProgram, forward: Forward, cuts: Sequence[int]) -
         (term,) = [v for v in reads(op) if v != program.carried[number]]
         found.folds += [Fold(number, op, part, (0, "F")) for part in _parts(term, op, found)]
     _drop_unread(found)
+    sink_backward(found.ops, found.place, found.place_of, {fold.term for fold in found.folds})
     _split_backward(found)
     found.folds = [Fold(f.number, f.op, f.term, found.place_of(f.term) or (0, "F")) for f in found.folds]
     return found

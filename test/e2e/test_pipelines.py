@@ -76,6 +76,22 @@ def test_a_tied_weight_is_summed_once_and_not_sent_for_each_micro_batch() -> Non
     assert len(tags) == 2 and all(tag.startswith("sum") for tag in tags)
 
 
+@pytest.mark.parametrize(
+    ("name", "cuts"), [("gpt2", ()), ("gpt2", ("transformer.h.1",)), ("llama", ("model.layers.1",))]
+)
+def test_backward_sends_gradients_of_what_forward_sent_and_no_more(name: str, cuts: tuple[str, ...]) -> None:
+    """Not a gradient, its views, and its sum for a bias."""
+    program = read_pipeline(cut_step(name, 2, 2, PipeCut(cuts=cuts, stages=2)))
+    assert program is not None
+    sent = {
+        op.attributes["tag"].value: [read_type(t).size_bytes for t in element_types(op.operands[0].type) or []]  # type: ignore[union-attr]
+        for function in program.functions
+        for op in (o.operation for o in function.regions[0].blocks[0].operations)
+        if op.name == "pipe.send"
+    }
+    assert sorted(sent["0B0"]) == sorted(sent["1F0"]) == sorted(sent["0B1"])
+
+
 def test_a_rank_holds_the_state_of_its_stages_alone() -> None:
     program = read_pipeline(cut_step("llama", 2, 4, PipeCut(cuts=("model.layers.1",))))
     assert program is not None
