@@ -27,7 +27,6 @@ from shardc.dialects.collection import collection_paused
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.dialects.pipe.rank_function import function_name, pipeline_axis, rank_functions
-from shardc.dialects.pipe.schedule_op import find_schedule, read_schedule
 from shardc.dialects.roles import STATE_ROLES
 
 HEAD = '''"""The step that every rank runs, written by shardc. Shapes are local; `rank` does the communication."""
@@ -72,14 +71,16 @@ def _emit(module: ir.Module) -> str:
     texts = write_stages(program, module, mesh, mesh.whole(axis))
     functions = rank_functions(module)
     for number, function in enumerate(functions):
-        assert program.messages is not None
-        program.messages.rank = number
         texts.append(_write_step(program, function, function_name(number)))
     steps = ", ".join(function_name(number) for number in range(len(functions)))
-    schedule = find_schedule(module)
-    assert schedule is not None
-    actions = "".join(f'    "{" ".join(map(str, order))}",\n' for order in read_schedule(schedule).orders)
+    actions = "".join(f'    "{" ".join(_actions(function))}",\n' for function in functions)
     return _assemble(program, texts) + f"\n\nSTEPS = [{steps}]\nACTIONS = [\n{actions}]\n"
+
+
+def _actions(function: ir.Operation) -> list[str]:
+    """What a rank of a pipeline runs, in order."""
+    ops = (o.operation for o in function.regions[0].blocks[0].operations)
+    return [op.attributes["action"].value for op in ops if op.name == "pipe.action"]
 
 
 def _write_step(program: Program, function: ir.Operation, name: str) -> Text:
