@@ -46,7 +46,8 @@ def measure(name: str, stages: int, options: argparse.Namespace) -> Measured:
     batch = (torch.ones(options.micro_batches, WIDTH),)
     step = shardc.compile_step(
         model, torch.optim.SGD(model.parameters(), lr=1e-3), batch, mesh={"pipe": PROCESSES}, plan="pipeline",
-        micro_batches=options.micro_batches, schedule=name, stages=cuts(stages), loss=lambda y, _: y.square().mean(), fuse=False,
+        micro_batches=options.micro_batches, schedule=name, stages=cuts(stages), fuse=False,
+        loss=lambda y, _: y.square().mean(),
     )  # fmt: skip
     for _ in range(2):
         step(batch)
@@ -81,7 +82,9 @@ def report(rows: list[Measured], options: argparse.Namespace) -> str:
         ])  # fmt: skip
     return "\n".join([
         heading(f"Bubbles of pipelines whose stages sleep ({size}, {options.steps} steps)"),
-        table(["schedule", "simulated ms", "measured ms", "ratio", "waits simulated", "measured", "by the clock"], cells),
+        table(
+            ["schedule", "simulated ms", "measured ms", "ratio", "waits simulated", "measured", "by the clock"], cells
+        ),
     ])  # fmt: skip
 
 

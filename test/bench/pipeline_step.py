@@ -103,7 +103,8 @@ class Peer:
     @staticmethod
     def _part(model: Model, index: int, each: int, stages: int) -> nn.Sequential:
         blocks = list(model.blocks)[each * index : each * (index + 1)]
-        return nn.Sequential(*([model.embed] if index == 0 else []), *blocks, *([model.head] if index == stages - 1 else []))
+        first, last = [model.embed] if index == 0 else [], [model.head] if index == stages - 1 else []
+        return nn.Sequential(*first, *blocks, *last)
 
     def __call__(self) -> Tensor:
         """The mean loss on the rank of the last stage, zero on the others."""
@@ -129,7 +130,8 @@ def contenders(options: argparse.Namespace) -> dict[str, Step]:
     for name in options.schedules:
         steps[f"torch, {name}"] = Peer(copy.deepcopy(model), batch, name, options)
         for fuse in (False, True)[: 2 if options.fuse else 1]:
-            steps[f"shardc, {name}{', kernels' if fuse else ''}"] = ours(copy.deepcopy(model), batch, name, options, fuse)
+            title = f"shardc, {name}{', kernels' if fuse else ''}"
+            steps[title] = ours(copy.deepcopy(model), batch, name, options, fuse)
     return steps
 
 
@@ -156,7 +158,8 @@ def report(first: dict[str, float], last: dict[str, float], taken: Any, options:
         f"{options.blocks} blocks of width {options.width}, batch {options.batch} x {options.sequence}, "
         f"{options.micro_batches} micro-batches, {options.steps} steps"
     )
-    columns = ["step", "median ms", "least ms", "time / torch's", "CPU ms, 4 ranks", "CPU / torch's", "first loss", "last"]
+    times = ["median ms", "least ms", "time / torch's", "CPU ms, 4 ranks", "CPU / torch's"]
+    columns = ["step", *times, "first loss", "last"]
     return heading(f"A pipeline of four processes ({size})") + "\n" + table(columns, rows)
 
 

@@ -38,7 +38,7 @@ def run(
     Examples:
       shardc run out/ --nproc 4 --steps 10
       shardc run out/ --nproc 4 --load checkpoints/step10 --save checkpoints/step20
-      shardc run out/ --nproc 4 --trace run.json && shardc schedule 1f1b --stages 4 -m 8 --measured run.json --svg run.svg
+      shardc run out/ --nproc 4 --trace run.json
     """
     from shardc.driver.run import run_artefact
 

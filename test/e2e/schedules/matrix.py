@@ -57,9 +57,9 @@ MODELS: dict[str, Training] = {
     "skips": Training(Skips, rows, loss=lambda output, batch: output),
 }
 SCHEDULES = (
-    *(name for name, named in registry.SCHEDULES.items() if "slices" not in named.options and "changes" not in named.says),
+    *(n for n, named in registry.SCHEDULES.items() if "slices" not in named.options and "changes" not in named.says),
     AUTO,
-)  # fmt: skip
+)
 """All that run whole sequences and change no mathematics."""
 
 

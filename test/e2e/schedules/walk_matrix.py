@@ -59,9 +59,9 @@ def render(found: dict[Cell, str]) -> str:
     lines = [
         "# Schedules on simulated ranks",
         "",
-        "Written by `test/e2e/schedules/walk_matrix.py`; not edited by hand. One step in f64, cut into stages: loss, parameters and",
-        "optimizer state after it equal those of eager training on one device to 1e-9. A column is stages x micro-batches; ranks are",
-        "the stages, or half of them for schedules with two stages a rank.",
+        "Written by `test/e2e/schedules/walk_matrix.py`; not edited by hand. One step in f64, cut into stages: loss,",
+        "parameters and optimizer state after it equal those of eager training on one device to 1e-9. A column is",
+        "stages x micro-batches; ranks are the stages, or half of them for schedules with two stages a rank.",
     ]  # fmt: skip
     for model in MODELS:
         heads = [f"{stages} x {count}" for stages, count in sizes]
@@ -80,7 +80,8 @@ def read_cells(text: str) -> dict[Cell, str]:
         if line.startswith("## "):
             model = line[3:]
         elif line.startswith("| schedule"):
-            sizes = [tuple(map(int, head.split(" x "))) for head in line.strip("| ").split(" | ")[1:]]  # type: ignore[misc]
+            heads = [head.split(" x ") for head in line.strip("| ").split(" | ")[1:]]
+            sizes = [(int(stages), int(count)) for stages, count in heads]
         elif line.startswith("| "):
             schedule, *row = line.strip("| ").split(" | ")
             found.update((Cell(model, schedule, *size), said) for size, said in zip(sizes, row, strict=True))

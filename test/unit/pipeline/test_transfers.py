@@ -177,7 +177,10 @@ def test_what_crosses_between_two_ranks_is_named() -> None:
         "1RECV_F0 1F0 1B0 1SEND_B0 1RECV_F1 1F1 1B1 1SEND_B1",
     )
     steps = tuple(tuple(map(parse_step, row.split())) for row in rows)
-    said = "0B0 on rank 0 waits for 0RECV_B0, behind 0RECV_B0 in what goes to and from rank 1, where 1RECV_F0 stands first"
+    said = (
+        "0B0 on rank 0 waits for 0RECV_B0, behind 0RECV_B0 in what goes to and from rank 1, "
+        "where 1RECV_F0 stands first"
+    )
     with pytest.raises(BadTransfers, match=said):
         check_transfers(schedule, steps, "paired")
 
