@@ -24,6 +24,7 @@ from shardc.backends.eager.interpreter import (
 )
 from shardc.backends.eager.program import Instruction, read_block
 from shardc.backends.eager.ranks import Ranks
+from shardc.backends.eager.recall import Recall
 from shardc.backends.eager.signature import Port, read_arguments, read_results
 from shardc.diagnostics.oracle import Deadlock
 from shardc.dialects.dist.axis import Axis
@@ -79,10 +80,12 @@ def run_pipeline(
     widen: bool = False,
     observe: Observe | None = None,
     library: Library | None = None,
+    recall: Recall | None = None,
 ) -> list[Blocks]:
     """The results of each rank of the pipeline by role and name; ``blocks[r]`` are the arguments of rank ``r``.
 
-    ``observe`` is told of a named op in a stage once for each micro-batch. Raises Deadlock if all ranks that are not
+    ``observe`` is told of a named op in a stage once for each micro-batch, but not of one that ``recall`` has the
+    results of. Raises Deadlock if all ranks that are not
     done wait, and what :func:`shardc.backends.eager.interpreter.run` raises.
     """
     messages: Messages = {}
@@ -90,7 +93,7 @@ def run_pipeline(
     for number, ports in enumerate(program.arguments):
         inputs = [[widened(t) if widen else t for t in blocks[number][port.key]] for port in ports]
         check_arguments(ports, inputs, program.mesh.world_size, program.mesh.world_size, widen)
-        ranks.append(_Rank(program, number, inputs, messages, widen, observe, library))
+        ranks.append(_Rank(program, number, inputs, messages, widen, observe, library, recall))
     with computing(widen):
         while any(not rank.done for rank in ranks):
             if not any([rank.advance() for rank in ranks]):
@@ -114,8 +117,10 @@ class _Rank:
         widen: bool,
         observe: Observe | None,
         library: Library | None,
+        recall: Recall | None,
     ) -> None:
         self.number = number
+        self._recall, self._texts = recall, dict[str, str]()
         codec = ShardingCodec(program.module.context, program.mesh)
         (time,) = [a for a in program.mesh.axes if a.kind == "time"]
         self._micro: Axis = program.mesh.whole(time.name)
@@ -168,10 +173,19 @@ class _Rank:
         return True
 
     def _run_action(self, op: ir.Operation) -> list[Values]:
-        action = Action.parse(op.attributes["action"].value)
-        stage = find_stage(op, op.attributes["stage"].value)
+        action, name = Action.parse(op.attributes["action"].value), op.attributes["stage"].value
+        number = action.micro_batch // self._slices
+        stage = find_stage(op, name)
         assert stage is not None
         inputs = self._values[op.operands[0]] if len(op.operands) else []
-        with self._ranks.at(self._micro, action.micro_batch // self._slices):
-            (made,) = self._machine.run_block(stage.regions[0].blocks[0], inputs) or [[]]
-        return made
+
+        def compute() -> list[Values]:
+            with self._ranks.at(self._micro, number):
+                (made,) = self._machine.run_block(stage.regions[0].blocks[0], inputs) or [[]]
+            return made
+
+        if self._recall is None:
+            return compute()
+        if name not in self._texts:
+            self._texts[name] = stage.get_asm(assume_verified=True, use_local_scope=True)
+        return self._recall.results(self._texts[name], number, inputs, compute)

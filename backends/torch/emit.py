@@ -48,7 +48,7 @@ class Edge:
 def emit_program(module: ir.Module) -> str:
     """The Python text of the ``@step`` of level 3 or 4: ``GROUPS``, and ``step(rank, *arguments)`` returning a tuple.
 
-    Of a pipeline: ``STEPS``, such a function for each of its ranks.
+    Of a pipeline: ``STEPS``, such a function for each of its ranks, and ``ACTIONS``, what each of them runs in order.
 
     One with kernels is to be run with the globals ``kernel`` (:meth:`shardc.runtime.kernels.Library.kernel`) and
     ``empty`` (:func:`shardc.runtime.pool.contiguous`): large results of its kernels and of matrix products are in the
@@ -71,11 +71,16 @@ def _emit(module: ir.Module) -> str:
     texts = write_stages(program, module, mesh, mesh.whole(axis))
     functions = rank_functions(module)
     for number, function in enumerate(functions):
-        assert program.messages is not None
-        program.messages.rank = number
         texts.append(_write_step(program, function, function_name(number)))
     steps = ", ".join(function_name(number) for number in range(len(functions)))
-    return _assemble(program, texts) + f"\n\nSTEPS = [{steps}]\n"
+    actions = "".join(f'    "{" ".join(_actions(function))}",\n' for function in functions)
+    return _assemble(program, texts) + f"\n\nSTEPS = [{steps}]\nACTIONS = [\n{actions}]\n"
+
+
+def _actions(function: ir.Operation) -> list[str]:
+    """What a rank of a pipeline runs, in order."""
+    ops = (o.operation for o in function.regions[0].blocks[0].operations)
+    return [op.attributes["action"].value for op in ops if op.name == "pipe.action"]
 
 
 def _write_step(program: Program, function: ir.Operation, name: str) -> Text:

@@ -23,38 +23,51 @@ POST = "pipe.post"
 
 @dataclass
 class Messages:
-    """The numbers of messages, the same for sender and receiver. ``rank``: whose program is written; ``axes``: the
-    constant that names the pipeline's axis; ``slices``: into how many a sequence is cut; ``stages``: symbol of a
-    ``pipe.stage`` -> the function that it became."""
+    """What the text of messages needs to know. ``axes``: the constant that names the pipeline's axis; ``slices``: into
+    how many a sequence is cut; ``stages``: symbol of a ``pipe.stage`` -> the function that it became."""
 
     axes: str
     stages: dict[str, str] = field(default_factory=dict)
-    rank: int = 0
     slices: int = 1
-    _numbers: dict[tuple[int, int, str], int] = field(default_factory=dict)
-    _count: int = 0
-
-    def number(self, source: int, to: int, tag: str, tensors: int) -> int:
-        """The number of a message's first tensor; the others follow."""
-        key = source, to, tag
-        if key not in self._numbers:
-            self._numbers[key] = self._count
-            self._count += tensors
-        return self._numbers[key]
 
 
 def post_receives(steps: Sequence[Step]) -> list[Step]:
-    """The steps with a start for each receive, ahead of the action before it:
-    the message travels while that computes.
+    """The steps with each receive started ahead of the action before it, so that it travels while that computes, and
+    waited for right before what reads it first.
+
+    Between two ranks transfers start in the order of the passes, the same on both sides: a receive does not pass what
+    goes to or comes from the same rank. So messages need no tags, and each pair of ranks may run them in order.
     """
-    starts: dict[int, list[Step]] = {}
-    action = None
+    readers: dict[ir.Value, int] = {}
+    waits: dict[int, list[Step]] = {}
+    for number, step in reversed(list(enumerate(steps))):
+        if step.name == "pipe.receive":
+            first = min((readers[v] for v in step.results if v in readers), default=len(steps))
+            waits.setdefault(first, []).append(step)
+        readers.update(dict.fromkeys(step.operands, number))
+    found: list[Step] = []
     for number, step in enumerate(steps):
-        if step.name == "pipe.action":
-            action = number
-        elif step.name == "pipe.receive":
-            starts.setdefault(number if action is None else action, []).append(Step(step.op, POST, None, [], []))
-    return [found for number, step in enumerate(steps) for found in (*starts.get(number, ()), step)]
+        found += reversed(waits.get(number, []))
+        if step.name == "pipe.receive":
+            found.insert(_start(found, _peer(step)), Step(step.op, POST, None, [], []))
+        else:
+            found.append(step)
+    return found + waits.get(len(steps), [])[::-1]
+
+
+def _start(steps: Sequence[Step], peer: int) -> int:
+    """Where a receive from ``peer`` that stands behind ``steps`` starts."""
+    at = len(steps)
+    while at and not (steps[at - 1].name in ("pipe.send", POST) and _peer(steps[at - 1]) == peer):
+        at -= 1
+        if steps[at].name == "pipe.action":
+            return at
+    return len(steps)
+
+
+def _peer(step: Step) -> int:
+    """The other rank of a transfer."""
+    return step.op.attributes["to" if step.name == "pipe.send" else "source"].value
 
 
 def _action(body: Body, step: Step) -> None:
@@ -68,24 +81,23 @@ def _action(body: Body, step: Step) -> None:
 
 
 def _send(body: Body, step: Step) -> None:
-    messages, to = _messages(body), step.op.attributes["to"].value
-    number = messages.number(messages.rank, to, step.op.attributes["tag"].value, len(step.operands))
-    values = ", ".join(map(body.name, step.operands))
-    body.line(f"rank.send(({values},), to={to}, axes={messages.axes}, tag={number})")
+    to, values = step.op.attributes["to"].value, ", ".join(map(body.name, step.operands))
+    body.line(f"rank.send(({values},), to={to}, axes={_messages(body).axes})  # {_tag(step)}")
 
 
 def _post(body: Body, step: Step) -> None:
-    messages, source = _messages(body), step.op.attributes["source"].value
+    source, axes = step.op.attributes["source"].value, _messages(body).axes
     types = [read_type(t) for t in element_types(step.op.results[0].type) or []]
-    number = messages.number(source, messages.rank, step.op.attributes["tag"].value, len(types))
     kinds = ", ".join(f"({type_.shape}, {type_.dtype})" for type_ in types if type_ is not None)
-    body.line(
-        f"{_handle(body, step.op)} = rank.receive(({kinds},), source={source}, axes={messages.axes}, tag={number})"
-    )
+    body.line(f"{_handle(body, step.op)} = rank.receive(({kinds},), source={source}, axes={axes})  # {_tag(step)}")
 
 
 def _receive(body: Body, step: Step) -> None:
     body.line(f"{_assigned(body, step)}{_handle(body, step.op)}.wait()")
+
+
+def _tag(step: Step) -> str:
+    return step.op.attributes["tag"].value
 
 
 def _assigned(body: Body, step: Step) -> str:

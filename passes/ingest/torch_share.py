@@ -10,9 +10,13 @@ from torch_mlir.dialects import ext
 from torch_mlir.passmanager import PassManager
 
 from shardc.dialects.aten.call import is_constant, target_name
+from shardc.dialects.aten.types import read_type
 from shardc.dialects.rules.rule import load_rules
 from shardc.passes.base import Pass
 from shardc.passes.program import find_function
+
+APART = "dist.apart"
+"""The number of a call that is not shared although others are equal."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +29,15 @@ class TorchShare(Pass):
     """
 
     name: ClassVar[str] = "torch-share"
+    creations: bool = True
+    """Also tensors made of numbers alone. Before a layout is chosen they stay apart: equal ones may stand for other
+    dims of the program, as positions in a batch and in a sequence do, and one tensor has one layout for all its users.
+    ``dist-partition`` shares those that came to lie alike."""
 
     def run(self, module: ir.Module) -> None:
         context = module.context
+        if not self.creations:
+            _keep_creations_apart(module)
         with context:
             for target in load_rules():
                 name = f"torch.{target}"
@@ -37,6 +47,31 @@ class TorchShare(Pass):
         function = find_function(module)
         if function is not None:
             drop_unread(function.regions[0].blocks[0])
+
+
+def is_apart(op: ir.Operation) -> bool:
+    """Whether the op was kept from being shared before layouts were chosen."""
+    return APART in op.attributes
+
+
+def _keep_creations_apart(module: ir.Module) -> None:
+    """Numbers the calls that read no tensor and make one with dims, so that no two are equal."""
+    function = find_function(module)
+    ops = list(function.regions[0].blocks[0].operations) if function is not None else []
+    i64 = ir.IntegerType.get_signless(64, module.context)
+    made = [o.operation for o in ops if _is_creation(o.operation)]
+    for number, op in enumerate(made):
+        op.attributes[APART] = ir.IntegerAttr.get(i64, number)
+
+
+def _is_creation(op: ir.Operation) -> bool:
+    """Whether only constants go in and a tensor with dims comes out."""
+    if any(isinstance(v.owner, ir.Block) or not is_constant(v.owner.operation) for v in op.operands):
+        return False
+    if len(op.results) != 1 or is_constant(op) or not _is_pure(op):
+        return False
+    type_ = read_type(op.results[0].type)
+    return type_ is not None and len(type_.shape) > 0
 
 
 def drop_unread(block: ir.Block) -> None:

@@ -12,7 +12,7 @@ from shardc.dialects.aten.call import fill
 from shardc.dialects.aten.types import TensorType, read_type
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
-from shardc.passes.ingest.torch_share import TorchShare
+from shardc.passes.ingest.torch_share import TorchShare, is_apart
 from shardc.passes.partition.assign import assignment_of
 from shardc.passes.partition.form_loops import form_loops
 from shardc.passes.partition.local_call import MlirLocal
@@ -36,11 +36,12 @@ class DistPartition(ReadingPass):
     def apply(self, reading: Reading) -> bool:
         module = reading.module
         mesh, program = reading.sharded(level=2)
+        apart = any(is_apart(node.op) for node in program.nodes)
         padded = any(program.attribute(i, "dist.padded") is not None for i in range(len(program.arguments)))
         with module.context, ir.Location.unknown():
             _Partitioner(program, ShardingCodec(module.context, mesh), mesh).run()
-        if padded:
-            TorchShare().run(module)  # every use of a mask has its own until all know how they lie
+        if padded or apart:
+            TorchShare().run(module)  # masks and positions of each use are its own until all know how they lie
         return True
 
 

@@ -9,6 +9,7 @@ from torch_mlir import ir
 
 from shardc.passes.pipeline.balance import Forward, stage_of_places
 from shardc.passes.pipeline.recompute import recompute
+from shardc.passes.pipeline.sink_backward import sink_backward
 from shardc.passes.pipeline.step_program import StepProgram, body_ops, phase, reads
 
 Place = tuple[int, str]
@@ -85,11 +86,13 @@ def assign_stages(
     folds = {_owner(v).results[0]: number for number, v in enumerate(program.values.following)}
     found.ops = [op for op in body_ops(program.body) if op.results[0] not in folds]
     _Backward(program, forward, found).place()
-    recompute(program, found, found.recompute)
     for number, value in enumerate(program.values.following):
         op = _owner(value)
         (term,) = [v for v in reads(op) if v != program.carried[number]]
         found.folds += [Fold(number, op, part, (0, "F")) for part in _parts(term, op, found)]
+    _drop_unread(found)
+    sink_backward(found.ops, found.place, found.place_of, {fold.term for fold in found.folds})
+    recompute(program, found, found.recompute)
     _drop_unread(found)
     _split_backward(found)
     found.folds = [Fold(f.number, f.op, f.term, found.place_of(f.term) or (0, "F")) for f in found.folds]
@@ -203,7 +206,7 @@ def _is_sum(op: ir.Operation) -> bool:
 
 
 def _drop_unread(found: Assignment) -> None:
-    """Ops that nothing reads now: those that added up what is summed apart."""
+    """Ops that nothing reads now: those that added up what is summed apart, or whose results are made again."""
     read = {fold.term for fold in found.folds}
     kept: list[ir.Operation] = []
     for op in reversed(found.ops):

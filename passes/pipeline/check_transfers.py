@@ -13,10 +13,11 @@ from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.transfer import Step, Steps, Transfer
 from shardc.passes.pipeline.transfers import transfer
 
-Mode = Literal["blocking", "batched", "buffered"]
+Mode = Literal["blocking", "batched", "buffered", "paired"]
 """What a rank waits for at a send or receive: ``blocking``, until the other side has come to it too; ``batched``,
 the same for all together that stand side by side in its list; ``buffered``, sends for nothing, and receives until it
-was sent."""
+was sent; ``paired``, nothing, but what goes between two ranks, both ways, runs one after the other, and an action waits
+for what it reads (streams of NCCL)."""
 
 
 def check_transfers(schedule: Schedule, steps: Steps, mode: Mode = "blocking", room: int | None = None) -> None:
@@ -67,26 +68,41 @@ class _Machine:
                     self._made_by[send] = made
                     self._reads.setdefault(reader, []).append(receive)
         self._posted, self._done = set[Transfer](), set[Step]()
+        self._lines: dict[tuple[int, int], list[Transfer]] = {}
+        """(rank, other rank) -> what the rank has started and not ended of what goes between them."""
 
     def run(self) -> None:
         """To the end, or until nothing moves, which it refuses."""
         self._pair()
         at, moved = [0] * len(self._steps), True
         while moved:
-            moved = False
+            moved = self._mode == "paired" and self._move_lines()
             for rank, steps in enumerate(self._steps):
                 while at[rank] < len(steps) and self._starts(rank, group := self._group(steps, at[rank])):
                     posted = len(self._posted)
                     self._posted.update(step for step in group if isinstance(step, Transfer))
                     moved = moved or len(self._posted) > posted
-                    if not all(map(self._ends, group)):
+                    if self._mode == "paired" and isinstance(group[0], Transfer):
+                        self._lines.setdefault((rank, self._other(group[0], rank)), []).append(group[0])
+                    elif not all(map(self._ends, group)):
                         break
-                    self._done.update(group)
+                    else:
+                        self._done.update(group)
                     at[rank] += len(group)
                     moved = True
         for rank, steps in enumerate(self._steps):
             if at[rank] < len(steps):
                 self._refuse(*self._why(rank, at))
+
+    def _move_lines(self) -> bool:
+        """Ends the transfers that both ranks have come to; whether there were any."""
+        moved = False
+        for (rank, other), mine in self._lines.items():
+            theirs = self._lines.get((other, rank), [])
+            while rank < other and mine and theirs and self._partner[mine[0]] == theirs[0]:
+                self._done.update((mine.pop(0), theirs.pop(0)))
+                moved = True
+        return moved
 
     def _group(self, steps: Sequence[Step], start: int) -> list[Step]:
         """The steps that the rank begins together: one, or the transfers that are batched."""
@@ -115,6 +131,8 @@ class _Machine:
         group = self._group(self._steps[rank], at[rank])
         for step in group:
             lacking = self._lacks(rank, step)
+            if lacking in self._posted:
+                return step, rank, self._stuck_line(rank, lacking)
             if lacking is not None:
                 return step, rank, f"stands before {lacking}, which it needs"
         step = next(step for step in group if not self._ends(step))
@@ -122,6 +140,13 @@ class _Machine:
         other = self._rank_of[self._partner[step].stage]
         head = self._steps[other][at[other]]
         return step, rank, f"waits for {self._partner[step]}, but rank {other} waits before that, at {head}"
+
+    def _stuck_line(self, rank: int, wanted: Step) -> str:
+        assert isinstance(wanted, Transfer)  # actions are not posted
+        other = self._other(wanted, rank)
+        mine, theirs = self._lines[rank, other], self._lines.get((other, rank), [])
+        first = f"{theirs[0]} stands first" if theirs else "nothing stands"
+        return f"waits for {wanted}, behind {mine[0]} in what goes to and from rank {other}, where {first}"
 
     def _pair(self) -> None:
         """Every transfer once, on the rank of its stage, and between two ranks in one order on both sides."""

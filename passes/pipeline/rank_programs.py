@@ -16,12 +16,14 @@ from shardc.dialects.pipe.rank_function import function_name
 from shardc.dialects.pipe.receive import receive
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.send import send
+from shardc.dialects.pipe.transfer import Step, Transfer
 from shardc.dialects.pipe.weight_versions import forward_weights, group_ends
 from shardc.passes.pipeline.assign_stages import Fold
 from shardc.passes.pipeline.copy_ops import Copier
 from shardc.passes.pipeline.rank_demand import Demand, find_demand
 from shardc.passes.pipeline.stage_bodies import StageBody, Stages
 from shardc.passes.pipeline.step_program import StepProgram, reads
+from shardc.passes.pipeline.transfers import place_transfers
 from shardc.passes.pipeline.weight_updates import StageUpdate, varying
 
 
@@ -54,7 +56,10 @@ def write_rank_programs(
     old = {new: old for update in updates.values() for old, new in zip(update.state, update.new, strict=True)}
     results = [(old.get(value, value), key) for value, key, _ in returned]
     demand = find_demand(program, wanted, summed, results, fetched)
-    ranks = [_Rank(program, stages, schedule, demand, updates, rank, ip) for rank in range(schedule.ranks)]
+    steps = place_transfers(schedule)
+    ranks = [
+        _Rank(program, stages, schedule, demand, updates, steps[rank], rank, ip) for rank in range(schedule.ranks)
+    ]
     ends = {fold.number: fold.op for fold in folds}
     for value in program.block.arguments:
         _transfer(ranks, demand, value, _name(program, value))
@@ -119,19 +124,19 @@ def _transfer(ranks: Sequence[_Rank], demand: Demand, value: ir.Value, tag: str)
 def _exchange_sums(
     ranks: Sequence[_Rank], demand: Demand, program: StepProgram, ends: dict[int, ir.Operation]
 ) -> None:
-    """Whoever needs a sum of which several ranks have parts gets these; all add them in the order of ranks."""
+    """Whoever needs a sum of which several ranks have parts gets these; all add them in the order of ranks.
+
+    Both sides of a pair of ranks send and receive in one order.
+    """
     for number, value in enumerate(program.values.carried):
         tag = f"sum {number}"
-        pairs = demand.parts.get(number, [])
-        for sender, receiver in pairs:
+        parts = [{rank.number: rank.sums[number]} if number in rank.sums else {} for rank in ranks]
+        for sender, receiver in demand.parts.get(number, []):
             ranks[sender].send([ranks[sender].sums[number]], receiver, tag)
-        for rank in ranks:
-            parts = {rank.number: rank.sums[number]} if number in rank.sums else {}
-            for sender, receiver in pairs:
-                if receiver == rank.number:
-                    (parts[sender],) = rank.receive([value.type], sender, tag)
-            if parts:
-                rank.copier.values[value] = rank.added([parts[r] for r in sorted(parts)], ends[number], number)
+            (parts[receiver][sender],) = ranks[receiver].receive([value.type], sender, tag)
+        for rank, found in zip(ranks, parts, strict=True):
+            if found:
+                rank.copier.values[value] = rank.added([found[r] for r in sorted(found)], ends[number], number)
 
 
 class _Rank:
@@ -144,6 +149,7 @@ class _Rank:
         schedule: Schedule,
         demand: Demand,
         updates: Mapping[int, StageUpdate],
+        steps: Sequence[Step],
         number: int,
         ip: ir.InsertionPoint,
     ) -> None:
@@ -168,7 +174,7 @@ class _Rank:
         """(stage by its place in its route, micro-batch, value) -> the value in this function."""
         self._rests: dict[tuple[int, int, ir.Value], ir.Value] = {}
         """The same -> what a slice of a sequence hands to the one before it, of a value of both."""
-        self._dependences = Dependences(schedule)
+        self._dependences, self._steps = Dependences(schedule), steps
 
     def send(self, values: Sequence[ir.Value], to: int, tag: str) -> None:
         send(values, to, tag, loc=self._loc, ip=self._end)
@@ -193,18 +199,29 @@ class _Rank:
             if index in self._updates:
                 self._weights[index, 0] = {v: self.copier.values[v] for v in self._updates[index].versioned}
                 self._newest[index] = 0
-        for action in self._schedule.orders[self.number]:
-            self._take(action)
-            self._run(action)
-            self._hand_on(action)
-            for group in self._ends.get(action, ()):
-                self._update(action.stage, self._place(action)[1], group)
+        for step in self._steps:
+            if isinstance(step, Action):
+                self._take(step, remote=False)
+                self._run(step)
+                for group in self._ends.get(step, ()):
+                    self._update(step.stage, self._place(step)[1], group)
+            elif step.sends:
+                self._hand_on(self._about(step))
+            else:
+                self._take(self._about(step), remote=True)
         for index, version in self._newest.items():
             update, weights = self._updates[index], self._weights[index, version]
             self.copier.values.update(zip(update.new, map(weights.get, update.state), strict=True))
 
-    def _take(self, action: Action) -> None:
-        """Gets what the stage before (or, in backward, behind) has for this one."""
+    def _about(self, transfer: Transfer) -> Action:
+        """The action that made what is sent, or that reads what is received."""
+        stage, kind, micro_batch = transfer
+        is_forward = kind in ("SEND_F", "RECV_F")
+        return Action(stage, "F", micro_batch) if is_forward else self._dependences.backward(stage, micro_batch)
+
+    def _take(self, action: Action, remote: bool) -> None:
+        """Gets what the stage before (or, in backward, behind) has for this one, if it is on another rank (``remote``)
+        or if it is on this one."""
         route, index = self._place(action)
         if action.kind == "W":
             return
@@ -212,7 +229,9 @@ class _Rank:
         if not 0 <= index + step < len(route) or not lists[index]:
             return
         source, m = self._schedule.rank_of[route[index + step]], action.micro_batch
-        if source == self.number:
+        if (source != self.number) is not remote:
+            return
+        if not remote:
             found = [self._values[index + step, m, v] for v in lists[index]]
         else:
             types = [self._stages.type(v, m % self._schedule.slices) for v in lists[index]]

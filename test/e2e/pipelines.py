@@ -15,6 +15,7 @@ from training import BOUND, Captured, Values, capture, errors, train_eagerly
 
 from shardc.backends.eager.layout import cut, join
 from shardc.backends.eager.pipeline import Blocks, read_pipeline, run_pipeline
+from shardc.backends.eager.recall import Recall
 from shardc.driver.values import batch_leaves, example_inputs
 from shardc.passes.pipeline.pipe_cut import PipeCut
 
@@ -78,9 +79,8 @@ def images() -> Batch:
 
 
 def token_pairs() -> Batch:
-    """Targets of another length than the batch."""
-    source, target = torch.randint(0, VOCAB, (BATCH, LENGTH)), torch.randint(0, VOCAB, (BATCH, 12))
-    return {"input_ids": source, "labels": target}
+    """As many sequences as each has tokens: their numbers and positions are equal, and lie along different dims."""
+    return {"input_ids": torch.randint(0, VOCAB, (BATCH, LENGTH)), "labels": torch.randint(0, VOCAB, (BATCH, BATCH))}
 
 
 PIPELINED = {
@@ -113,8 +113,14 @@ def cut_step(name: str, ranks: int, micro_batches: int, cutting: PipeCut, clip: 
 
 def check_pipeline(name: str, module: ir.Module, clip: float | None = None) -> None:
     """The pipeline must make the losses and the state of eager training on one device after each step."""
-    found, spread = PipelineRanks(captured(name, clip), module).train(PIPELINED[name].batches(STEPS))
-    for number, (ours, theirs) in enumerate(zip(found, trained(name, clip), strict=True)):
+    ranks = PipelineRanks(captured(name, clip), module)
+    check_ranks(ranks, PIPELINED[name].batches(STEPS), trained(name, clip))
+
+
+def check_ranks(ranks: PipelineRanks, batches: Sequence[Batch], wanted: Sequence[Values]) -> None:
+    """``ranks``, trained on ``batches``, must make the losses and the state ``wanted`` after each."""
+    found, spread = ranks.train(batches)
+    for number, (ours, theirs) in enumerate(zip(found, wanted, strict=True)):
         wrong = {key: error for key, error in errors(ours, theirs).items() if not error <= BOUND}
         assert not wrong, f"step {number}: {len(wrong)} of {len(theirs)} tensors differ: {list(wrong.items())[:8]}"
     assert spread == 0, f"ranks that hold the same differ by {spread}"
@@ -123,9 +129,10 @@ def check_pipeline(name: str, module: ir.Module, clip: float | None = None) -> N
 class PipelineRanks:
     """The programs of a pipeline's ranks and their state."""
 
-    def __init__(self, step: Captured, module: ir.Module) -> None:
+    def __init__(self, step: Captured, module: ir.Module, recall: Recall | None = None) -> None:
         program = read_pipeline(module)
         assert program is not None
+        self._recall = recall
         self._step, self.program, self._seed = step, program, 0
         self._blocks: list[Blocks] = [{} for _ in program.functions]
 
@@ -134,7 +141,7 @@ class PipelineRanks:
         made, spread = [], 0.0
         for batch in batches:
             self._take(batch)
-            results = run_pipeline(self.program, self._blocks, widen=True)
+            results = run_pipeline(self.program, self._blocks, widen=True, recall=self._recall)
             whole: Values = {}
             for ports, found, blocks in zip(self.program.results, results, self._blocks, strict=True):
                 for port in ports:

@@ -4,29 +4,39 @@ to 1e-9 in f64.
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from pipelines import PIPELINED, captured, check_pipeline, cut_step
 from torch_mlir import ir
 
 from shardc.backends.eager.pipeline import read_pipeline, run_pipeline
+from shardc.backends.torch.emit import emit_program
 from shardc.diagnostics.oracle import Deadlock
 from shardc.dialects.aten.types import read_type
 from shardc.dialects.dist.tuples import element_types
+from shardc.dialects.pipe.action import Action
+from shardc.dialects.pipe.dependence import Dependences
+from shardc.dialects.pipe.schedule import Schedule
+from shardc.dialects.pipe.schedule_op import find_schedule, read_schedule
+from shardc.dialects.pipe.transfer import Step, Steps, Transfer
 from shardc.driver.values import example_inputs
+from shardc.passes.pipeline.check_transfers import check_transfers
 from shardc.passes.pipeline.pipe_cut import PipeCut
 from shardc.passes.pipeline.schedules import registry
+from shardc.passes.pipeline.transfers import place_transfers, transfer
 
 SCHEDULES = [
     name for name, named in registry.SCHEDULES.items() if "slices" not in named.options and "changes" not in named.says
 ]
 
 
-@pytest.mark.parametrize("times", [1, 2, 4])
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("schedule", [*SCHEDULES, "auto"])
-def test_skip_connections_under_each_schedule(schedule: str, ranks: int, times: int) -> None:
+def test_skip_connections_under_each_schedule(schedule: str, ranks: int) -> None:
+    """Two steps; ``schedules/`` tries more sizes and models."""
     named = registry.SCHEDULES.get(schedule)
-    micro_batches = ranks * times if named is None else named.nearest(ranks, ranks * times)
+    micro_batches = 2 * ranks if named is None else named.nearest(ranks, 2 * ranks)
     check_pipeline("skips", cut_step("skips", ranks, micro_batches, PipeCut(schedule=schedule)))
 
 
@@ -76,6 +86,23 @@ def test_a_tied_weight_is_summed_once_and_not_sent_for_each_micro_batch() -> Non
     assert len(tags) == 2 and all(tag.startswith("sum") for tag in tags)
 
 
+@pytest.mark.parametrize(
+    ("name", "cuts"), [("gpt2", ()), ("gpt2", ("transformer.h.1",)), ("llama", ("model.layers.1",))]
+)
+def test_backward_sends_gradients_of_what_forward_sent_and_no_more(name: str, cuts: tuple[str, ...]) -> None:
+    """Not a gradient, its views, and its sum for a bias."""
+    program = read_pipeline(cut_step(name, 2, 2, PipeCut(cuts=cuts, stages=2)))
+    assert program is not None
+    sent = {
+        op.attributes["tag"].value: [type_.size_bytes for t in types if (type_ := read_type(t)) is not None]
+        for function in program.functions
+        for op in (o.operation for o in function.regions[0].blocks[0].operations)
+        if op.name == "pipe.send"
+        for types in [element_types(op.operands[0].type) or []]
+    }
+    assert sorted(sent["0B0"]) == sorted(sent["1F0"]) == sorted(sent["0B1"])
+
+
 def test_a_rank_holds_the_state_of_its_stages_alone() -> None:
     program = read_pipeline(cut_step("llama", 2, 4, PipeCut(cuts=("model.layers.1",))))
     assert program is not None
@@ -98,6 +125,51 @@ def test_equal_layers_are_dealt_out_equally() -> None:
     assert layers == [["0", "1"], ["2", "3"], ["4", "5"], ["6", "7"]]
 
 
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_the_program_sends_and_receives_in_an_order_that_ends(schedule: str) -> None:
+    """As emitted, on streams that run what goes between two ranks in order (NCCL); as in level 3, whatever waits."""
+    stages = 4 * registry.SCHEDULES[schedule].fewest
+    cuts = tuple(f"layers.{8 // stages * stage}" for stage in range(1, stages))
+    module = cut_step("tower", 4, 8, PipeCut(schedule=schedule, cuts=cuts))
+    found = find_schedule(module)
+    assert found is not None
+    made = read_schedule(found)
+    emitted = _emitted_steps(emit_program(module), made)
+    check_transfers(made, emitted, "paired")
+    check_transfers(made, place_transfers(made), "blocking")
+    ahead = [
+        any(isinstance(other, Action) for other in row[row.index(step) : row.index(_reader(step, made))])
+        for row in emitted
+        for step in row
+        if isinstance(step, Transfer) and not step.sends
+    ]
+    assert sum(ahead) > len(ahead) / 2  # started before another action, that computes meanwhile
+
+
+def _emitted_steps(text: str, schedule: Schedule) -> Steps:
+    """What each rank of a program does, in order, from its lines."""
+    actions = re.findall(r'^    "(.*)",$', text[text.index("ACTIONS = [") :], re.MULTILINE)
+    rows = []
+    for rank, function in enumerate(re.findall(r"^def step_\d+\((.*?)\n    return", text, re.DOTALL | re.MULTILINE)):
+        mine = iter(actions[rank].split())
+        row: list[Step] = []
+        for line in function.splitlines():
+            if re.search(r"\bstage_\d+_\w\(rank", line):
+                row.append(Action.parse(next(mine)))
+            elif (match := re.search(r"rank\.(send|receive)\(.*# (\d+[FBI]\d+)$", line)) is not None:
+                reader = Action.parse(match[2])
+                (maker,) = [n for n in Dependences(schedule).needs(reader) if n.stage != reader.stage]
+                row.append(transfer(maker, reader)[match[1] == "receive"])
+        rows.append(tuple(row))
+    return tuple(rows)
+
+
+def _reader(receive: Transfer, schedule: Schedule) -> Action:
+    if receive.kind == "RECV_F":
+        return Action(receive.stage, "F", receive.micro_batch)
+    return Dependences(schedule).backward(receive.stage, receive.micro_batch)
+
+
 def test_a_message_that_nobody_sends_is_a_deadlock() -> None:
     module = cut_step("skips", 2, 2, PipeCut())
     program = read_pipeline(module)
@@ -109,5 +181,5 @@ def test_a_message_that_nobody_sends_is_a_deadlock() -> None:
     step = captured("skips")
     (batch,) = PIPELINED["skips"].batches(1)
     values = {key: [value] for key, value in example_inputs(step.capture, step.optimizer, batch).items()}
-    with pytest.raises(Deadlock, match="rank 0 for 0B1 of rank 1; rank 1 for 1F1 of rank 0"):
+    with pytest.raises(Deadlock, match="rank 0 for 0B0 of rank 1; rank 1 for 1F1 of rank 0"):
         run_pipeline(program, [values, values], widen=True)

@@ -15,13 +15,18 @@ from models import TRAININGS, Training, default_f64, sgd
 from pipelines import PIPELINED
 from safetensors.torch import save_file
 from stale_training import CASES, stale_training
+from torch_mlir import ir
 from training import STEPS, Values, errors, train_eagerly
 
 from shardc.diagnostics.runtime import BadArtefact, RankFailed
+from shardc.dialects.context import new_context
+from shardc.dialects.pipe.action import Action
+from shardc.dialects.pipe.schedule_op import find_schedule, read_schedule
 from shardc.driver.api import compile_step
 from shardc.driver.check import check_artefact
 from shardc.driver.run import run_artefact
 from shardc.driver.values import batch_leaves
+from shardc.report.schedule_files import read_run
 
 pytestmark = pytest.mark.processes
 
@@ -39,6 +44,10 @@ class Run:
     bound: float
     fuse: bool = True
     pipeline: dict[str, Any] = field(default_factory=dict)
+
+
+def pipeline_of_two(training: Training, bound: float, schedule: str) -> Run:
+    return Run(training, {"pipe": 2}, "pipeline", bound, False, {"micro_batches": 4, "schedule": schedule})
 
 
 RUNS = {
@@ -84,6 +93,11 @@ RUNS = {
         pipeline={"micro_batches": 4},
     ),
     "unet-pipe2": Run(PIPELINED["unet"], {"pipe": 2}, "pipeline", 1e-9, False, {"micro_batches": 4, "stages": ["up"]}),
+    # With these, two schedules for each of Llama, T5 and a model with skip connections.
+    "llama-pipe2-interleaved": pipeline_of_two(replace(TRAININGS["llama"], optimizer=sgd), 1e-5, "interleaved"),
+    "t5-pipe2-1f1b": pipeline_of_two(replace(PIPELINED["t5"], optimizer=sgd), 1e-5, "1f1b"),
+    "t5-pipe2-zb-v": pipeline_of_two(replace(PIPELINED["t5"], optimizer=sgd), 1e-5, "zb-v"),
+    "skips-pipe2-v-half": pipeline_of_two(PIPELINED["skips"], 1e-9, "v-half"),
 }
 
 
@@ -93,11 +107,14 @@ def test_equals_eager_training(name: str, tmp_path: Path, capfd: pytest.CaptureF
     wanted = train_eagerly(run.training, wide=False)
     compile_to(tmp_path / "out", run)
     capfd.readouterr()
-    options = {"save": tmp_path / "trained", "batches": tmp_path / "out.batches"}
+    trace = tmp_path / "trace.json" if run.pipeline else None
+    options = {"save": tmp_path / "trained", "batches": tmp_path / "out.batches", "trace": trace}
     ranks = torch.Size(run.mesh.values()).numel()
     assert run_artefact(tmp_path / "out", ranks, STEPS, options) == 0
-    if run.pipeline:
+    if trace is not None:
         assert check_artefact(tmp_path / "out", 1).passed
+        ran = [tuple(span.action for span in spans) for spans in read_run(trace).spans]
+        assert ran == orders_of(tmp_path / "out")
     printed = [float(text) for text in re.findall(r"loss (\S+)", capfd.readouterr().out)]
     losses = [values.pop(("loss", "loss")).item() for values in wanted]
     assert printed == pytest.approx(losses, rel=max(run.bound, 1e-5))  # six digits are printed
@@ -145,6 +162,14 @@ def compile_to(folder: Path, run: Run) -> None:
     leaves = [batch_leaves(step.compiled.capture, batch) for batch in batches]
     tensors = {f"{i}/{name}": tensor for i, batch in enumerate(leaves) for name, tensor in batch.items()}
     save_file(tensors, folder.with_suffix(".batches"))
+
+
+def orders_of(artefact: Path) -> list[tuple[Action, ...]]:
+    """What each rank of a pipeline runs, by the schedule in its level 3."""
+    with new_context():
+        schedule = find_schedule(ir.Module.parse((artefact / "levels" / "3-pipeline.mlir").read_text()))
+    assert schedule is not None
+    return list(read_schedule(schedule).orders)
 
 
 def load(folder: Path, like: Values) -> Values:

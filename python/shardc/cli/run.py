@@ -21,6 +21,10 @@ def run(
         Path | None, typer.Option(exists=True, file_okay=False, help="Checkpoint folder to start from.")
     ] = None,
     save: Annotated[Path | None, typer.Option(help="Checkpoint folder to write at the end.")] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(dir_okay=False, help="Write the last step of a pipeline as a Chrome trace, an event an action."),
+    ] = None,
     libraries: Annotated[
         list[str] | None,
         typer.Option("--import", metavar="MODULE", help="Module or .py file that registers custom operators."),
@@ -34,9 +38,10 @@ def run(
     Examples:
       shardc run out/ --nproc 4 --steps 10
       shardc run out/ --nproc 4 --load checkpoints/step10 --save checkpoints/step20
+      shardc run out/ --nproc 4 --trace run.json
     """
     from shardc.driver.run import run_artefact
 
     if sys.stderr.isatty():  # no spinner: the processes print to the same terminal
         print(f"starting {nproc} processes", file=sys.stderr)
-    raise typer.Exit(run_artefact(folder, nproc, steps, {"load": load, "save": save}, libraries or ()))
+    raise typer.Exit(run_artefact(folder, nproc, steps, {"load": load, "save": save, "trace": trace}, libraries or ()))

@@ -153,7 +153,7 @@ def compile_capture(
             keep("2-annotated")
 
     with collect_remarks() as remarks, collection_paused():
-        run(module, build("torch-lift-bmm,torch-share"), after_pass=passed)
+        run(module, build("torch-lift-bmm,torch-share{creations=false}"), after_pass=passed)
         keep("1-global")
         write_mesh(module, mesh)
         reading = Reading(module)

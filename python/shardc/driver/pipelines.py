@@ -29,7 +29,7 @@ from shardc.passes.reading import Reading, ReadingPass
 from shardc.passes.registry import PASSES, pass_class
 
 PIPELINES: dict[str, str] = {
-    "shard": "torch-lift-bmm,torch-share,dist-interleave,dist-pad,torch-split-softmax,dist-propagate,dist-insert-reshards,verify-level{level=2}",
+    "shard": "torch-lift-bmm,torch-share{creations=false},dist-interleave,dist-pad,torch-split-softmax,dist-propagate,dist-insert-reshards,verify-level{level=2}",
     "partition": "dist-partition,dist-combine,verify-level{level=3}",
     "rank": "shard,partition",
     "kernel": "rank,kern-fuse",

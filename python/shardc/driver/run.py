@@ -26,8 +26,9 @@ def run_artefact(
 ) -> int:
     """Train ``steps`` steps on ``nproc`` processes, which print to this process's output. Returns 0.
 
-    ``options``: ``load``, ``save`` (checkpoint folders) and ``batches`` (a safetensors file). ``libraries``: modules or
-    files that each process imports first, which register custom operators. Raises BadArtefact,
+    ``options``: ``load``, ``save`` (checkpoint folders), ``batches`` (a safetensors file) and ``trace`` (a file for a
+    pipeline's timeline). ``libraries``: modules or files that each process imports first, which register custom
+    operators. Raises BadArtefact,
     MeshSizeMismatch, BadCheckpointFolder before anything is started, and RankFailed (RankRefused for bad input) naming
     the rank that failed first.
     """

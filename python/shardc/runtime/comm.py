@@ -128,23 +128,26 @@ class Rank:
         finally:
             self._late = None
 
-    def send(self, values: Sequence[Tensor], *, to: int, axes: Axes, tag: int) -> None:
-        """Start sending ``values`` to the rank with index ``to`` over ``axes``. Their numbers count up from ``tag``."""
+    def send(self, values: Sequence[Tensor], *, to: int, axes: Axes) -> None:
+        """Start sending ``values`` to the rank with index ``to`` over ``axes``.
+
+        Two ranks start what goes between them, both ways, in one order: messages have no tags (NCCL knows none).
+        """
         group = self._groups[axes]
-        for number, x in enumerate(values, tag):
+        for x in values:
             block = _plain(x).contiguous()
-            self._sent.append(self._pending("send", group, group.send(block, to, number), block, block, None))
+            self._sent.append(self._pending("send", group, group.send(block, to), block, block, None))
 
     def receive(
-        self, kinds: Sequence[tuple[tuple[int, ...], torch.dtype]], *, source: int, axes: Axes, tag: int
+        self, kinds: Sequence[tuple[tuple[int, ...], torch.dtype]], *, source: int, axes: Axes
     ) -> Message:
         """Start receiving tensors of these shapes and dtypes from the rank with index ``source`` over ``axes``."""
         group = self._groups[axes]
         parts = []
-        for number, (shape, dtype) in enumerate(kinds, tag):
+        for shape, dtype in kinds:
             like = torch.empty(0, dtype=dtype, device=self.device)
             block = _plain(_empty(shape, like))
-            work = group.receive(block, source, number)
+            work = group.receive(block, source)
             parts.append(self._pending("receive", group, work, block, block, _typed(like)))
         return Message(parts)
 

@@ -60,6 +60,10 @@ class RankStopped(RuntimeFailure):
     """Another rank died, failed, or stopped answering while this one waited for it."""
 
 
+class NothingToTrace(RuntimeFailure):
+    """A timeline is asked of a program without a pipeline: it has no actions."""
+
+
 class IndexOutOfRange(RuntimeFailure, IndexError, RuntimeError):
     """A tensor of indices, or a target of a loss, has an element that is none of the dim that it counts in.
 

@@ -58,11 +58,11 @@ class Group:
     def all_to_all(self, out: Tensor, blocks: Tensor, *sizes: list[int]) -> Any:
         return dist.all_to_all_single(out, blocks, *sizes, group=self.handle, async_op=True)
 
-    def send(self, block: Tensor, to: int, tag: int) -> Any:
-        return dist.isend(block, self.ranks[to], self.handle, tag)
+    def send(self, block: Tensor, to: int) -> Any:
+        return dist.isend(block, self.ranks[to], self.handle)
 
-    def receive(self, out: Tensor, source: int, tag: int) -> Any:
-        return dist.irecv(out, self.ranks[source], self.handle, tag)
+    def receive(self, out: Tensor, source: int) -> Any:
+        return dist.irecv(out, self.ranks[source], self.handle)
 
     def broadcast(self, out: Tensor, source: int) -> Any:
         return dist.broadcast(out, source, self.handle, async_op=True)

@@ -47,10 +47,10 @@ class HostGroup(Group):
         host = out.to("cpu", copy=True)
         return Staged(super().broadcast(host, source), host, out)
 
-    def send(self, block: Tensor, to: int, tag: int) -> Staged:
+    def send(self, block: Tensor, to: int) -> Staged:
         host = block.cpu()
-        return Staged(super().send(host, to, tag), host, None)
+        return Staged(super().send(host, to), host, None)
 
-    def receive(self, out: Tensor, source: int, tag: int) -> Staged:
+    def receive(self, out: Tensor, source: int) -> Staged:
         host = torch.empty_like(out, device="cpu")
-        return Staged(super().receive(host, source, tag), host, out)
+        return Staged(super().receive(host, source), host, out)

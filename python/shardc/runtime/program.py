@@ -31,11 +31,18 @@ _numbers = itertools.count()
 class Program:
     """Each of ``steps(rank, *arguments)`` returns the results that replace no argument, the loss first.
 
-    There is one, or one for each rank of a pipeline.
+    There is one, or one for each rank of a pipeline; ``actions`` are then what each runs in order, as ``2F0``, and
+    ``stages`` the functions that do it, by their names in ``names``, the program's globals.
     """
 
     steps: tuple[Callable[..., tuple[Any, ...]], ...]
     groups: tuple[Axes, ...]
+    actions: tuple[tuple[str, ...], ...]
+    names: dict[str, Any]
+
+    @property
+    def stages(self) -> dict[str, Callable[..., tuple[Any, ...]]]:
+        return {name: value for name, value in self.names.items() if name.startswith("stage_")}
 
     @staticmethod
     def load(path: Path, library: Kernels | None = None) -> Program:
@@ -58,8 +65,9 @@ class Program:
         return Program._read(names)
 
     @staticmethod
-    def _read(names: Mapping[str, Any]) -> Program:
-        return Program(tuple(names.get("STEPS") or (names["step"],)), tuple(names["GROUPS"]))
+    def _read(names: dict[str, Any]) -> Program:
+        actions = tuple(tuple(text.split()) for text in names.get("ACTIONS", ()))
+        return Program(tuple(names.get("STEPS") or (names["step"],)), tuple(names["GROUPS"]), actions, names)
 
 
 Kernels = Library | Modules

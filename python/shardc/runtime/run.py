@@ -57,6 +57,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--save", type=Path, help="where to write a checkpoint at the end")
     parser.add_argument("--batches", type=Path, help="batches, as `<number>/<leaf>` in a safetensors file")
     parser.add_argument("--cuda-graph", action="store_true", help="capture the step as a CUDA graph")
+    parser.add_argument("--trace", type=Path, help="where to write the last step's actions, as a Chrome trace")
     parser.add_argument(
         "--import", dest="libraries", action="append", default=[], metavar="MODULE",
         help="a module, or a .py file, that registers the custom operators of the program",
@@ -68,6 +69,8 @@ def _train(folder: Path, options: argparse.Namespace) -> int:
     for library in options.libraries:
         import_library(library)
     step = TrainStep.load(folder)
+    if options.trace is not None:
+        step.check_traceable()
     if options.load:
         step.load_checkpoint(options.load)
     if options.cuda_graph:
@@ -76,7 +79,9 @@ def _train(folder: Path, options: argparse.Namespace) -> int:
     for number in range(options.steps):
         _drill(step.rank, number)
         start_s = time.perf_counter()
-        loss = float(step.step_leaves(next(batches)))
+        traced = options.trace is not None and number == options.steps - 1
+        batch = next(batches)
+        loss = float(step.trace_leaves(batch, options.trace) if traced else step.step_leaves(batch))
         if step.rank == 0:
             elapsed_ms = (time.perf_counter() - start_s) * 1e3
             print(f"step {step.steps_done}  loss {loss:.6g}  {elapsed_ms:.1f} ms", flush=True)

@@ -30,6 +30,7 @@ from .pipeline import part_of
 from .program import Program, check_device, library_of
 from .state import ROLES, Source, State
 from .tensor_file import TensorFile
+from .timeline import check_traceable, recorded, write_timeline
 from .watch import Watch
 
 
@@ -59,6 +60,7 @@ class TrainStep:
         every = [Leaf.read(entry) for entry in manifest["arguments"]]
         self._inputs = {leaf.name: leaf for leaf in every if leaf.role == "input"}
         part = part_of(manifest["pipeline"], every, self._mesh, self._place.rank)
+        self._program, self._part = program, part
         self._arguments, self._function = part.arguments, program.steps[part.number]
         through_host = self._place.device.type != "cpu" and not self._place.nccl
         group = HostGroup if through_host else Group
@@ -119,6 +121,24 @@ class TrainStep:
         """``step`` on a global batch that is given as its tensors by leaf name."""
         with self._watch.guard(self.steps_done):
             return self._step_whole(values)
+
+    def trace(self, batch: Any, path: Path | str) -> Tensor:
+        """``step`` of a pipeline, whose actions rank 0 writes to ``path`` as a Chrome trace, a thread for each rank.
+
+        On a GPU each action is waited for, so the step itself is slower. Raises NothingToTrace.
+        """
+        return self.trace_leaves(leaves_of(batch, self._manifest["batch"]), path)
+
+    def trace_leaves(self, values: Mapping[str, Tensor], path: Path | str) -> Tensor:
+        """``trace`` on a global batch that is given as its tensors by leaf name."""
+        with self._watch.guard(self.steps_done), recorded(self._program, self._part, self._place) as spans:
+            loss = self._step_whole(values)
+            write_timeline(spans, self._part, self._mesh, self._place, Path(path))
+            return loss
+
+    def check_traceable(self) -> None:
+        """Raises NothingToTrace if ``trace`` would."""
+        check_traceable(self._program)
 
     def local(self, batch: Any) -> Tensor:
         """One step where each rank passes its own part of the batch alone."""

@@ -21,7 +21,7 @@ from shardc.passes.pipeline.schedules.one_f_one_b import one_f_one_b
 from shardc.passes.pipeline.schedules.registry import SCHEDULES
 from shardc.passes.pipeline.transfers import place_transfers
 
-MODES: tuple[Mode, ...] = ("blocking", "batched", "buffered")
+MODES: tuple[Mode, ...] = ("blocking", "batched", "buffered", "paired")
 SMALL = [one_f_one_b(3, 4), by_name("zb-v", 6, 4), by_name("chimera", 2, 4), by_name("interleaved", 4, 4)]
 
 
@@ -81,14 +81,22 @@ def sound(schedule: Schedule, steps: Steps, mode: Mode) -> bool:
             return False
     before: dict[tuple[str, object], set[tuple[str, object]]] = {}
     group_of: dict[Step, object] = {}
+    streams: dict[tuple[int, int], object] = {}
+    behind: dict[Step, object] = {}
     for rank, row in enumerate(steps):
         last = None
         for number, group in enumerate(_groups(row, mode)):
             key = rank, number
             group_of |= dict.fromkeys(group, key)
             before["done", key] = {("post", key)}
-            before["post", key] = {("done", last)} if last else set()
-            last = key
+            before["post", key] = {last} if last else set()
+            last = "done", key
+            if mode == "paired" and isinstance(group[0], Transfer):
+                last = "post", key
+                pair = rank, home[_partner(schedule, group[0]).stage]
+                if pair in streams:
+                    behind[group[0]] = streams[pair]
+                streams[pair] = key
     lines: dict[tuple[int, int, bool], list[tuple[object, ...]]] = {}
     for rank, row in enumerate(steps):
         for step in row:
@@ -96,6 +104,7 @@ def sound(schedule: Schedule, steps: Steps, mode: Mode) -> bool:
                 other = _partner(schedule, step)
                 if mode != "buffered" or not step.sends:
                     before["done", group_of[step]].add(("post", group_of[other]))
+                before["done", group_of[step]].update(("done", behind[s]) for s in (step, other) if s in behind)
                 made_or_read = next(a for a in schedule.orders[rank] if _is_of(a, step))
                 first, second = (made_or_read, step) if step.sends else (step, made_or_read)
                 before["post", group_of[second]].add(("done", group_of[first]))
@@ -159,6 +168,21 @@ def test_mutations(data: st.DataObject) -> None:
         else:
             with pytest.raises(BadTransfers):
                 check_transfers(schedule, changed, mode)
+
+
+def test_what_crosses_between_two_ranks_is_named() -> None:
+    schedule = one_f_one_b(2, 2)
+    rows = (
+        "0F0 0RECV_B0 0SEND_F0 0F1 0SEND_F1 0B0 0RECV_B1 0B1",
+        "1RECV_F0 1F0 1B0 1SEND_B0 1RECV_F1 1F1 1B1 1SEND_B1",
+    )
+    steps = tuple(tuple(map(parse_step, row.split())) for row in rows)
+    said = (
+        "0B0 on rank 0 waits for 0RECV_B0, behind 0RECV_B0 in what goes to and from rank 1, "
+        "where 1RECV_F0 stands first"
+    )
+    with pytest.raises(BadTransfers, match=said):
+        check_transfers(schedule, steps, "paired")
 
 
 def test_what_is_wrong_is_named() -> None:

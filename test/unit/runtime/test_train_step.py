@@ -11,8 +11,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
+from shardc.report.schedule_files import read_run
 from shardc.runtime import TrainStep
-from shardc.runtime.errors import StateMismatch, WorldMismatch
+from shardc.runtime.errors import NothingToTrace, StateMismatch, WorldMismatch
 from shardc.runtime.program import Program
 
 PROGRAM = """
@@ -151,6 +152,50 @@ def test_a_tied_name_stands_for_its_tensor(manifest: dict[str, Any]) -> None:
 def test_wrong_state(manifest: dict[str, Any], state: Any, message: str) -> None:
     with pytest.raises(StateMismatch, match=message):
         TrainStep(Program.of(PROGRAM), manifest, CONSTANTS, state=state, device="cpu")
+
+
+PIPELINE = """
+import time
+GROUPS = []
+def stage_0_F(rank, micro, x):
+    time.sleep(0.01)
+    return (x + micro,)
+def stage_0_B(rank, micro, x):
+    return (x * 2,)
+def rank_0(rank, x):
+    a, = stage_0_F(rank, 0, x)
+    b, = stage_0_F(rank, 1, x)
+    a, = stage_0_B(rank, 0, a)
+    b, = stage_0_B(rank, 1, b)
+    return ((a + b).sum(),)
+STEPS = [rank_0]
+ACTIONS = [
+    "0F0 0F1 0B0 0B1",
+]
+"""
+
+
+def test_the_trace_of_a_pipeline(manifest: dict[str, Any], tmp_path: Path) -> None:
+    manifest["mesh"] = [{"name": "pipe", "size": 1, "kind": "space"}]
+    manifest["arguments"] = [leaf("x", "input", [2, 3])]
+    manifest["pipeline"] = [{"name": "pipe", "arguments": [[["input", "x"]]]}]
+    manifest["hyperparameters"] = []
+    step = TrainStep(Program.of(PIPELINE), manifest)
+    x = torch.ones(2, 3, dtype=torch.float64)
+    plain = step([x])
+    assert step.trace([x], tmp_path / "run.json") == plain and step.steps_done == 2
+    (spans,) = read_run(tmp_path / "run.json").spans
+    assert [str(span.action) for span in spans] == ["0F0", "0F1", "0B0", "0B1"]
+    assert all(span.end_s - span.start_s >= 0.01 for span in spans[:2])
+    before = (tmp_path / "run.json").read_text()
+    step([x])
+    assert (tmp_path / "run.json").read_text() == before
+
+
+def test_nothing_to_trace(step: TrainStep, tmp_path: Path) -> None:
+    with pytest.raises(NothingToTrace, match="only a pipeline has a timeline of actions"):
+        step.trace([torch.ones(2, 3, dtype=torch.float64)], tmp_path / "run.json")
+    assert step.steps_done == 0 and not (tmp_path / "run.json").exists()
 
 
 def test_wrong_world(manifest: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,27 @@
+"""Finds this folder's modules and those of ``test/e2e`` by path, and says which part of the matrix the day has."""
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path += [str(HERE), str(HERE.parent)]
+
+DAY = date.fromisoformat(os.environ.get("MATRIX_DAY", date.today().isoformat()))
+"""The seed of the sample; ``MATRIX_DAY=2026-11-20`` repeats that day's."""
+
+
+def pytest_generate_tests(metafunc: Any) -> None:
+    if "cell" in metafunc.fixturenames:
+        from matrix import sample
+
+        cells = sample(DAY)
+        metafunc.parametrize("cell", cells, ids=list(map(str, cells)))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    terminalreporter.write_line(f"schedules: sample of {DAY} (again with MATRIX_DAY={DAY})")
