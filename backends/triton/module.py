@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from shardc.backends.triton import flat
-from shardc.backends.triton.emitted import Emitted, Jit
+from shardc.backends.triton.emitted import Emitted, Estimate, Jit
 from shardc.backends.triton.memory import DTYPES, Memory
 from shardc.backends.triton.reduce import Joins
+from shardc.backends.triton.targets import Target
 from shardc.backends.triton.text import size_text
 
 HEAD = '''"""{title}"""
@@ -32,6 +33,8 @@ class Part:
     num_warps: int
     comment: str
     num_stages: int = 2
+    seconds: float = 0.0
+    """That it takes, as far as the models of costs can say."""
 
 
 @dataclass(eq=False)
@@ -51,6 +54,12 @@ class Module:
     sizes: list[str] = field(default_factory=list)
     helpers: list[str] = field(default_factory=list)
     before: list[str] = field(default_factory=list)
+    estimate: Estimate | None = None
+
+    def estimated(self, flops: int, flop_s: float, moved_bytes: int, target: Target) -> None:
+        """Notes what the parts take together."""
+        seconds = sum(part.seconds for part in self.parts)
+        self.estimate = Estimate(seconds, flops, flop_s, moved_bytes, target.memory_bytes_s)
 
     def finish(self, kind: str) -> Emitted:
         functions = [self._jit(part) for part in self.parts]
@@ -74,7 +83,7 @@ class Module:
         memory = self.memory
         return Emitted(
             self.name, body, tuple(functions), tuple(p.argument for p in memory.inputs),
-            tuple(p.argument for p in memory.new_outputs), tuple(memory.sizes), kind=kind,
+            tuple(p.argument for p in memory.new_outputs), tuple(memory.sizes), kind=kind, estimate=self.estimate,
         )  # fmt: skip
 
     def finish_flat(self) -> Emitted:

@@ -30,14 +30,14 @@ def divide_matmuls(
     matmuls, wished = frozenset(steps), wishes.in_block(number, whole.steps)
     found = {call for pairs in wished.forced.values() for pair in pairs for call in pair if call in matmuls}
     contractions = (node for step in steps.values() for node in step.nodes if node.contracts)
-    if not any(is_asked(matmul_flops(node)) for node in contractions):
+    if not any(is_asked(matmul_flops(node), choose) for node in contractions):
         release(whole)
         return matmuls - found, frozenset(found)
     parted = read(TARGETS)
     together, apart = make_units(whole), make_units(parted)
     for units in (together, apart):
         group(units, BlockWishes(wished.forbidden))
-    for piece in find_pieces(number, whole, together, apart, strides):
+    for piece in find_pieces(number, whole, together, apart, strides, choose):
         calls = {int(matmul.partition(".")[2]) for matmul in piece.calls}
         if calls.isdisjoint(found) and choose(piece).generated:
             found |= calls
