@@ -36,6 +36,7 @@ from shardc.backends.triton.module import Module, Part
 from shardc.backends.triton.names import argument_names, result_names, title
 from shardc.backends.triton.nests import Function, find_functions, with_scalars
 from shardc.backends.triton.reduce import Joins, result_name
+from shardc.backends.triton.scatter import emit_scatter, is_scatter
 from shardc.backends.triton.stream_model import stream_s
 from shardc.backends.triton.targets import Target
 from shardc.backends.triton.text import Expr, Names, size_text
@@ -60,6 +61,9 @@ def emit_kernel(kernel: ir.Operation, target: Target, *, tf32: bool = False) -> 
     if is_attention(function.operation):
         with function.context, ir.Location.unknown():
             return emit_attention(function.operation, kernel, target, tf32=tf32)
+    if is_scatter(function.operation):
+        with function.context, ir.Location.unknown():
+            return emit_scatter(function.operation, kernel, target)
     graph = read_graph(function.operation)
     with (
         function.context,

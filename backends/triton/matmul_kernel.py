@@ -11,7 +11,15 @@ from shardc.backends.body.nest import Nest, merge_axes, offsets_of
 from shardc.backends.body.roots import Reads, Root, Roots
 from shardc.backends.triton.matmul import HAS_DESCRIPTORS, Matmul
 from shardc.backends.triton.matmul_forms import Forms
-from shardc.backends.triton.matmul_model import Product, Tiling, choose, estimate_s, is_legal, shared_bytes, tilings
+from shardc.backends.triton.matmul_model import (
+    Product,
+    Tiling,
+    choose,
+    estimate_s,
+    is_legal,
+    shared_bytes,
+    tilings,
+)
 from shardc.backends.triton.module import Module
 from shardc.backends.triton.targets import Target
 from shardc.diagnostics.triton import TilingNotLegal, TooMuchSharedMemory, TritonKernelNotSupported

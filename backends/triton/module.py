@@ -35,6 +35,8 @@ class Part:
     num_stages: int = 2
     seconds: float = 0.0
     """That it takes, as far as the models of costs can say."""
+    before: tuple[str, ...] = ()
+    """Lines of ``launch`` before it starts."""
 
 
 @dataclass(eq=False)
@@ -126,6 +128,7 @@ class Module:
         lines += [f"    {line}" for line in self.before]
         given = {p.name: p.argument for p in memory.pointers}
         for number, (part, jit) in enumerate(zip(self.parts, functions, strict=True)):
+            lines += [f"    {line}" for line in part.before]
             grid = part.grid
             for name in part.constants:
                 grid = re.sub(rf"\b{name}\b", self._constant(name, number), grid)
