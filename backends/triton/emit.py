@@ -42,7 +42,7 @@ from shardc.backends.triton.targets import Target
 from shardc.backends.triton.text import Expr, Names, size_text
 from shardc.backends.triton.traffic import element_bytes, read_bytes, written_bytes
 from shardc.diagnostics.triton import TritonKernelNotSupported
-from shardc.dialects.kern.size import hint
+from shardc.dialects.kern.size import hint, symbols_of
 
 INT32 = (1 << 31) - (1 << 17)
 """Indices from here on take 64 bits: a tile may reach beyond the last element."""
@@ -97,7 +97,12 @@ class _Kernel:
         self.memory: Memory = memory_of(self.graph, argument_names(self.kernel), result_names(self.kernel))
         self.computed = {(v.generic, v.number): v for v in self.graph.computed}
         aligned = frozenset(p.name for p in self.memory.pointers)
-        self.module = Module(kernel_name(self.kernel), title(self.kernel), self.memory, self.joins, aligned)
+        shaped = symbols_of(n for v in (*self.graph.arguments, *self.graph.results) for n in v.shape)
+        numbers = frozenset(
+            name for s, name in zip(self.graph.symbols, self.memory.sizes, strict=True) if s not in shaped
+        )
+        name, said = kernel_name(self.kernel), title(self.kernel)
+        self.module = Module(name, said, self.memory, self.joins, aligned, numbers=numbers)
 
     def emit(self) -> Emitted:
         behind = [

@@ -14,15 +14,17 @@ class Jit:
 
     ``signature`` has every argument in order with its type as Triton writes it: ``*fp32``, ``i32``, ``constexpr``;
     ``constants`` are the values of the ``constexpr`` ones. ``aligned`` names arguments that are divisible by 16:
-    pointers to whole tensors, and sizes that are known to be.
+    pointers to whole tensors. ``sizes`` are those that may be so or not, each way a binary of its own, as Triton's
+    launch tells them apart.
     """
 
     name: str
     signature: Mapping[str, str]
-    constants: Mapping[str, int]
+    constants: Mapping[str, int | bool]
     aligned: tuple[str, ...]
     num_warps: int
     num_stages: int
+    sizes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,8 @@ class Module:
     """A module under construction.
 
     ``sizes`` are lines of constants that functions read, ``helpers`` the text of functions that the ``parts`` call,
-    ``before`` lines of ``launch`` before the first of these starts.
+    ``before`` lines of ``launch`` before the first of these starts. ``numbers``: the integers that are no sizes, but a
+    draw's number; no binary is made for some of them.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Module:
     helpers: list[str] = field(default_factory=list)
     before: list[str] = field(default_factory=list)
     estimate: Estimate | None = None
+    numbers: frozenset[str] = frozenset()
 
     def estimated(self, flops: int, flop_s: float, moved_bytes: int, target: Target) -> None:
         """Notes what the parts take together."""
@@ -79,7 +81,7 @@ class Module:
         text += ["\n".join(self.sizes)] if self.sizes else []
         text += [self.joins.text()] if self.joins.used else []
         text += self.helpers
-        text += [_definition(part, jit) for part, jit in zip(self.parts, functions, strict=True)]
+        text += [_definition(part, jit, self.numbers) for part, jit in zip(self.parts, functions, strict=True)]
         text += [self._launch(functions)]
         body = _imports("\n\n".join(part.strip("\n") + "\n" for part in text if part))
         memory = self.memory
@@ -109,7 +111,8 @@ class Module:
         signature = {p.name: p.type for p in pointers} | {n: "i32" for n in self.memory.sizes if n in used}
         signature |= {name: "constexpr" for name in part.constants}
         aligned = tuple(p.name for p in pointers if p.name in self.aligned)
-        return Jit(part.name, signature, part.constants, aligned, part.num_warps, part.num_stages)
+        sizes = tuple(n for n in self.memory.sizes if n in signature and n not in self.numbers)
+        return Jit(part.name, signature, part.constants, aligned, part.num_warps, part.num_stages, sizes)
 
     def _launch(self, functions: Sequence[Jit]) -> str:
         memory = self.memory
@@ -147,10 +150,12 @@ def _imports(body: str) -> str:
     return body if "torch." in body else body.replace("import torch\n", "")
 
 
-def _definition(part: Part, jit: Jit) -> str:
+def _definition(part: Part, jit: Jit, numbers: frozenset[str]) -> str:
     arguments = [f"{name}: tl.constexpr" if type_ == "constexpr" else name for name, type_ in jit.signature.items()]
     head = f"def {part.name}({', '.join(arguments)}):"
     if len(head) > 110:
         head = f"def {part.name}(\n    {', '.join(arguments)},\n):"
     lines = [f"    {line}" for line in part.lines]
-    return "\n".join(["@triton.jit", head, f'    """{part.comment}"""', *lines])
+    plain = [name for name in jit.signature if name in numbers]
+    decorator = f"@triton.jit(do_not_specialize={plain!r})".replace("'", '"') if plain else "@triton.jit"
+    return "\n".join([decorator, head, f'    """{part.comment}"""', *lines])
