@@ -100,7 +100,7 @@ class _Scatter:
         memory = Memory(names, [index, updates, *init], {0: out}, new, sizes)
         runs = -(-spec.count // self.run) if not isinstance(spec.count, Size) else spec.count + 1
         for name, count, element in (
-            ("rows", spec.count, "i32"), ("sorted", spec.count, "i32"), ("order", spec.count, "i64"),
+            ("rows", spec.count, "i32"), ("sorted_rows", spec.count, "i32"), ("order", spec.count, "i64"),
             ("parts", 2 * runs * spec.outer * spec.inner, self.sum),
         ):  # fmt: skip
             memory.works.append(Work(Pointer(f"{name}_ptr", name, element), count))
@@ -176,21 +176,37 @@ class _Scatter:
 
     def _place(self) -> list[str]:
         """The lines that say which run of positions, which columns, and which of the dims before them a program has."""
+        outer = f"outer = (tl.program_id(0) // blocks % {self._outer()}).to(tl.int64)"
         return [
             "blocks = tl.cdiv(INNER, COLUMNS)",
             "column = tl.program_id(0) % blocks * COLUMNS + tl.arange(0, COLUMNS)",
-            f"outer = (tl.program_id(0) // blocks % {self._outer()}).to(tl.int64)",
-            f"run = tl.program_id(0) // (blocks * {self._outer()})",
+            *([outer] if self.has_outer else []),
+            f"run = tl.program_id(0) // {f'(blocks * {self._outer()})' if self.has_outer else 'blocks'}",
+            f"stride = INNER{f' * {self._outer()}' if self.has_outer else ''}",
         ]
+
+    @property
+    def has_outer(self) -> bool:
+        """Whether out has dims before the one along which rows are counted."""
+        return isinstance(self.spec.outer, Size) or self.spec.outer != 1
+
+    def _at(self, size: str, row: str) -> str:
+        """A row of one of the tensors that have such rows."""
+        return f"(outer * {size} + {row}) * INNER" if self.has_outer else f"{row} * INNER"
 
     def _outer(self) -> str:
         text = self._text(self.spec.outer)
         return text if text.isdigit() or text.isidentifier() else f"({text})"
 
+    @property
+    def _first(self) -> str:
+        """Where the parts of a run begin."""
+        return "outer * INNER + " if self.has_outer else ""
+
     def _added(self, at: str, total: str) -> str:
         """A row's sum, added to what it starts from."""
         if not self.starts:
-            return f"({total}).to({VALUES[self.element]})"
+            return f"{total}.to({VALUES[self.element]})"
         value, mask = at, "mask=inside"
         start = f"tl.load({value}, {mask}, other=0)"
         wide = f"{start}.to({VALUES[self.sum]})" if self.sum != self.element else start
@@ -198,32 +214,33 @@ class _Scatter:
 
     def _grid(self) -> str:
         outer, inner, count = (self._text(n) for n in (self.spec.outer, self.spec.inner, self.spec.count))
-        return f"(triton.cdiv({count}, RUN) * {self._outer() if outer != '1' else '1'} * triton.cdiv({inner}, COLUMNS),)"
+        before = f"({outer}) * " if self.has_outer else ""
+        return f"({before}triton.cdiv({count}, RUN) * triton.cdiv({inner}, COLUMNS),)"
 
     def _runs(self) -> Part:
         lines = [
             *self._place(),
             "first = run * RUN",
             "at = first + tl.arange(0, RUN)",
-            "row = tl.load(sorted_ptr + at, mask=at < COUNT, other=ROWS)",
-            "before = tl.load(sorted_ptr + at - 1, mask=(at > 0) & (at < COUNT), other=-1)",
-            "after = tl.load(sorted_ptr + at + 1, mask=at + 1 < COUNT, other=-1)",
-            "row_before = tl.load(sorted_ptr + first - 1, mask=first > 0, other=-1)",
+            "row = tl.load(sorted_rows_ptr + at, mask=at < COUNT, other=ROWS)",
+            "before = tl.load(sorted_rows_ptr + at - 1, mask=(at > 0) & (at < COUNT), other=-1)",
+            "after = tl.load(sorted_rows_ptr + at + 1, mask=at + 1 < COUNT, other=-1)",
+            "row_before = tl.load(sorted_rows_ptr + first - 1, mask=first > 0, other=-1)",
             "position = tl.load(order_ptr + at, mask=at < COUNT, other=0)",
             "is_used = (row < ROWS)[:, None] & (column < INNER)[None, :]",
-            "update = (outer * COUNT + position[:, None]) * INNER + column[None, :]",
+            f"update = {self._at('COUNT', 'position[:, None]')} + column[None, :]",
             f"term = tl.load(updates_ptr + update, mask=is_used, other=0).to({VALUES[self.sum]})",
             "begins = tl.broadcast_to((row != before)[:, None].to(tl.int32), [RUN, COLUMNS])",
             "total, _ = tl.associative_scan((term, begins), 0, add_within)",
             "# Rows that begin and end in this run",
             "ends, is_whole = row != after, row != row_before",
             "inside = is_used & (ends & is_whole)[:, None]",
-            "into = out_ptr + (outer * ROWS + row[:, None]) * INNER + column[None, :]",
+            f"into = out_ptr + {self._at('ROWS', 'row[:, None].to(tl.int64)')} + column[None, :]",
             f"tl.store(into, {self._added('into', 'total')}, mask=inside)",
             "# The end of one that began before, and the beginning of one that goes on",
             "is_end = (ends | (at == first + RUN - 1)) & (is_whole == 0)",
             "is_begin = (at == first + RUN - 1) & (ends == 0) & is_whole",
-            f"part = parts_ptr + ((2 * run + is_begin.to(tl.int64)[:, None]) * {self._outer()} + outer) * INNER + column[None, :]",
+            f"part = parts_ptr + {self._first}(2 * run + is_begin.to(tl.int64)[:, None]) * stride + column[None, :]",
             "tl.store(part, total, mask=is_used & (is_end | is_begin)[:, None])",
         ]
         spec = self.spec
@@ -236,26 +253,25 @@ class _Scatter:
         constants = {"RUN": self.run, "COLUMNS": self.columns}
         return Part(
             self.name, self._symbolic(lines), constants, self._grid(), power_of_two(warps), says, seconds=seconds,
-            before=("torch.sort(rows, stable=True, out=(sorted, order))",),
+            before=("torch.sort(rows, stable=True, out=(sorted_rows, order))",),
         )  # fmt: skip
 
     def _joins(self) -> Part:
         lines = [
             *self._place(),
-            "row_before = tl.load(sorted_ptr + run * RUN - 1, mask=run > 0, other=-1)",
+            "row_before = tl.load(sorted_rows_ptr + run * RUN - 1, mask=run > 0, other=-1)",
             "last = run * RUN + RUN - 1",
-            "row = tl.load(sorted_ptr + last, mask=last < COUNT, other=ROWS)",
-            "after = tl.load(sorted_ptr + last + 1, mask=last + 1 < COUNT, other=ROWS)",
+            "row = tl.load(sorted_rows_ptr + last, mask=last < COUNT, other=ROWS)",
+            "after = tl.load(sorted_rows_ptr + last + 1, mask=last + 1 < COUNT, other=ROWS)",
             "goes_on = (row == after) & (row != row_before) & (row < ROWS)",
             "inside = (column < INNER) & goes_on",
-            f"stride = INNER * {self._outer()}",
-            "part = parts_ptr + outer * INNER + column",
-            "total = tl.load(part + (2 * run + 1) * stride, mask=inside, other=0)",
+            f"part = parts_ptr + {self._first}column",
+            "total = tl.load(part + (2 * run + 1).to(tl.int64) * stride, mask=inside, other=0)",
             "later = run + 1",
-            "while goes_on & (tl.load(sorted_ptr + later * RUN, mask=later * RUN < COUNT, other=ROWS) == row):",
-            "    total += tl.load(part + 2 * later * stride, mask=inside, other=0)",
+            "while goes_on & (tl.load(sorted_rows_ptr + later * RUN, mask=later * RUN < COUNT, other=ROWS) == row):",
+            "    total += tl.load(part + (2 * later).to(tl.int64) * stride, mask=inside, other=0)",
             "    later += 1",
-            "into = out_ptr + (outer * ROWS + row) * INNER + column",
+            f"into = out_ptr + {self._at('ROWS', 'row.to(tl.int64)')} + column",
             f"tl.store(into, {self._added('into', 'total')}, mask=inside)",
         ]
         spec = self.spec
