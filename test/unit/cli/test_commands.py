@@ -49,7 +49,7 @@ def report(text: str, passed: bool = True) -> SimpleNamespace:
 def test_compile_passes_everything_on(install, script: Path, tmp_path: Path, capsys) -> None:
     driver = install("compile", "compile_script", report("4 ranks"))
     arguments = (
-        f"compile {script} --mesh data=2,tensor=2 --micro-batches 4 --plan data*tensor --clip 1.0 --no-fuse --numerics eager --target sm_90 --verify "
+        f"compile {script} --mesh data=2,tensor=2 --micro-batches 4 --plan data*tensor --clip 1.0 --no-fuse --numerics eager --target sm_90 --matmuls extern --verify "
         "--schedule zb-h1 --stages layers.2,layers.4 --forbid tanh+exp --forbid a.py:1+a.py:2 --force mul+exp -o"
     )
     assert main([*arguments.split(), str(tmp_path / "out")]) == 0
@@ -65,6 +65,7 @@ def test_compile_passes_everything_on(install, script: Path, tmp_path: Path, cap
                 "fuse": False,
                 "numerics": "eager",
                 "target": "sm_90",
+                "matmuls": "extern",
                 "verify": True,
                 "schedule": "zb-h1",
                 "stages": ["layers.2", "layers.4"],

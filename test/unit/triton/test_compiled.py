@@ -63,9 +63,12 @@ def test_contracts(target: str, tmp_path: Path) -> None:
     ]
     for compiled in compile_kernels(made, [TARGETS[target]], tmp_path):
         assert compiled.error is None, compiled.error
+        sizes = {function.name: function.sizes for function in compiled.kernel.functions}
         for found in compiled.functions:
             assert found.spill_bytes == 0 and found.local_accesses == 0, found
             assert found.shared_bytes <= TARGETS[target].shared_bytes and found.registers <= TARGETS[target].registers
+            if len(found.aligned) < len(sizes[found.name]):
+                continue  # the binary for other sizes than multiples of 16
             if not found.name.endswith(("_all", "_join")):  # which read a table, or a column's parts
                 assert found.wide_loads, found
                 assert found.wide_loads == found.loads or compiled.kernel.kind != "pointwise" or compiled.kernel.flat, (
