@@ -85,7 +85,7 @@ def test_compile_defaults(install, script: Path, tmp_path: Path) -> None:
         "fuse": True,
         "numerics": "fused",
         "target": None,
-                    "matmuls": "auto",
+        "matmuls": "auto",
         "verify": False,
         "schedule": None,
         "stages": None,
