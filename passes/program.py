@@ -17,6 +17,8 @@ from shardc.dialects.aten.call import Call, CallReader, OpCall, is_constant
 from shardc.dialects.aten.schema import UnknownOperator
 from shardc.dialects.aten.types import TensorType, read_type
 from shardc.dialects.location import source_line
+from shardc.dialects.pipe.rank_function import rank_functions
+from shardc.dialects.pipe.stage import StageOp
 from shardc.dialects.rules.rule import Dim, Rule, find_rule, replicated_rule, why_no_rule
 
 STEP = "step"
@@ -87,6 +89,16 @@ def find_function(module: ir.Module) -> ir.Operation | None:
     functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]
     named = [f for f in functions if f.attributes["sym_name"].value == STEP]
     return (named or functions or [None])[0]
+
+
+def program_functions(module: ir.Module) -> list[ir.Operation]:
+    """The ops whose bodies are what runs: the step; of a pipeline its stages, then the function of each rank."""
+    ranks = rank_functions(module)
+    if ranks:
+        ops = (op.operation for op in module.body.operations)
+        return [*(op for op in ops if op.name == StageOp.OPERATION_NAME), *ranks]
+    function = find_function(module)
+    return [] if function is None else [function]
 
 
 def read_program(module: ir.Module) -> Program | None:

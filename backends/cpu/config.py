@@ -30,6 +30,9 @@ class Config:
     far_bytes: int = 1 << 22
     """Inputs of fewer bytes are not fetched so: they are in a cache."""
 
+    streamed_bytes: int = 1 << 24
+    """Results of so many bytes are written past the caches."""
+
     work_per_thread: int = 1 << 17
     """Additions below which another thread does not pay."""
 

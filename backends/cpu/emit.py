@@ -25,7 +25,9 @@ from shardc.backends.cpu.loops import barrier, bounded_loop, share
 from shardc.backends.cpu.matmul import Matmul
 from shardc.backends.cpu.nests import Nest, find_nests
 from shardc.backends.cpu.row import Row, Targets
-from shardc.backends.cpu.stages import Stages, cost, find_stages
+from shardc.backends.cpu.stages import Loop, Stages, cost, find_stages
+from shardc.backends.cpu.streams import LINE_BYTES, Stream, order_stores, streamed
+from shardc.backends.cpu.target import architecture
 from shardc.diagnostics.kernels import KernelNotSupported
 from shardc.dialects.kern.size import hint
 from shardc.passes.fuse.flat import SIZE
@@ -117,13 +119,33 @@ class _Writer:
             targets = self._begin(nest, read_later)
             partials = {key: self._partial(*key) for key in targets if nest.carried(key[0])}
             row = Row(nest, stages, self.elements, self.buffers, targets, self.computed, self.config.piece)
+            row.streams = self._streams(nest, stages, read_later, targets)
             (self._split if nest.split else self._rows)(nest, row, partials)
+            if row.streams:
+                order_stores()
             self.elements.kept.clear()
             if partials:
                 barrier()
             for (root, n), partial in partials.items():
                 self._join(root, n, partial, targets[root, n])
             self._written(targets)
+
+    def _streams(
+        self, nest: Nest, stages: Stages, read_later: set[Root], targets: Targets
+    ) -> dict[Loop, list[Stream]]:
+        """What the loops of a nest write past the caches."""
+        if architecture() != "x86_64" or nest.transposed or self.graph.flat:
+            return {}
+        in_place = {r for r in nest.roots if any(n in self.graph.in_place for stored in r.stores for n in stored)}
+        near, config = read_later | in_place | set(stages.again.values()), self.config
+        found: dict[Loop, list[Stream]] = {}
+        for loop in (loop for stage in stages.stages for loop in stage):
+            for root in streamed(nest, loop, near, config.streamed_bytes):
+                axis, *parts = loop.axes
+                sizes = {part: nest.sizes[part] for part in parts}
+                stream = Stream(root, axis, sizes, config.piece, targets[root, 0], self.buffers)
+                found.setdefault(loop, []).append(stream)
+        return found
 
     def _begin(self, nest: Nest, read_later: set[Root]) -> Targets:
         """The memory of each result of a nest."""
@@ -235,7 +257,7 @@ class _Writer:
     def _split(self, nest: Nest, row: Row, partials: dict) -> None:
         (axis,) = (a for a in nest.order if a not in nest.written_out)
         size = nest.sizes[axis] if self.size is None else self.size
-        low, high = share(self.elements, size, self.thread, self.threads, multiple=16)
+        low, high = share(self.elements, size, self.thread, self.threads, multiple=LINE_BYTES)
         if not partials:
             row.bounds = {axis: (low, high)}
             row.emit(Place())

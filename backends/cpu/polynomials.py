@@ -1,9 +1,10 @@
 """exp, log, sin, erf, tanh and the like as arithmetic that LLVM can run in vector lanes, instead of calls of libm.
 
-f32 is expanded; f16 and bf16 are computed in f32; f64 is left to libm. Sources: the reductions and coefficients of exp
-and log, and the coefficients of sin and cos, are those of Cephes (``expf.c``, ``logf.c``, ``sinf.c``; S. Moshier), of
-erf the minimax polynomials that N. Juffa published (StackOverflow 35148198), of tanh the rational one of Eigen
-(``MathFunctionsImpl.h``). Errors, in ulp against f64, are asserted in ``test/unit/cpu/test_polynomials.py``.
+f32 is expanded; f16 and bf16 are computed in f32; f64 is left to libm. Sources: the reductions of exp and log, the
+coefficients of log, sin and cos are those of Cephes (``expf.c``, ``logf.c``, ``sinf.c``; S. Moshier), of erf the
+minimax polynomials that N. Juffa published (StackOverflow 35148198), of tanh the rational one of Eigen
+(``MathFunctionsImpl.h``); those of exp are least squares of the relative error, reweighted until it is even. Errors, in
+ulp against f64, are asserted in ``test/unit/cpu/test_polynomials.py``.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from math import inf, ldexp, pi
 from torch_mlir import ir
 
 _ROUNDER, _ROUNDER_BITS = 1.5 * 2.0**23, 0x4B400000  # added to an f32, it rounds it to an integer in its last places
+_LOG2_E = 1.44269504088896341
 _ROUNDER_OF_F64 = 1.5 * 2.0**52
 _INVERSE_TURN, _INVERSE_TURN_BITS = 0xA2F9836E4E441529FC2757D1F534DDC0DB6295993C439041F, 198
 """1 / (2 pi) * 2**198, the first two bits of which are 0."""
@@ -82,11 +84,17 @@ class _Scalars:
         return self.arithmetic("math.fma", a, b, c)
 
     def polynomial(self, x: ir.Value, coefficients: list[float]) -> ir.Value:
-        """Horner's scheme, highest power first."""
-        total = self.number(coefficients[0])
-        for coefficient in coefficients[1:]:
-            total = self.fma(total, x, self.number(coefficient))
-        return total
+        """Of the highest power's coefficient first, by Estrin's scheme: Horner's needs fewer multiplications, but each
+        waits for the one before it, and a core holds too few elements at once to fill that time.
+        """
+        terms = [self.number(c) for c in reversed(coefficients)]
+        while len(terms) > 1:
+            if len(terms) == 3:
+                return self.fma(self.fma(terms[2], x, terms[1]), x, terms[0])
+            pairs = [self.fma(high, x, low) for low, high in zip(terms[::2], terms[1::2], strict=False)]
+            terms = pairs + terms[2 * len(pairs) :]
+            x = self.mul(x, x)
+        return terms[0]
 
     def compare(self, predicate: int, a: ir.Value, b: ir.Value) -> ir.Value:
         i64 = ir.IntegerType.get_signless(64)
@@ -142,13 +150,21 @@ class _Scalars:
         return self.make("llvm.call_intrinsic", x, n, **name, **sizes)
 
 
+_EXP = [1.3814534759e-3, 8.3687454462e-3, 4.1668392718e-2, 1.6666521132e-1, 4.9999994040e-1]
+"""(exp(r) - 1 - r) / r**2 for |r| up to ln(2) / 2: exp(r) to 3.1e-9."""
+
+
+def _exp_of(s: _Scalars, r: ir.Value) -> ir.Value:
+    """exp(r) - 1."""
+    return s.fma(s.polynomial(r, _EXP), s.mul(r, r), r)
+
+
 def _exp_parts(s: _Scalars, x: ir.Value) -> tuple[ir.Value, ir.Value]:
     """x = n ln 2 + r with an integer n: n as an i32, and exp(r) - 1."""
-    n, i = s.rounded(x, 1.44269504088896341)
+    n, i = s.rounded(x, _LOG2_E)
     r = s.fma(n, s.number(-0.693145751953125), x)
     r = s.fma(n, s.number(-1.428606765330187e-06), r)
-    p = s.polynomial(r, [1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1])
-    return i, s.fma(p, s.mul(r, r), r)
+    return i, _exp_of(s, r)
 
 
 def _exp(s: _Scalars, x: ir.Value) -> ir.Value:
@@ -160,11 +176,7 @@ def _exp2(s: _Scalars, x: ir.Value) -> ir.Value:
     x = s.clamp(x, -151.0, 128.5)
     n, i = s.rounded(x)
     r = s.mul(s.sub(x, n), s.number(0.6931471805599453))
-    p = s.polynomial(
-        r, [1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1]
-    )
-    whole = s.add(s.fma(p, s.mul(r, r), r), s.number(1.0))
-    return s.scaled(whole, i)
+    return s.scaled(s.add(_exp_of(s, r), s.number(1.0)), i)
 
 
 def _expm1(s: _Scalars, x: ir.Value) -> ir.Value:
@@ -249,19 +261,13 @@ def _erf(s: _Scalars, x: ir.Value) -> ir.Value:
 
 
 def _tanh(s: _Scalars, x: ir.Value) -> ir.Value:
-    """Below 4e-4, where tanh x is x, the quotient's terms could be subnormal;
-    above 9 it is 1, and never more than 1.
-    """
-    size = s.arithmetic("math.absf", x)
-    t = s.clamp(size, 0.0, 9.0)
+    """The polynomials' quotient is near 1 where x is subnormal, and times x it is more than 1 at 9.7."""
+    t = s.clamp(x, -9.7, 9.7)
     q = s.mul(t, t)
     above = [-2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08,
              1.48572235717979e-05, 6.37261928875436e-04, 4.89352455891786e-03]  # fmt: skip
     below = [1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03]
-    result = s.div(s.mul(t, s.polynomial(q, above)), s.polynomial(q, below))
-    result = s.select(s.compare(OGE, size, s.number(9.0)), s.number(1.0), s.clamp(result, 0.0, 1.0))
-    tiny = s.compare(OLT, size, s.number(4e-4))
-    return s.select(tiny, x, s.arithmetic("math.copysign", result, x))
+    return s.clamp(s.mul(t, s.div(s.polynomial(q, above), s.polynomial(q, below))), -1.0, 1.0)
 
 
 def _quarters(s: _Scalars, x: ir.Value) -> tuple[ir.Value, ir.Value]:

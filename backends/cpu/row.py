@@ -19,11 +19,10 @@ from shardc.backends.cpu.element import Elements, Kept, Place
 from shardc.backends.cpu.loops import bounded_loop
 from shardc.backends.cpu.nests import Nest
 from shardc.backends.cpu.stages import Loop, Stages
+from shardc.backends.cpu.streams import LINE_BYTES, Stream
 from shardc.dialects.kern.size import AnySize
 
-LINE_BYTES = 64
-"""Of a cache line."""
-
+_FIRST = "where the piece begins"
 Result = tuple[Root, int]
 Targets = dict[Result, ir.Value | None]
 """The memory of each result that has some."""
@@ -35,6 +34,7 @@ class Row:
     base).
 
     ``bounds`` replaces the bounds of an axis, where a thread takes part of it; ``piece`` is that of the configuration.
+    ``streams`` are the results of each loop that are written past the caches.
     """
 
     nest: Nest
@@ -46,6 +46,7 @@ class Row:
     piece: int
     sums: dict[Result, tuple[ir.Value, ir.Value]] = field(default_factory=dict)
     bounds: dict[Axis, tuple[ir.Value, ir.Value]] = field(default_factory=dict)
+    streams: dict[Loop, list[Stream]] = field(default_factory=dict)
 
     def place(self, row: ir.Value) -> Place:
         """Row number ``row`` of all, as a position on each of the row axes."""
@@ -73,8 +74,12 @@ class Row:
         registers = self._registers(loop)
         carry = [self._start(root, n, place) for root, n in registers]
         ends = carry
-        if self._fetches(loop):
+        if not registers and (self._fetches(loop) or self.streams.get(loop)):
             self._in_pieces(loop, place)
+        elif self._fetches(loop):
+            zero, size = map(self.elements.number, (0, self.nest.sizes[loop.axes[0]]))
+            self._fetch(loop, place, zero, size)
+            ends = self._nested(loop, loop.axes, place, carry)
         else:
             ends = self._nested(loop, loop.axes, place, carry)
         for (root, n), end in zip(registers, ends, strict=True):
@@ -99,29 +104,43 @@ class Row:
 
     def _fetches(self, loop: Loop) -> bool:
         """Whether a loop fetches what the next row reads: what it writes leaves the memory's reads idle otherwise."""
-        if not loop.ahead or self._registers(loop):
+        if not loop.ahead:
             return False
         sizes = [self.nest.sizes[a] for a in (*self.nest.rows, *loop.axes)]
         return not self.bounds and all(isinstance(n, int) for n in sizes) and sizes[-1] >= 2 * self.piece
 
     def _in_pieces(self, loop: Loop, place: Place) -> None:
-        """The loop in pieces, before each of which a piece of what the next row reads first is fetched.
+        """The loop in pieces: before each, a piece of what the next row reads first is fetched; after it, what it made
+        of the loop's streams is written.
 
-        8192 rows of 2048: an rms norm takes four fifths of the time. All of the next row at once would fill the core's
-        list of pending fetches, which its own stores need.
+        8192 rows of 2048: with the fetches an rms norm takes four fifths of the time. All of the next row at once would
+        fill the core's list of pending fetches, which its own stores need.
         """
-        elements, number = self.elements, self.elements.number
-        ((axis,), (row,)), size = (loop.axes, self.nest.rows), self.nest.sizes[loop.axes[0]]
-        with bounded_loop(elements, 0, size, self.piece) as (first, _):
-            end = arith.addi(first, number(self.piece))
-            end = end if size % self.piece == 0 else arith.minui(end, number(size))
-            below = arith.minui(arith.addi(place.axes[row], number(1)), number(self.nest.sizes[row] - 1))
-            for value, index in loop.ahead:
-                with bounded_loop(elements, first, end, LINE_BYTES // width_bytes(value.element)) as (position, _):
-                    offset = row_major(index, value.shape)
-                    elements.fetch(value, elements.position(offset, Place({row: below, axis: position})))
+        elements, (axis, *parts) = self.elements, loop.axes
+        low, high = self.bounds.get(axis, (0, self.nest.sizes[axis]))
+        with bounded_loop(elements, low, high, self.piece) as (first, _):
+            end = arith.addi(first, elements.number(self.piece))
+            if self.bounds or high % self.piece:
+                end = arith.minui(end, high if self.bounds else elements.number(high))
+            if self._fetches(loop):
+                self._fetch(loop, place, first, end)
             with bounded_loop(elements, first, end) as (position, _):
-                self._step(loop, place.inside({axis: position}), [])
+                self._nested(loop, parts, Place({**place.axes, axis: position}, {_FIRST: first}, place), [])
+            for stream in self.streams.get(loop, ()):
+                stream.write(elements, place, first, end)
+
+    def _fetch(self, loop: Loop, place: Place, first: ir.Value, end: ir.Value) -> None:
+        """Fetches of the next row what belongs to these steps of a loop."""
+        elements, number, (row,), axis = self.elements, self.elements.number, self.nest.rows, loop.axes[0]
+        part, parts = loop.share
+        if parts > 1:
+            start = number(self.nest.sizes[axis] * part // parts)
+            first, end = (arith.addi(start, arith.divui(v, number(parts))) for v in (first, end))
+        below = arith.minui(arith.addi(place.axes[row], number(1)), number(self.nest.sizes[row] - 1))
+        for value, index in loop.ahead:
+            with bounded_loop(elements, first, end, LINE_BYTES // width_bytes(value.element)) as (position, _):
+                offset = row_major(index, value.shape)
+                elements.fetch(value, elements.position(offset, Place({row: below, axis: position})))
 
     def _step(self, loop: Loop, place: Place, carry: list[ir.Value]) -> list[ir.Value]:
         """One step of the innermost loop."""
@@ -132,10 +151,13 @@ class Row:
             elements.store(elements.element(*key, place), kept.buffer, elements.position(kept.offset, place))
         stored = [root for root in loop.roots if not root.is_reduction]
         made = [elements.element(root.value, root.dims, place) for root in stored]  # all, before one is stored in place
+        streams = {stream.root: stream for stream in self.streams.get(loop, ())}
         for root, value in zip(stored, made, strict=True):
-            elements.store(
-                value, self.targets[root, 0], elements.position(row_major(root.dims, root.value.shape), place)
-            )
+            if stream := streams.get(root):
+                elements.store(value, stream.buffer, stream.at(elements, place, place.find(_FIRST)))
+                continue
+            position = elements.position(row_major(root.dims, root.value.shape), place)
+            elements.store(value, self.targets[root, 0], position)
         lanes = {key: self._lane(loop, *key, place) for key in self._lanes(loop)}
         for root in loop.roots:
             if root.is_reduction:

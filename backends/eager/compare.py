@@ -26,16 +26,22 @@ from shardc.backends.eager.layout import (
 from shardc.backends.eager.pipeline import read_pipeline, run_pipeline
 from shardc.backends.eager.program import STEP, find_step
 from shardc.backends.eager.signature import Port, holds_blocks, read_arguments, read_results
+from shardc.backends.eager.stale_weights import StaleStep, asynchronous_schedule, stages_of_state
 from shardc.backends.eager.tolerance import Tolerance, coarsest_dtype, in_f64, own_precision
 from shardc.diagnostics.oracle import MissingInput, NoStep, ProgramsDiffer
 from shardc.dialects.dist.interleaving import Interleaving
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
+from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.roles import STATE_ROLES
 from shardc.runtime.kernels import Library
 
 Key = tuple[str, str]
 """The role and name of an argument, result or observed value."""
+STALE = (
+    "{schedule} changes the mathematics. Compared are the step before it was cut with one device, and the pipeline "
+    "with that step run on the old weights of each micro-batch"
+)
 
 
 def compare_step(
@@ -47,6 +53,7 @@ def compare_step(
     widen: bool = True,
     tolerance: Tolerance | None = None,
     library: Library | None = None,
+    uncut: ir.Module | None = None,
 ) -> Comparison:
     """Run both programs for ``steps`` steps and compare loss, observed gradients, and updated state.
 
@@ -57,16 +64,26 @@ def compare_step(
     go on from the global program's state, so that rounding errors do not add up and each step is judged by
     itself. There the rank program's kernels run as ``library`` has them compiled; in f64 as their bodies say.
 
+    A pipeline that updates its stages by themselves is another function than the global program. ``uncut``, the step of
+    level 3 that was cut into it, is then compared with the global program, and the pipeline with ``uncut`` run on the
+    old weights that the schedule gives each micro-batch.
+
     Raises MissingInput, ProgramsDiffer if the two do not have the same arguments and results, and
     ExecutionFailed.
     """
-    whole, ranked = _Program(global_module), _Program(rank_module)
+    ranked = _Program(rank_module)
+    schedule = asynchronous_schedule(rank_module)
+    if schedule is not None and uncut is None:
+        raise ProgramsDiffer(problem=f"the schedule {schedule.name} changes the mathematics")
+    whole = _Program(global_module) if schedule is None or uncut is None else _Stale(uncut, rank_module, schedule)
+    outcome = Comparison()
+    if schedule is not None and uncut is not None:
+        outcome = compare_step(global_module, uncut, inputs, steps=steps, widen=widen, tolerance=tolerance)
     _check_same(whole, ranked)
     if tolerance is None:
         tolerance = in_f64() if widen else own_precision(coarsest_dtype(whole.step))
-    outcome = Comparison()
     values: dict[Key, torch.Tensor] = {port.key: _input(port, inputs) for port in whole.arguments}
-    rate = max(
+    rate = whole.updates * max(
         (float(t.abs().max()) for (role, name), t in values.items() if _is_rate(role, name)), default=0.0
     )
     blocks = ranked.cut(values)
@@ -91,13 +108,16 @@ def prove_step(
     *,
     steps: int = 1,
     library: Library | None = None,
+    uncut: ir.Module | None = None,
 ) -> Proof:
     """:func:`compare_step` in f64 and in the program's own precision: the proof, and what users will see.
 
-    The latter runs the compiled kernels of ``library``.
+    The latter runs the compiled kernels of ``library``. ``uncut``: of a pipeline that changes the mathematics.
     """
-    exact = compare_step(global_module, rank_module, inputs, steps=steps)
-    return Proof(exact, compare_step(global_module, rank_module, inputs, steps=steps, widen=False, library=library))
+    schedule = asynchronous_schedule(rank_module)
+    exact = compare_step(global_module, rank_module, inputs, steps=steps, uncut=uncut)
+    own = compare_step(global_module, rank_module, inputs, steps=steps, widen=False, library=library, uncut=uncut)
+    return Proof(exact, own, STALE.format(schedule=schedule.name) if schedule is not None else "")
 
 
 @dataclass
@@ -148,6 +168,11 @@ class _Program:
         self._stored = {port.name: port.interleaving for port in self.arguments if port.role == "param"}
         self.is_ranked = holds_blocks([*self.arguments, *self.results], self.mesh)
 
+    @property
+    def updates(self) -> int:
+        """How often a step updates the weights."""
+        return 1
+
     def cut(self, values: Mapping[Key, torch.Tensor]) -> dict[Key, list[torch.Tensor]]:
         return {port.key: self._blocks(port, values[port.key]) for port in self.arguments}
 
@@ -197,6 +222,32 @@ class _Program:
         ways = (prod(axis.size for axis in axes) for axes in without_time(sharding, self.mesh).dims)
         shape = tuple(n * parts for n, parts in zip(shape, ways, strict=True))
         return _Value(values, sharding, self.mesh, shape, interleaving=stored)
+
+
+class _Stale(_Program):
+    """The step ``uncut`` of level 3, run on the old weights that ``schedule`` has in the ``pipeline`` made of it."""
+
+    def __init__(self, uncut: ir.Module, pipeline: ir.Module, schedule: Schedule) -> None:
+        super().__init__(uncut)
+        assert schedule.updates is not None
+        self._updates = schedule.micro_batches // schedule.updates.every
+        self._stale = StaleStep(uncut, schedule, stages_of_state(pipeline))
+
+    @property
+    def updates(self) -> int:
+        return self._updates
+
+    def run(
+        self, blocks: Mapping[Key, list[torch.Tensor]], widen: bool, library: Library | None = None
+    ) -> dict[Key, _Value]:
+        found = self._stale.run(blocks, widen)
+        ports = {port.key: port for port in self.results}
+        return {
+            key: _Value(
+                values, ports[key].sharding, self.mesh, ports[key].global_type.shape, [], ports[key].interleaving
+            )
+            for key, values in found.items()
+        }
 
 
 def _merged(ports: list[list[Port]]) -> list[Port]:

@@ -84,6 +84,8 @@ class Proof:
 
     exact: Comparison
     own: Comparison
+    of: str = ""
+    """What is equal to what, where the program is not the single-device one."""
 
     @property
     def passed(self) -> bool:
@@ -91,7 +93,8 @@ class Proof:
 
     def render(self, limit: int = 8) -> str:
         """Both verdicts with tables of the ``limit`` worst rows."""
-        lines = ["in float64 (the proof)", _indented(self.exact, limit)]
+        lines = [self.of, ""] if self.of else []
+        lines += ["in float64 (the proof)", _indented(self.exact, limit)]
         lines += ["", "in the program's own precision", _indented(self.own, limit)]
         return "\n".join(lines)
 

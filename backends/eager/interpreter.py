@@ -117,7 +117,7 @@ class Machine:
             self.run_instruction(instruction, values)
             for value in instruction.dying:
                 values.pop(value, None)
-        return [self._value(v, values) for v in terminator.op.operands]
+        return [self.value_of(v, values) for v in terminator.op.operands]
 
     def run_instruction(self, instruction: Instruction, values: Environment) -> None:
         """One op of a block, whose results join ``values``."""
@@ -129,7 +129,7 @@ class Machine:
         with blamed_on(instruction.op):
             if instruction.call is not None:
                 return self._run_call(instruction, instruction.call, values)
-            operands = [self._value(v, values) for v in instruction.op.operands]
+            operands = [self.value_of(v, values) for v in instruction.op.operands]
             return self._run_other(instruction, operands)
 
     def _run_call(self, instruction: Instruction, spec: Call, values: Environment) -> list[Values]:
@@ -218,7 +218,8 @@ class Machine:
         for name, index in observed_names(op):
             self._observe(name, values[op.results[index]], op)
 
-    def _value(self, value: ir.Value, values: Environment) -> Values:
+    def value_of(self, value: ir.Value, values: Environment) -> Values:
+        """What an op reads: a value of the block, or a constant."""
         found = values.get(value)
         return [value.owner.attributes["value"].value] * self._ranks.count if found is None else found
 

@@ -32,6 +32,7 @@ from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.dialects.pipe.action import Action
 from shardc.dialects.pipe.action_op import find_stage
 from shardc.dialects.pipe.rank_function import pipeline_axis, rank_functions
+from shardc.dialects.pipe.schedule_op import find_schedule
 from shardc.runtime.kernels import Library
 
 Key = tuple[str, str]
@@ -52,6 +53,8 @@ class PipelineProgram:
     functions: list[ir.Operation]
     arguments: list[list[Port]]
     results: list[list[Port]]
+    slices: int = 1
+    """Into how many a sequence is cut; each counts as a micro-batch of the schedule."""
 
 
 def read_pipeline(module: ir.Module) -> PipelineProgram | None:
@@ -63,7 +66,10 @@ def read_pipeline(module: ir.Module) -> PipelineProgram | None:
     mesh = Mesh(tuple(a for a in whole.axes if a.name != axis))
     codec = ShardingCodec(module.context, mesh)
     arguments = [read_arguments(f, codec) for f in functions]
-    return PipelineProgram(module, mesh, functions, arguments, [read_results(f, codec) for f in functions])
+    schedule = find_schedule(module)
+    assert schedule is not None
+    results = [read_results(f, codec) for f in functions]
+    return PipelineProgram(module, mesh, functions, arguments, results, schedule.attributes["slices"].value)
 
 
 def run_pipeline(
@@ -113,6 +119,7 @@ class _Rank:
         codec = ShardingCodec(program.module.context, program.mesh)
         (time,) = [a for a in program.mesh.axes if a.kind == "time"]
         self._micro: Axis = program.mesh.whole(time.name)
+        self._slices = program.slices
         self._ranks = Ranks(program.mesh, codec, program.mesh.world_size)
         self._machine = Machine(self._ranks, widen, observe, library)
         block = program.functions[number].regions[0].blocks[0]
@@ -165,6 +172,6 @@ class _Rank:
         stage = find_stage(op, op.attributes["stage"].value)
         assert stage is not None
         inputs = self._values[op.operands[0]] if len(op.operands) else []
-        with self._ranks.at(self._micro, action.micro_batch):
+        with self._ranks.at(self._micro, action.micro_batch // self._slices):
             (made,) = self._machine.run_block(stage.regions[0].blocks[0], inputs) or [[]]
         return made

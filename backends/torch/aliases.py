@@ -11,7 +11,7 @@ import torch
 from torch_mlir import ir
 
 from shardc.backends.torch.step import Step
-from shardc.dialects.aten.integers import is_integer
+from shardc.dialects.aten.python_numbers import is_python_number
 from shardc.dialects.aten.schema import overload
 
 _UNDECLARED = frozenset(("aten._unsafe_view", "aten._reshape_alias"))
@@ -80,5 +80,5 @@ class Aliases:
 
 def _shares(step: Step) -> bool:
     if step.call is not None:
-        return not is_integer(step.call.spec.target) and makes_alias(step.call.spec.target)
+        return not is_python_number(step.call.spec.target) and makes_alias(step.call.spec.target)
     return step.name in ("dist.slice", "dist.partial", "dist.broadcast")

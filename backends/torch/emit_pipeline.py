@@ -12,6 +12,7 @@ from shardc.backends.torch.schedule import schedule_block
 from shardc.dialects.dist.axis import Axis
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.tuples import packed
+from shardc.dialects.pipe.schedule_op import find_schedule
 from shardc.dialects.pipe.stage import StageOp
 
 Text = tuple[str, list[str]]
@@ -20,7 +21,9 @@ Text = tuple[str, list[str]]
 
 def write_stages(program: Program, module: ir.Module, mesh: Mesh, axis: Axis) -> list[Text]:
     """A function ``stage_0_F(rank, micro_batch, ...)`` for each ``pipe.stage``; it returns a tuple."""
-    messages = Messages(program.dist.axes.group((axis,)))
+    schedule = find_schedule(module)
+    assert schedule is not None
+    messages = Messages(program.dist.axes.group((axis,)), slices=schedule.attributes["slices"].value)
     program.messages = messages
     (time,) = [a for a in mesh.axes if a.kind == "time"]
     found = []

@@ -10,7 +10,7 @@ import torch
 
 from shardc.backends.torch.names import Names
 from shardc.dialects.aten.call import Device, IntValue, OpCall
-from shardc.dialects.aten.integers import is_integer, text_of
+from shardc.dialects.aten.python_numbers import is_python_number, text_of
 from shardc.dialects.aten.schema import overload
 from shardc.dialects.aten.types import TensorType
 from shardc.runtime.pool import POOLED_BYTES
@@ -62,7 +62,7 @@ class Functions:
         if spec.target in TOLERANT:
             return f"{self.name(spec.target)}({operands[0]}, {text(spec.args[1], iter(operands[1:]))})"
         rest = iter(operands)
-        if is_integer(spec.target):
+        if is_python_number(spec.target):
             return text_of(spec.target, [text(arg, rest) for arg in spec.args])
         makes = not spec.tensors  # a factory: no tensor says on which device
         plan = _plan(spec.target)

@@ -24,11 +24,13 @@ POST = "pipe.post"
 @dataclass
 class Messages:
     """The numbers of messages, the same for sender and receiver. ``rank``: whose program is written; ``axes``: the
-    constant that names the pipeline's axis; ``stages``: symbol of a ``pipe.stage`` -> the function that it became."""
+    constant that names the pipeline's axis; ``slices``: into how many a sequence is cut; ``stages``: symbol of a
+    ``pipe.stage`` -> the function that it became."""
 
     axes: str
     stages: dict[str, str] = field(default_factory=dict)
     rank: int = 0
+    slices: int = 1
     _numbers: dict[tuple[int, int, str], int] = field(default_factory=dict)
     _count: int = 0
 
@@ -59,7 +61,7 @@ def _action(body: Body, step: Step) -> None:
     messages = _messages(body)
     action = Action.parse(step.op.attributes["action"].value)
     function = messages.stages[step.op.attributes["stage"].value]
-    arguments = ", ".join(["rank", str(action.micro_batch), *map(body.name, step.operands)])
+    arguments = ", ".join(["rank", str(action.micro_batch // messages.slices), *map(body.name, step.operands)])
     for value in (*step.operands, *step.results):
         body.aliases.join(step.operands[0] if step.operands else value, value)
     body.line(f"{_assigned(body, step)}{function}({arguments})")

@@ -20,7 +20,9 @@ from shardc.dialects.aten.types import TensorType, read_type
 
 @dataclass(frozen=True)
 class IntValue:
-    """Stands in an argument list for an integer known only at run time (``!torch.int``), such as a rank's offset."""
+    """Stands in an argument list for a number known only at run time (``!torch.int``, ``!torch.float``), such as a
+    rank's offset.
+    """
 
 
 INT_VALUE = IntValue()
@@ -198,6 +200,6 @@ class CallReader:
 
     def _result(self, type_: ir.Type) -> TensorType | None:
         found = self.tensor_type(type_)
-        if found is None and str(type_) not in ("!torch.none", "!torch.int"):
+        if found is None and str(type_) not in ("!torch.none", "!torch.int", "!torch.float"):
             raise TypeError(f"not a ranked value tensor: {type_}")
         return found

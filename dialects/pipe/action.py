@@ -7,17 +7,19 @@ from typing import Literal, NamedTuple
 
 from shardc.diagnostics.pipeline import BadAction
 
-Kind = Literal["F", "B", "I", "W"]
-"""Forward; the whole backward; its part that gives the gradient of the stage's input; the rest, gradients of weights.
+Kind = Literal["F", "B", "I", "W", "O"]
+"""Forward; the whole backward; its part that gives the gradient of the stage's input; the rest, gradients of weights;
+the optimizer, of a schedule with updates: in no order, since ``Schedule.updates`` says where it runs.
 
 The letters are those of ``torch.distributed.pipelining``. Zero-bubble papers call I and W B and W."""
 KINDS: dict[str, str] = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
+OPTIMIZER = "O"
 
-_TEXT = re.compile(r"(\d+)([FBIW])(\d+)")
+_TEXT = re.compile(r"(\d+)([FBIWO])(\d+)")
 
 
 class Action(NamedTuple):
-    """``2F0``: the forward of micro-batch 0 in stage 2."""
+    """``2F0``: the forward of micro-batch 0 in stage 2; ``2O1``: its optimizer behind group 1 of micro-batches."""
 
     stage: int
     kind: Kind

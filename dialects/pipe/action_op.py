@@ -7,7 +7,7 @@ from torch_mlir import ir
 from torch_mlir.dialects.ext import Operand, Result
 
 from shardc.diagnostics.pipeline import BadAction
-from shardc.dialects.dist.build import only_operand, only_result, string
+from shardc.dialects.dist.build import i64, only_operand, only_result, string
 from shardc.dialects.dist.tuples import element_types, pack, tuple_type, unpack
 from shardc.dialects.dist.verifier import Illegal, Site, verify
 from shardc.dialects.dist.yield_op import expect_types
@@ -20,7 +20,8 @@ class ActionOp(Pipe.Operation, name="action"):
     """Runs the body ``stage`` for the action that ``action`` writes as in a schedule.
 
     The stage of the action may be a copy of that of the body, where a schedule has several routes. Operand and result
-    are tuples of the body's arguments and of what it yields; an empty one is left out.
+    are tuples of the body's arguments and of what it yields; an empty one is left out. ``version``, of a schedule with
+    updates: how many updates the stage's weights have behind them that the action reads.
 
     ``%1 = "pipe.action"(%0) {action = "0F3", stage = @stage_0_F}
     : (!torch.tuple<vtensor<[4,8],f32>>) -> !torch.tuple<vtensor<[4,8],f32>>``
@@ -41,6 +42,8 @@ ActionOp.outs = only_result()
 
 
 def _check(site: Site) -> None:
+    if site.has("version"):
+        site.integer("version", 0)
     action, name = action_of(site), site.attribute("stage", ir.FlatSymbolRefAttr).value
     stage = find_stage(site.op, name)
     if stage is None:
@@ -60,7 +63,7 @@ def action_of(site: Site) -> Action:
         return Action.parse(text)
     except BadAction:
         raise Illegal(
-            f"action must be a stage, a kind (F, B, I, W) and a micro-batch, such as 2F0, not {text!r}"
+            f"action must be a stage, a kind (F, B, I, W, O) and a micro-batch, such as 2F0, not {text!r}"
         ) from None
 
 
@@ -87,19 +90,23 @@ def _elements(values: Sequence[ir.Value]) -> list[ir.Type]:
 
 def run_action(
     action: Action,
-    stage: tuple[int, str],
+    stage: tuple[int, str] | tuple[int, str, int],
     values: Sequence[ir.Value],
     results: Sequence[ir.Type],
+    version: int | None = None,
     *,
     loc: ir.Location,
     ip: ir.InsertionPoint,
 ) -> list[ir.Value]:
-    """Runs the body of ``stage`` (its index and kind) on ``values``; what it makes."""
+    """Runs the body of ``stage`` (its index, kind and slice) on ``values``; what it makes. ``version`` of the weights,
+    where there are several."""
     context = loc.context
     attributes = {
         "action": string(str(action), context),
         "stage": ir.FlatSymbolRefAttr.get(stage_name(*stage), context),
     }
+    if version is not None:
+        attributes["version"] = i64(version, context)
     types = [tuple_type(results, context)] if results else []
     operands = pack(values, loc=loc, ip=ip)
     op = ir.Operation.create(ActionOp.OPERATION_NAME, types, operands, attributes, loc=loc, ip=ip)

@@ -8,14 +8,19 @@ from torch_mlir import ir
 from shardc.diagnostics.pipeline import BadAction
 from shardc.dialects.dist.build import i64, string
 from shardc.dialects.dist.verifier import Illegal, Site, verify
-from shardc.dialects.pipe.action import Action
+from shardc.dialects.pipe.action import OPTIMIZER, Action
 from shardc.dialects.pipe.dialect import Pipe
-from shardc.dialects.pipe.schedule import Schedule
+from shardc.dialects.pipe.schedule import Schedule, Updates
+from shardc.dialects.pipe.weight_versions import forward_weights
 
 
 class ScheduleOp(Pipe.Operation, name="schedule"):
     """A schedule: for each rank along the mesh axis ``axis`` its actions in order, and the stages that micro-batches go
     through.
+
+    ``updates = {every = 4 : i64, delay = 1 : i64}``, of an asynchronous one, which changes the mathematics: each stage
+    runs its optimizer behind the gradients of so many micro-batches, and forward takes weights that are so many updates
+    late, or without ``delay`` the newest of the stage (:class:`~shardc.dialects.pipe.schedule.Updates`).
 
     ``"pipe.schedule"() {axis = "pipe", orders = [["0F0", "0B0"], ["1F0", "1B0"]], routes = [[0, 1]], slices = 1 : i64,
     sym_name = "1f1b"} : () -> ()``
@@ -49,11 +54,30 @@ def _check(site: Site) -> None:
     for rank, order in enumerate(site.attribute("orders", ir.ArrayAttr)):
         for text in _row(site, "orders", rank, order):
             action = _action(text)
+            if action.kind == OPTIMIZER:
+                raise Illegal(f"rank {rank} runs {action}, but updates, and no order, says where optimizers run")
             if action.stage not in stages:
                 raise Illegal(f"rank {rank} runs {action}, but no route goes through stage {action.stage}")
             if action in seen:
                 raise Illegal(f"runs {action} twice")
             seen.add(action)
+    if site.has("updates"):
+        _check_updates(site)
+
+
+def _check_updates(site: Site) -> None:
+    updates = site.attribute("updates", ir.DictAttr)
+    least = {"every": 1, "delay": 0}
+    for entry in updates:
+        value = entry.attr
+        if entry.name not in least or not isinstance(value, ir.IntegerAttr) or value.value < least[entry.name]:
+            raise Illegal(f"updates has every, at least 1, and may have delay, at least 0; not {entry.name} = {value}")
+    if "every" not in updates:
+        raise Illegal("updates must say behind how many micro-batches: every")
+    for use in forward_weights(read_schedule(site.op)):
+        if use.version > use.made:
+            made = f"of which {use.made} are made by then"
+            raise Illegal(f"{use.action} needs version {use.version} of its weights, {made}")
 
 
 def _row(site: Site, name: str, number: int, row: ir.Attribute) -> list[ir.Attribute]:
@@ -85,6 +109,9 @@ def write_schedule(module: ir.Module, schedule: Schedule, axis: str, ip: ir.Inse
         "routes": lists(schedule.routes, lambda stage: i64(stage, context)),
         "slices": i64(schedule.slices, context),
     }
+    if schedule.updates is not None:
+        said = {name: i64(n, context) for name, n in schedule.updates._asdict().items() if n is not None}
+        attributes["updates"] = ir.DictAttr.get(said, context)
     ir.Operation.create(ScheduleOp.OPERATION_NAME, [], [], attributes, loc=ir.Location.unknown(context), ip=ip)
 
 
@@ -99,4 +126,5 @@ def read_schedule(op: ir.Operation) -> Schedule:
     a = op.attributes
     orders = tuple(tuple(Action.parse(text.value) for text in order) for order in a["orders"])
     routes = tuple(tuple(stage.value for stage in route) for route in a["routes"])
-    return Schedule(a["sym_name"].value, orders, routes, a["slices"].value)
+    updates = {entry.name: entry.attr.value for entry in a["updates"]} if "updates" in a else None
+    return Schedule(a["sym_name"].value, orders, routes, a["slices"].value, Updates(**updates) if updates else None)

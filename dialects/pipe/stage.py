@@ -8,17 +8,20 @@ from torch_mlir.dialects.ext import Region
 from shardc.dialects.dist.build import i64, string
 from shardc.dialects.dist.tuples import element_types
 from shardc.dialects.dist.verifier import Illegal, Site, tensor_type, verify
-from shardc.dialects.pipe.action import KINDS
+from shardc.dialects.pipe.action import KINDS, OPTIMIZER
 from shardc.dialects.pipe.dialect import Pipe
 from shardc.dialects.pipe.yield_op import YieldOp
 
 
 class StageOp(Pipe.Operation, name="stage", traits=[ir.IsIsolatedFromAboveTrait]):
-    """The forward (``kind`` "F"), backward ("B"), input gradient ("I") or weight gradient ("W") of the stage ``index``.
+    """The forward (``kind`` "F"), backward ("B"), input gradient ("I") or weight gradient ("W") of the stage ``index``,
+    or its optimizer ("O") where a schedule has ``updates``.
 
     The body's arguments are the values that it reads: of other stages, saved by an earlier action of its own, captured
     (the same for all micro-batches), and sums so far. It yields what others read, and the sums with its terms in them.
-    ``dist.slice`` and ``dist.offset`` over the mesh's time axis give a micro-batch its part.
+    ``dist.slice`` and ``dist.offset`` over the mesh's time axis give a micro-batch its part. An optimizer reads state,
+    and the sums of a group of micro-batches; it yields the new state, and what forward and backward read that is made
+    of it. ``slice``: the number of the slice of tokens that it is for, if there are several and it is not the first.
 
     ``"pipe.stage"() ({
     ^bb0(%x: !torch.vtensor<[4,8],f32>):
@@ -42,11 +45,12 @@ class StageOp(Pipe.Operation, name="stage", traits=[ir.IsIsolatedFromAboveTrait]
 
 def _check(site: Site) -> None:
     index, kind = site.integer("index", 0), site.attribute("kind", ir.StringAttr).value
-    if kind not in KINDS:
-        raise Illegal(f"kind must be one of {', '.join(KINDS)}, not {kind!r}")
+    if kind not in (*KINDS, OPTIMIZER):
+        raise Illegal(f"kind must be one of {', '.join([*KINDS, OPTIMIZER])}, not {kind!r}")
+    number = site.integer("slice", 1) if site.has("slice") else 0
     name = site.attribute("sym_name", ir.StringAttr).value
-    if name != stage_name(index, kind):
-        raise Illegal(f"must be named {stage_name(index, kind)!r}, not {name!r}")
+    if name != stage_name(index, kind, number):
+        raise Illegal(f"must be named {stage_name(index, kind, number)!r}, not {name!r}")
 
 
 def _check_body(site: Site) -> None:
@@ -60,9 +64,9 @@ def _check_body(site: Site) -> None:
         raise Illegal(f"must end its body with pipe.yield, not {last.name}")
 
 
-def stage_name(index: int, kind: str) -> str:
-    """The symbol of a stage's body for one kind of action."""
-    return f"stage_{index}_{kind}"
+def stage_name(index: int, kind: str, number: int = 0) -> str:
+    """The symbol of a stage's body for one kind of action, and slice ``number`` of the tokens."""
+    return f"stage_{index}_{kind}" + (f"_{number}" if number else "")
 
 
 def signature(stage: ir.Operation) -> tuple[list[ir.Type], list[ir.Type]]:
@@ -73,14 +77,16 @@ def signature(stage: ir.Operation) -> tuple[list[ir.Type], list[ir.Type]]:
 
 
 def stage(
-    index: int, kind: str, arguments: Sequence[ir.Type], *, loc: ir.Location, ip: ir.InsertionPoint
+    index: int, kind: str, arguments: Sequence[ir.Type], number: int = 0, *, loc: ir.Location, ip: ir.InsertionPoint
 ) -> ir.Block:
     """Makes a stage; its body is an empty block, for the caller to fill and end with ``yield_values``."""
     context = loc.context
     attributes = {
-        "sym_name": string(stage_name(index, kind), context),
+        "sym_name": string(stage_name(index, kind, number), context),
         "index": i64(index, context),
         "kind": string(kind, context),
     }
+    if number:
+        attributes["slice"] = i64(number, context)
     op = ir.Operation.create(StageOp.OPERATION_NAME, [], [], attributes, regions=1, loc=loc, ip=ip)
     return op.regions[0].blocks.append(*arguments, arg_locs=[loc] * len(arguments))

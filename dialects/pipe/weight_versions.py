@@ -38,6 +38,22 @@ def forward_weights(schedule: Schedule) -> Iterator[ForwardWeights]:
                 stage.gradient(action.micro_batch)
 
 
+def group_ends(schedule: Schedule) -> dict[Action, range]:
+    """The actions behind which their stage runs its optimizer, each with the groups of micro-batches whose gradients
+    are all there then."""
+    found: dict[Action, range] = {}
+    for order in schedule.orders:
+        stages = {action.stage: _Stage(schedule) for action in order}
+        for action in order:
+            stage = stages[action.stage]
+            made = stage.made
+            if action.kind in ("B", "W"):
+                stage.gradient(action.micro_batch)
+            if stage.made > made:
+                found[action] = range(made, stage.made)
+    return found
+
+
 def versions_held(schedule: Schedule) -> dict[int, int]:
     """Stage -> how many versions of its weights are there at a time; 1 in all that do not change the mathematics."""
     held: dict[int, int] = {}

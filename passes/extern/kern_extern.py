@@ -19,7 +19,7 @@ from shardc.passes.extern.contraction import LIBRARIES, Contraction, LibraryCall
 from shardc.passes.extern.match import Match, find_contractions
 from shardc.passes.fuse.kern_fuse import step_blocks
 from shardc.passes.ingest.torch_share import drop_unread
-from shardc.passes.program import find_function
+from shardc.passes.program import program_functions
 
 Choose = Callable[[Contraction], str]
 """The name of one of a contraction's :func:`~shardc.passes.extern.contraction.forms`."""
@@ -47,22 +47,22 @@ class KernExtern(Pass):
 
 
 def extern_module(module: ir.Module, choose: Choose, numerics: str = "fused") -> int:
-    """Rewrites the contractions of the module's step as ``choose`` says; gives how many are no longer ATen's."""
-    function = find_function(module)
-    if function is None:
-        return 0
-    count = 0
-    body, given = function.regions[0].blocks[0], argument_strides(function)
+    """Rewrites the contractions of the module's program as ``choose`` says; gives how many are no longer ATen's."""
     with _disable_current_modes():  # the fake tensors of a compile around this would make layouts slow to follow
-        for block in step_blocks(body):
-            writer = _Writer(block)
-            for match in find_contractions(block, given, numerics):
-                available = forms(match.contraction)
-                chosen = choose(match.contraction)
-                if chosen != "aten" and chosen in available:
-                    writer.write(match, available[chosen])
-                    count += 1
-            drop_unread(block)
+        return sum(_choose_in(function, choose, numerics) for function in program_functions(module))
+
+
+def _choose_in(function: ir.Operation, choose: Choose, numerics: str) -> int:
+    count, given = 0, argument_strides(function)
+    for block in step_blocks(function.regions[0].blocks[0]):
+        writer = _Writer(block)
+        for match in find_contractions(block, given, numerics):
+            available = forms(match.contraction)
+            chosen = choose(match.contraction)
+            if chosen != "aten" and chosen in available:
+                writer.write(match, available[chosen])
+                count += 1
+        drop_unread(block)
     return count
 
 

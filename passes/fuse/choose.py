@@ -3,44 +3,67 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
 
 from torch_mlir import ir
 
 from shardc.dialects.kern.strides import Strides
-from shardc.passes.fuse.group import group
+from shardc.passes.fuse.group import Decision, group
 from shardc.passes.fuse.lower_matmul import TARGETS
-from shardc.passes.fuse.piece import Choose, find_pieces, is_asked, matmul_flops
-from shardc.passes.fuse.read import Block
-from shardc.passes.fuse.unit import make_units, release
+from shardc.passes.fuse.piece import Choose, find_pieces, is_asked
+from shardc.passes.fuse.read import Block, Step
+from shardc.passes.fuse.unit import Units, make_units, release
 from shardc.passes.fuse.wishes import BlockWishes, Wishes
 
 Read = Callable[[frozenset[str | int]], Block]
 """Reads a block, with what is to stay: targets, and numbers of calls."""
 
 
+@dataclass
+class Division:
+    """A block read with some of its matmuls as calls. The matmuls ``generated`` become parts of kernels.
+
+    ``units``, where ``decisions`` are given: grouped already, to find that out.
+    """
+
+    read: Block
+    units: Units
+    generated: frozenset[int] = frozenset()
+    decisions: list[Decision] | None = None
+
+
 def divide_matmuls(
     number: int, read: Read, choose: Choose, wishes: Wishes, strides: Mapping[ir.Value, Strides]
-) -> tuple[frozenset[int], frozenset[int]]:
-    """The matmuls of block ``number`` that stay calls, and those that become parts of kernels.
-
-    The latter are those for which ``choose`` says so, and those that users force into a kernel with other ops.
+) -> Division:
+    """Which matmuls of block ``number`` become parts of kernels: those for which ``choose`` says so, and those that
+    users force into a kernel with other ops.
     """
-    whole = read(frozenset())
-    steps = {step.number: step for step in whole.steps if step.target in TARGETS and step.nodes}
-    matmuls, wished = frozenset(steps), wishes.in_block(number, whole.steps)
-    found = {call for pairs in wished.forced.values() for pair in pairs for call in pair if call in matmuls}
-    contractions = (node for step in steps.values() for node in step.nodes if node.contracts)
-    if not any(is_asked(matmul_flops(node), choose) for node in contractions):
-        release(whole)
-        return matmuls - found, frozenset(found)
     parted = read(TARGETS)
-    together, apart = make_units(whole), make_units(parted)
-    for units in (together, apart):
-        group(units, BlockWishes(wished.forbidden))
+    apart, forced = make_units(parted), wishes.in_block(number, parted.steps).forced
+    matmul_steps = [step for step in parted.steps if step.target in TARGETS]
+    if not forced and not any(is_asked(_matmul_flops(step), choose) for step in matmul_steps):
+        return Division(parted, apart)
+    whole = read(frozenset())
+    together, wished = make_units(whole), wishes.in_block(number, whole.steps)
+    decisions = group(apart, BlockWishes(wished.forbidden))
+    group(together, BlockWishes(wished.forbidden))
+    matmuls = frozenset(step.number for step in whole.steps if step.target in TARGETS and step.nodes)
+    found = {call for pairs in forced.values() for pair in pairs for call in pair if call in matmuls}
     for piece in find_pieces(number, whole, together, apart, strides, choose):
         calls = {int(matmul.partition(".")[2]) for matmul in piece.calls}
         if calls.isdisjoint(found) and choose(piece).generated:
             found |= calls
-    for block, units in ((whole, together), (parted, apart)):
-        release(block, units)
-    return matmuls - found, frozenset(found)
+    release(whole, together)
+    if not found and not forced:
+        return Division(parted, apart, decisions=decisions)
+    release(parted, apart)
+    chosen = read(matmuls - found)
+    return Division(chosen, make_units(chosen), frozenset(found))
+
+
+def _matmul_flops(step: Step) -> int:
+    """The floating-point operations of a call in TARGETS; 0 where they are not known."""
+    *batch, m, k = step.operands[-2].type.shape
+    sizes = [*batch, m, k, step.operands[-1].type.shape[-1]]
+    return 2 * prod(sizes) if all(isinstance(size, int) for size in sizes) else 0

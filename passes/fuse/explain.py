@@ -19,7 +19,7 @@ from shardc.passes.fuse.lower_matmul import TARGETS, matmul_calls
 from shardc.passes.fuse.piece import Choose, EveryPiece, Piece, Verdict
 from shardc.passes.fuse.read import Step, read_block
 from shardc.passes.fuse.wishes import Wishes
-from shardc.passes.program import find_function
+from shardc.passes.program import program_functions
 
 
 @dataclass(frozen=True)
@@ -143,8 +143,7 @@ def _noting(choose: Choose, verdicts: dict[str, Verdict]) -> Choose:
 
 
 def _blocks(module: ir.Module) -> list[ir.Block]:
-    function = find_function(module)
-    return [] if function is None else list(step_blocks(function.regions[0].blocks[0]))
+    return [block for function in program_functions(module) for block in step_blocks(function.regions[0].blocks[0])]
 
 
 def _ops(module: ir.Module, exclude: frozenset[ir.Value], calls: frozenset[str]) -> list[Op]:

@@ -54,7 +54,7 @@ class Access:
         """The shape in which the tensor is read."""
         return tuple(dim.size for dim in self.dims)
 
-    @property
+    @cached_property
     def gathers(self) -> bool:
         """Whether the place that is read depends on values."""
         return any(dim.gathered for dim in self.dims)
@@ -75,8 +75,9 @@ class Node:
     the operands.
     ``heavy``: not worth computing twice. ``call`` numbers the ATen call that it belongs to, ``order`` says where the
     node stands among all nodes. ``sizes`` are those whose numbers ``compute`` asks for (:meth:`Scalars.size`).
-    ``is_symbolic``: one of the sizes of its loops or tensors is no number. ``check``: its result, an integer, is FINE,
-    or the kernel's call raises an error of this text, with the integer for ``{}``.
+    ``is_symbolic``: one of the sizes of its loops or tensors is no number. ``gathers``: it reads at computed indices.
+    ``check``: its result, an integer, is FINE, or the kernel's call raises an error of this text, with the integer for
+    ``{}``.
     ``loose``: the other nodes of its call are as good in another kernel.
     """
 
@@ -93,6 +94,7 @@ class Node:
     heavy: bool = False
     sizes: tuple[AnySize, ...] = ()
     is_symbolic: bool = False
+    gathers: bool = False
     order: int = 0
     what: Hashable = None
     """What it computes: nodes of which it is equal have equal ``compute``, ``reduce``, ``dtype``,
@@ -274,6 +276,7 @@ class Builder:
             *(a.base.type.shape for a in node.accesses),
         ]
         node.is_symbolic = any(isinstance(n, Size) for shape in shapes for n in shape)
+        node.gathers = any(access.gathers for access in node.accesses)
         self.nodes.append(node)
         return node.out
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 
 from shardc.diagnostics.fusion import FusionRefused
@@ -17,6 +17,14 @@ LAUNCH_BYTES = 1 << 16
 """What starting one op costs, in bytes of memory traffic: about 5 us at 13 GB/s."""
 ROUNDS = 4
 """How often all pairs are looked at: joining one can make another legal."""
+
+
+@dataclass
+class Misfits:
+    """Pairs that can never be one, and why: their dims do not match, or one kernel cannot compute both."""
+
+    spaces: dict[tuple[Unit, Unit], Refused] = field(default_factory=dict)
+    kernels: dict[tuple[Unit, Unit], Refused] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -45,17 +53,18 @@ def group(units: Units, wishes: BlockWishes = BlockWishes()) -> list[Decision]: 
     Raises FusionRefused for an edge that ``wishes`` force and that is illegal.
     """
     decisions: dict[tuple[int, int], Decision] = {}
+    misfits = Misfits()
     for _ in range(ROUNDS):
         candidates = sorted(_candidates(units, wishes), key=lambda c: c[0], reverse=True)
         became: dict[Unit, Unit] = {}
-        for saving, a, b in candidates:
-            pair = _adjacent(a, b)
-            a, b = _current(a, became), _current(b, became)
+        for saving, one, other in candidates:
+            a, b = _current(one, became), _current(other, became)
             if a is b:
                 continue
+            pair = _adjacent(one, other)
             saved_bytes = traffic_saved(units, a, b)
             try:
-                new = _join(units, a, b, wishes)
+                new = _join(units, a, b, wishes, misfits)
             except Refused as why:
                 first = saving == FORCED and pair in decisions  # that says already why it could not come first
                 if saving != inf and pair[0] != pair[1] and not first:
@@ -146,17 +155,30 @@ def traffic_saved(units: Units, a: Unit, b: Unit) -> int:
     return saved + sum(size_hint(v.type) for v in shared if units.maker.get(v) not in both)
 
 
-def _join(units: Units, a: Unit, b: Unit, wishes: BlockWishes) -> Unit:
-    """One unit for both. Raises Refused, and then nothing has changed."""
+def _join(units: Units, a: Unit, b: Unit, wishes: BlockWishes, misfits: Misfits) -> Unit:
+    """One unit for both. Raises Refused, and then nothing has changed but ``misfits``."""
     forbidding = wishes.forbids(a.calls, b.calls)
     if forbidding is not None:
         raise Refused(f"forbidden by {forbidding}")
-    space = joined_space(a, b)
+    if (a, b) in misfits.spaces:
+        raise misfits.spaces[a, b]
+    try:
+        space = joined_space(a, b) if (a, b) not in misfits.kernels else None
+    except Refused as why:
+        misfits.spaces[a, b] = why
+        raise
     waits = delays(a, b)
     if waits is None:
         raise Refused("something between them needs one and is needed by the other")
+    if space is None:
+        raise misfits.kernels[a, b]
     new = joined(a, b, space)
-    check(new, lambda: {v.node.out for v in exports(units, {a, b}) if v.node is not None})
+    try:
+        check(new, lambda: {v.node.out for v in exports(units, {a, b}) if v.node is not None})
+    except Refused as why:
+        if not any(node.contracts for node in new.nodes):  # else what others read of them counts too
+            misfits.kernels[a, b] = why
+        raise
     new.time, moved = waits
     for unit, later in moved.items():
         unit.time = later

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import graphlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,29 +11,29 @@ from typing import ClassVar
 from torch_mlir import ir
 
 from shardc.diagnostics.fusion import NoSuchFusionEdge
-from shardc.dialects.aten.call import CallReader, is_constant, target_name
+from shardc.dialects.aten.call import CallReader, target_name
 from shardc.dialects.dist.build import string
 from shardc.dialects.kern.kernel import CHECKS, IN_PLACE, NAME, SHAPES, KernelOp, kernel_name, write_checks
 from shardc.dialects.kern.strides import Strides, argument_strides
+from shardc.dialects.pipe.send import SendOp
 from shardc.passes.base import Pass
 from shardc.passes.fuse.bodies import Bodies
 from shardc.passes.fuse.choices import NUMERICS
-from shardc.passes.fuse.choose import divide_matmuls
+from shardc.passes.fuse.choose import Division, divide_matmuls
 from shardc.passes.fuse.graph import Value
 from shardc.passes.fuse.group import LAUNCH_BYTES, Decision, exports, group
 from shardc.passes.fuse.in_place import place_results, state_writes
 from shardc.passes.fuse.lower_attention import ATTENTION, AttentionKernels
 from shardc.passes.fuse.lower_matmul import matmul_calls
 from shardc.passes.fuse.lower_scatter import SCATTERS, Scatter, ScatterKernels
+from shardc.passes.fuse.order import check_unread, erase, move, ordered
 from shardc.passes.fuse.piece import Choose, EveryPiece, call_piece, is_asked
-from shardc.passes.fuse.read import Block, Step, read_block, steps_of
+from shardc.passes.fuse.read import Step, read_block, steps_of
 from shardc.passes.fuse.symbols import Symbols
-from shardc.passes.fuse.unit import Unit, Units, make_units, needed_views, release
+from shardc.passes.fuse.unit import Unit, make_units, needed_views, release
 from shardc.passes.fuse.wishes import Wishes
 from shardc.passes.ingest.torch_share import drop_unread, unread
-from shardc.passes.program import find_function
-
-LIST = "torch.prim.ListConstruct"
+from shardc.passes.program import program_functions
 
 
 @dataclass(frozen=True)
@@ -42,9 +41,9 @@ class KernFuse(Pass):
     """Turns groups of torch ops that save memory traffic as one kernel into a ``kern.kernel`` with a linalg body.
 
     Pointwise ops with broadcasts, row reductions with what is before and after them, column reductions beside both;
-    views and slices become index maps, concatenations of equal parts a choice by index. Collectives, loops and all ops
-    without a lowering stay where they are, in their order; the bodies of loops are fused each by itself. ``matmuls``:
-    ``extern`` leaves them calls of ATen, ``generated`` makes contractions of them, with what stands before and after.
+    views and slices become index maps, concatenations of equal parts a choice by index. Collectives, sends, loops and
+    all ops without a lowering stay where they are, in their order; the bodies of loops and of a pipeline's stages are
+    fused each by itself, and kernels of one body compiled once for all of them. ``matmuls``: ``extern`` leaves them calls of ATen, ``generated`` makes contractions of them, with what stands before and after.
     ``numerics``: ``fused`` computes chains of 16-bit floats in f32 and rounds at a kernel's results, ``eager`` rounds
     after every op as eager does. ``lone``: ops that share no kernel with another become kernels too, which saves
     nothing, and shows what every lowering makes. ``forbid`` and ``force`` are edges such as
@@ -76,7 +75,7 @@ def fuse_module(
     writes: Sequence[tuple[int, int]] = (),
     matmuls: str | Choose = "extern",
 ) -> list[tuple[str, str, Decision]]:
-    """Fuses every block of the module's step; gives the calls of each pair that was looked at, and how it came out.
+    """Fuses every block of the module's step, or of a pipeline's stages and ranks; gives the calls of each pair that was looked at, and how it came out.
 
     Calls have the numbers that they have in ``kern.calls``. ``matmuls`` is one of ``extern`` and ``generated``, or
     decides on each piece of the program that has some, and on attention whose kernel is not known to be faster.
@@ -91,28 +90,30 @@ def fuse_module(
         raise ValueError(f"numerics is {numerics!r}; it must be one of {', '.join(NUMERICS)}")
     choose = None if isinstance(matmuls, str) else matmuls
     stays = matmul_calls(matmuls) if isinstance(matmuls, str) else frozenset()
-    function = find_function(module)
-    if function is None:
-        return []
+    functions = program_functions(module)
     wishes = wishes or Wishes()
     names: Iterator[int] = itertools.count()
-    strides = argument_strides(function)
+    strides = {value: known for function in functions for value, known in argument_strides(function).items()}
     bodies = Bodies(numerics)
     decisions: list[tuple[str, str, Decision]] = []
-    blocks = list(step_blocks(function.regions[0].blocks[0]))
+    blocks = [block for function in functions for block in step_blocks(function.regions[0].blocks[0])]
     for number, block in enumerate(blocks):
         calls = frozenset(int(c.partition(".")[2]) for c in without if c.startswith(f"{number}."))
         scatters, theirs = _find_scatters(number, block, exclude, calls, wishes, numerics, lone)
         read = partial(read_block, block, CallReader(), exclude, calls | theirs)
-        left, generated = stays, frozenset[int]()
-        if choose is not None:
-            left, generated = divide_matmuls(number, read, choose, wishes, strides)
-        fusion = _Fusion(read(left), number, bodies, calls, generated, names)
+        if choose is None:
+            block_read = read(stays)
+            division = Division(block_read, make_units(block_read))
+        else:
+            division = divide_matmuls(number, read, choose, wishes, strides)
+        fusion = _Fusion(division, number, bodies, calls, names)
         decisions += fusion.run(lone, wishes, scatters)
         fusion.write_attentions(strides, choose)
         fusion.write_scatters(scatters)
         fusion.release()
-    _place_results(function, blocks, writes)
+    pairs = _written(functions, writes)
+    for block in blocks:
+        place_results(block, pairs)
     _share_names(blocks, bodies)
     return decisions
 
@@ -147,12 +148,23 @@ def _find_scatters(
     return found, frozenset(n for n, op in enumerate(steps) if op in theirs)
 
 
-def _place_results(function: ir.Operation, blocks: list[ir.Block], writes: Sequence[tuple[int, int]]) -> None:
-    step = function.regions[0].blocks[0]
-    results = list(list(step.operations)[-1].operation.operands)
-    pairs = {results[result]: step.arguments[argument] for argument, result in [*writes, *state_writes(function)]}
-    for block in blocks:
-        place_results(block, pairs if block == step else {})
+def _written(
+    functions: Sequence[ir.Operation], writes: Sequence[tuple[int, int]]
+) -> dict[ir.Value, ir.Value]:
+    """New value -> the argument of its function that takes it; none that is sent, for nobody waits until it has left."""
+    pairs: dict[ir.Value, ir.Value] = {}
+    for function in functions:
+        block = function.regions[0].blocks[0]
+        results = list(list(block.operations)[-1].operation.operands)
+        found = [*writes, *state_writes(function)]
+        both = ((results[result], block.arguments[argument]) for argument, result in found)
+        pairs.update((new, old) for new, old in both if not _is_sent(old))
+    return pairs
+
+
+def _is_sent(value: ir.Value) -> bool:
+    readers = [use.owner for use in value.uses if use.owner.name == "torch.prim.TupleConstruct"]
+    return any(use.owner.name == SendOp.OPERATION_NAME for tuple_ in readers for use in tuple_.results[0].uses)
 
 
 def _kernel_ops(blocks: list[ir.Block]) -> list[ir.Operation]:
@@ -181,28 +193,30 @@ def step_blocks(block: ir.Block) -> Iterator[ir.Block]:
 
 
 class _Fusion:
-    """Fuses one block. The calls ``alone`` become kernels even where they share none, those ``without`` never."""
+    """Fuses one block. Generated matmuls become kernels even where they share none, the calls ``without`` never."""
 
     def __init__(
         self,
-        read: Block,
+        division: Division,
         number: int,
         bodies: Bodies,
         without: frozenset[int],
-        alone: frozenset[int],
         names: Iterator[int],
     ) -> None:
         self._names, self._bodies, self._number = names, bodies, number
-        self._without, self._alone = without, alone
-        self._read, self._block = read, read.block
-        self._units: Units = make_units(read)
+        self._without, self._alone = without, division.generated
+        self._read, self._block = division.read, division.read.block
+        self._units, self._decisions = division.units, division.decisions
 
     def run(self, lone: bool, wishes: Wishes, scatters: Sequence[Scatter]) -> list[tuple[str, str, Decision]]:
         """``scatters``: what they join is decided already."""
         joined = [scatter for scatter in scatters if len(scatter.numbers) > 1]
         granted = {frozenset(scatter.numbers) for scatter in joined}
         found = [Decision(*s.numbers, True, LAUNCH_BYTES + 2 * s.size_bytes) for s in joined]
-        found += group(self._units, wishes.in_block(self._number, self._read.steps).without(granted))
+        if self._decisions is None:
+            wished = wishes.in_block(self._number, self._read.steps).without(granted)
+            self._decisions = group(self._units, wished)
+        found += self._decisions
         decisions = [(f"{self._number}.{d.first}", f"{self._number}.{d.second}", d) for d in found]
         kernels = list(self._units.groups) if lone else self._kernels()
         if kernels:
@@ -270,14 +284,14 @@ class _Fusion:
         terminator = list(self._block.operations)[-1].operation
         kept = {unit.step.number for unit in staying if unit.step is not None}
         dead = [step.op for step in self._read.steps if step.number not in kept]
-        for unit in _sorted([*staying, *kernels], self._sources(staying, kernels)):
+        for unit in ordered([*staying, *kernels], self._sources(staying, kernels)):
             if unit.step is not None:
-                _move(unit.step.op, terminator)
+                move(unit.step.op, terminator)
             elif results[unit]:
                 self._write(unit, results[unit], ir.InsertionPoint(terminator))
-        _check_unread(dead)
+        check_unread(dead)
         for op in reversed(dead):
-            _erase(op)
+            erase(op)
         drop_unread(self._block)
 
     def _staying(self, kernels: list[Unit]) -> list[Unit]:
@@ -358,56 +372,3 @@ def _name_results(unpack: ir.Operation, results: list[Value]) -> None:
         if len(shardings) == len(results):
             unpack.attributes["dist.shardings"] = ir.ArrayAttr.get(shardings, unpack.context)
         unpack.attributes["dist.name"] = ir.StringAttr.get(",".join(found), unpack.context)
-
-
-def _sorted(units: list[Unit], sources: dict[Unit, set[Unit]]) -> list[Unit]:
-    """``units`` so that each stands behind what it reads: where its last call stood, or before an earlier one needs it.
-
-    Ops that stay, and are no part of what could be fused, keep their order among each other.
-    """
-    numbers = {unit: number for number, unit in enumerate(units)}
-    graph = {number: {numbers[source] for source in sources[unit]} for unit, number in numbers.items()}
-    fixed = sorted((u.step.number, n) for u, n in numbers.items() if u.step and not u.step.is_view and not u.step.nodes)
-    for (_, before), (_, number) in itertools.pairwise(fixed):
-        graph[number].add(before)
-    order = list(graphlib.TopologicalSorter(graph).static_order())
-    places = [unit.step.number if unit.step else max(unit.calls) for unit in units]
-    for number in reversed(order):
-        for source in graph[number]:
-            places[source] = min(places[source], places[number])
-    return [units[number] for number in sorted(order, key=places.__getitem__)]
-
-
-def _move(op: ir.Operation, terminator: ir.Operation) -> None:
-    """To the end of the block, with the lists of values that it reads."""
-    for operand in op.operands:
-        if not isinstance(operand, ir.BlockArgument):
-            owner = operand.owner
-            if owner.name == LIST and any(not _is_static(v) for v in owner.operands):
-                _move(owner, terminator)
-    op.move_before(terminator)
-
-
-def _check_unread(dead: list[ir.Operation]) -> None:
-    """Raises AssertionError if an op that stays reads what is erased: a bug of ours, which would end the process."""
-    gone = {result for op in dead for result in op.results}
-    waiting = [(op, use.owner) for op in dead for result in op.results for use in result.uses]
-    while waiting:
-        op, reader = waiting.pop()
-        if reader.name == LIST:
-            waiting += [(op, use.owner) for use in reader.results[0].uses]
-        elif not len(reader.results) or reader.results[0] not in gone:
-            raise AssertionError(f"fusion lost a result of {op.name} that {reader.name} reads")
-
-
-def _erase(op: ir.Operation) -> None:
-    """With the lists of values that it alone reads: what they hold is erased next."""
-    lists = {v: v.owner for v in op.operands if not isinstance(v, ir.BlockArgument) and v.owner.name == LIST}
-    op.erase()
-    for value, owner in lists.items():
-        if not any(True for _ in value.uses):
-            owner.erase()
-
-
-def _is_static(value: ir.Value) -> bool:
-    return not isinstance(value, ir.BlockArgument) and is_constant(value.owner)

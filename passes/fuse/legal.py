@@ -148,10 +148,12 @@ def _check_symbols(unit: Unit) -> None:
 
 
 def _check_gathers(nodes: list[Node], space: Space) -> None:
-    makers = {node.out: node for node in nodes}
+    if not any(node.gathers for node in nodes):
+        return
     gathers = [access for node in nodes for access in node.accesses if access.gathers]
-    if gathers and any(node.contracts for node in nodes):
+    if any(node.contracts for node in nodes):
         raise Refused("a matmul reads nothing at indices that are computed")
+    makers = {node.out: node for node in nodes}
     for access in gathers:
         made = makers[access.base].out_dims if access.base in makers else [()] * len(access.dims)
         if any(dim.gathered and len(space.resolve(atoms)) > 1 for dim, atoms in zip(access.dims, made, strict=True)):

@@ -217,7 +217,7 @@ def _named(values: _Values, result: ir.Value, made: Value | None) -> Value:
 def _call(op: ir.Operation, reader: CallReader) -> Call | None:
     if not op.name.startswith("torch.") or op.name.startswith("torch.prim."):
         return None
-    if any(str(r.type) == "!torch.int" for r in op.results):
+    if any(reader.tensor_type(r.type) is None and str(r.type) == "!torch.int" for r in op.results):
         return None
     try:
         return reader.read(op)

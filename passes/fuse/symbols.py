@@ -26,6 +26,7 @@ class Symbols:
     def __init__(self, block: ir.Block) -> None:
         self._block = block
         self._numbers: dict[Symbol, ir.Value] = {}
+        self._types: dict[ir.Type, TensorType | None] = {}
         attributes = block.owner.attributes
         hints = list(ir.DenseI64ArrayAttr(attributes[SYMBOLS])) if SYMBOLS in attributes else []
         maps = [ir.DictAttr(a) for a in attributes["arg_attrs"]] if hints else []
@@ -56,7 +57,11 @@ class Symbols:
 
     def type(self, value: ir.Value) -> TensorType | None:
         """The type of a tensor, with its symbolic sizes."""
-        type_ = read_type(value.type)
+        written = value.type
+        try:
+            type_ = self._types[written]
+        except KeyError:
+            type_ = self._types[written] = read_type(written)
         shape = None if type_ is None or type_.is_static else self.shape(value)
         return type_ if type_ is None or shape is None else type_.with_shape(shape)
 

@@ -14,7 +14,7 @@ from shardc.dialects.aten.types import TensorType, read_type
 from shardc.passes.base import Pass
 from shardc.passes.optimize.chains import KINDS, Chains, first_need, is_view
 from shardc.passes.optimize.packing import Packer
-from shardc.passes.program import find_function
+from shardc.passes.program import program_functions
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,8 @@ class DistCombine(Pass):
 
     A bucket is sent where all its operands are there and none of its results is needed yet: gathers as late as they can
     wait, reductions as soon as they can start. A collective on the result of a reduction gives way to it: the
-    reductions are packed first, then what follows them. ``bucket-bytes`` bounds what a bucket holds, and so what it
+    reductions are packed first, then what follows them. Of a pipeline each stage, and each rank's function, is packed
+    by itself. ``bucket-bytes`` bounds what a bucket holds, and so what it
     delays. PyTorch's DistributedDataParallel (Li et al., VLDB 2020) does so for all-reduces; its 25 MiB is the default.
     """
 
@@ -31,11 +32,9 @@ class DistCombine(Pass):
     bucket_bytes: int = 25 * 1024 * 1024
 
     def run(self, module: ir.Module) -> None:
-        function = find_function(module)
-        if function is None:
-            return
         with module.context, ir.Location.unknown():
-            self._combine(function.regions[0].blocks[0])
+            for function in program_functions(module):
+                self._combine(function.regions[0].blocks[0])
 
     def _combine(self, block: ir.Block) -> None:
         sink_views(block)

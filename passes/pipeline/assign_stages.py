@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from torch_mlir import ir
 
 from shardc.passes.pipeline.balance import Forward, stage_of_places
+from shardc.passes.pipeline.recompute import recompute
 from shardc.passes.pipeline.step_program import StepProgram, body_ops, phase, reads
 
 Place = tuple[int, str]
@@ -21,6 +22,7 @@ class Assignment:
     ``place`` is that of each op by its first result. ``free`` ops depend on no parameter (masks, slices of the batch,
     random numbers): a stage that needs one has a copy. ``folds`` are the additions to sums over micro-batches:
     (number of the sum, the op, place). Sums whose term is itself a sum of several stages' values were split.
+    ``recompute`` says of each stage what its backward makes again.
     """
 
     stages: int
@@ -28,6 +30,7 @@ class Assignment:
     free: set[ir.Value] = field(default_factory=set)
     ops: list[ir.Operation] = field(default_factory=list)
     folds: list[Fold] = field(default_factory=list)
+    recompute: Sequence[str] = ()
 
     def place_of(self, value: ir.Value) -> Place | None:
         """Where a value is made; None for an argument of the body and for a free value."""
@@ -53,7 +56,7 @@ class Fold:
 
 def forward_of(program: StepProgram) -> Forward:
     """The forward ops that may be cut."""
-    free = _free_ops(program)
+    free = free_ops(program)
     folds = {_owner(v).results[0] for v in program.values.following}
     read: set[ir.Value] = set()
     ops: list[ir.Operation] = []
@@ -66,18 +69,23 @@ def forward_of(program: StepProgram) -> Forward:
     return Forward(mine, program.roots)
 
 
-def assign_stages(program: StepProgram, forward: Forward, cuts: Sequence[int]) -> Assignment:
+def assign_stages(
+    program: StepProgram, forward: Forward, cuts: Sequence[int], policies: Sequence[str] = ()
+) -> Assignment:
     """Places for all ops, with the forward cut before its ops number ``cuts``.
 
     A backward op runs in the last stage that it can: no later than the gradients that it reads, and where the values of
     the forward and the parameters that it reads are at hand. What no earlier stage needs of a stage's backward is W.
+    ``policies``: of recomputation, one a stage (none: nothing is made again); the loop's body changes with them.
     """
-    found = Assignment(len(cuts) + 1, free=_free_ops(program))
+    found = Assignment(len(cuts) + 1, free=free_ops(program))
+    found.recompute = policies or ("none",) * found.stages
     for op, stage in zip(forward.ops, stage_of_places(cuts, len(forward.ops)), strict=True):
         found.place[op.results[0]] = (stage, "F")
     folds = {_owner(v).results[0]: number for number, v in enumerate(program.values.following)}
     found.ops = [op for op in body_ops(program.body) if op.results[0] not in folds]
     _Backward(program, forward, found).place()
+    recompute(program, found, found.recompute)
     for number, value in enumerate(program.values.following):
         op = _owner(value)
         (term,) = [v for v in reads(op) if v != program.carried[number]]
@@ -92,7 +100,7 @@ def _owner(value: ir.Value) -> ir.Operation:
     return value.owner.operation
 
 
-def _free_ops(program: StepProgram) -> set[ir.Value]:
+def free_ops(program: StepProgram) -> set[ir.Value]:
     """The first results of ops that depend on no parameter."""
     bound = {v for v, roots in zip(program.captures, map(program.roots.get, program.captures), strict=True) if roots}
     bound.update(program.carried)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import difflib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from torch_mlir import ir
 
@@ -16,6 +16,10 @@ from shardc.passes.pipeline.work import WIRE, work
 
 CANDIDATES = 256
 """How many places are looked at; of more, the one with the fewest bytes to send in each of so many equal parts."""
+
+
+Fraction = Callable[[int, int, int], float]
+"""Of a stage by its number and the numbers of its ends: the part of its share of memory that it takes."""
 
 
 class Forward:
@@ -49,26 +53,67 @@ class Forward:
 
         Raises TooManyStages.
         """
+        found = self._best(stages, self.ends(stages), lambda place, i, j: True, None)
+        assert found is not None
+        return found
+
+    def balanced_within(
+        self, stages: int, ends: Sequence[int], fraction: Fraction, limit: float
+    ) -> list[int] | None:
+        """The same where no stage takes more than ``limit`` by ``fraction``; None if there are no such cuts at ``ends``.
+        """
+        return self._best(stages, ends, lambda place, i, j: fraction(place, i, j) <= limit, None)
+
+    def smallest(self, stages: int, ends: Sequence[int], fraction: Fraction) -> list[int]:
+        """The cuts at ``ends`` whose largest ``fraction`` is the smallest."""
+        found = self._best(stages, ends, lambda place, i, j: True, fraction)
+        assert found is not None
+        return found
+
+    def slowest(self, cuts: Sequence[int]) -> float:
+        """What :meth:`balanced` makes as small as it gets."""
+        ends = [0, *cuts, len(self.ops)]
+        return max(self._stage_cost(i, j) for i, j in itertools.pairwise(ends))
+
+    def parameter_behind(self, place: int) -> str:
+        """The first parameter that is read behind a cut."""
+        found = (name for names in self._parameters[place:] for name in sorted(names))
+        return next(found, f"op {place} of {len(self.ops)}")
+
+    def ends(self, stages: int) -> list[int]:
+        """Where stages may start and end. Raises TooManyStages."""
         places = self._places(stages)
         if stages - 1 > len(places):
             raise TooManyStages(stages=stages, most=len(places) + 1)
-        ends = [0, *places, len(self.ops)]
-        sent = [0.0, *(self.crossing[p] * WIRE for p in places), 0.0]
-        stage = lambda i, j: max(self.cost[ends[j]] - self.cost[ends[i]], sent[i], sent[j])  # noqa: E731
+        return [0, *places, len(self.ops)]
+
+    def _stage_cost(self, start: int, end: int) -> float:
+        return max(self.cost[end] - self.cost[start], self._sent(start), self._sent(end))
+
+    def _sent(self, place: int) -> float:
+        return self.crossing[place] * WIRE if 0 < place < len(self.ops) else 0.0
+
+    def _best(
+        self, stages: int, ends: Sequence[int], allows: Callable[[int, int, int], bool], weight: Fraction | None
+    ) -> list[int] | None:
+        """Cuts by dynamic programming over stages and ends: the largest ``weight`` of a stage (its cost, without one) is
+        the smallest, then what is sent."""
+        sent = list(map(self._sent, ends))
+        if weight is None:
+            weight = lambda place, i, j: self._stage_cost(ends[i], ends[j])  # noqa: E731
         best: list[tuple[float, float, tuple[int, ...]] | None] = [(0.0, 0.0, ())] + [None] * (len(ends) - 1)
-        for _ in range(stages):
+        for place in range(stages):
             following: list[tuple[float, float, tuple[int, ...]] | None] = [None] * len(ends)
             for j in range(1, len(ends)):
                 options = [
-                    (max(b[0], stage(i, j)), b[1] + sent[j], (*b[2], j))
+                    (max(b[0], weight(place, i, j)), b[1] + sent[j], (*b[2], j))
                     for i, b in enumerate(best[:j])
-                    if b is not None
+                    if b is not None and allows(place, i, j)
                 ]
                 following[j] = min(options, default=None)
             best = following
         found = best[-1]
-        assert found is not None
-        return [ends[j] for j in found[2][:-1]]
+        return None if found is None else [ends[j] for j in found[2][:-1]]
 
     def _places(self, stages: int) -> list[int]:
         inside = range(1, len(self.ops))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from shardc.cost.pipeline import StageCost
 from shardc.diagnostics.pipeline import BadSchedule, TooMuchMemory
-from shardc.dialects.pipe.action import KINDS, Action
+from shardc.dialects.pipe.action import KINDS, OPTIMIZER, Action
 from shardc.dialects.pipe.dependence import Dependences
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.weight_versions import forward_weights
@@ -42,11 +42,16 @@ def _problems(schedule: Schedule, micro_batches: int | None) -> Iterator[tuple[A
     wanted = schedule.micro_batches if micro_batches is None else micro_batches
     if not wanted or wanted % schedule.slices:
         yield "it", f"has {wanted} micro-batches, of {schedule.slices} slices each"
+    every = 1 if schedule.updates is None else schedule.updates.every
+    if wanted % every:
+        yield "it", f"updates weights behind every {every} micro-batches, which {wanted} are no groups of"
     place = {}
     for rank, order in enumerate(schedule.orders):
         for index, action in enumerate(order):
             if action in place:
                 yield action, "stands there twice"
+            if action.kind == OPTIMIZER:
+                yield action, "stands in an order, but a schedule's updates say where optimizers run"
             if schedule.rank_of[action.stage] != rank:
                 yield (
                     action,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -9,18 +10,33 @@ from typing import ClassVar
 from torch_mlir import ir
 
 from shardc.diagnostics.levels import LevelBroken
-from shardc.diagnostics.pipeline import NoMicroBatches, ScheduleNotYet, WrongStages
+from shardc.diagnostics.pipeline import (
+    ChangesMathematics,
+    NoMicroBatches,
+    OneRouteOnly,
+    ScheduleNotYet,
+    WrongRecompute,
+    WrongStages,
+)
 from shardc.dialects.dist.mesh import read_mesh
+from shardc.dialects.dist.sharding import ShardingCodec
+from shardc.dialects.pipe.kept import Kept, note_kept
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.schedule_op import write_schedule
 from shardc.passes.base import Pass
+from shardc.passes.pipeline.activations import kept_bytes
 from shardc.passes.pipeline.assign_stages import assign_stages, forward_of
 from shardc.passes.pipeline.check_schedule import check_schedule
-from shardc.passes.pipeline.rank_programs import write_rank_programs
+from shardc.passes.pipeline.fit_memory import fit_memory
+from shardc.passes.pipeline.rank_programs import results_of, write_rank_programs
+from shardc.passes.pipeline.recompute import POLICIES
 from shardc.passes.pipeline.schedules import by_name
 from shardc.passes.pipeline.schedules.registry import AUTO, named_schedule
+from shardc.passes.pipeline.sliced_bodies import slice_bodies, write_sliced
 from shardc.passes.pipeline.stage_bodies import stage_bodies, write_bodies
 from shardc.passes.pipeline.step_program import read_step
+from shardc.passes.pipeline.token_slices import slice_tokens
+from shardc.passes.pipeline.weight_updates import StageUpdate, find_updates, write_update
 
 
 @dataclass(frozen=True)
@@ -29,7 +45,12 @@ class PipeCut(Pass):
 
     The step's loop over micro-batches is taken apart: forward is cut at the modules ``cuts`` or, if none are named, so
     that the ``stages`` of ``schedule`` cost the same (0: as few as it takes); every backward op goes to the stage of
-    its forward, and is W where only gradients of parameters need it. Micro-batches are the mesh's time axis.
+    its forward, and is W where only gradients of parameters need it. Micro-batches are the mesh's time axis; schedules
+    of slices cut dim 1 of the inputs, too, and there is a body for each slice. Schedules that change the mathematics
+    are refused without ``stale-weights``.
+    ``recompute``: for all stages, or one for each, ``none``, ``full`` or ``selective``
+    (:mod:`shardc.passes.pipeline.recompute`). ``cap-bytes``: what a device may hold of parameters, gradients, optimizer
+    state and activations; the stages that cost the same within it, 0 for any amount.
     """
 
     name: ClassVar[str] = "pipe-cut"
@@ -37,10 +58,17 @@ class PipeCut(Pass):
     schedule: str = "1f1b"
     stages: int = 0
     cuts: tuple[str, ...] = ()
+    stale_weights: bool = False
+    recompute: tuple[str, ...] = ("none",)
+    cap_bytes: int = 0
 
     def run(self, module: ir.Module) -> None:
         chosen = schedule_for(module, self.axis, self.schedule, self.stages or len(self.cuts) + bool(self.cuts))
-        cut_into_stages(module, chosen, self.axis, self.cuts)
+        policies = self.recompute[0] if len(self.recompute) == 1 else self.recompute
+        cut_into_stages(
+            module, chosen, self.axis, self.cuts,
+            policies=policies, cap_bytes=self.cap_bytes, stale_weights=self.stale_weights,
+        )  # fmt: skip
 
 
 def schedule_for(module: ir.Module, axis: str, name: str, stages: int = 0) -> Schedule:
@@ -54,37 +82,106 @@ def schedule_for(module: ir.Module, axis: str, name: str, stages: int = 0) -> Sc
 
 
 def cut_into_stages(
-    module: ir.Module, schedule: Schedule, axis: str, cuts: Sequence[str] = (), wanted: int = 0
+    module: ir.Module,
+    schedule: Schedule,
+    axis: str,
+    cuts: Sequence[str] = (),
+    wanted: int = 0,
+    policies: str | Sequence[str] = "none",
+    cap_bytes: float = 0.0,
+    *,
+    stale_weights: bool = False,
 ) -> None:
     """Rewrites the step of ``module`` for ``schedule``, which may be anybody's: it is checked first.
 
-    ``wanted``: how many stages there must be; 0 for any number. Raises BadSchedule, WrongStages, ScheduleNotYet, and
-    what reading and cutting the step raise.
+    ``wanted``: how many stages there must be; 0 for any number. ``policies``: of recomputation, for all stages or one
+    for each. ``cap_bytes``: what a device may hold of parameters, gradients, optimizer state and activations of
+    micro-batches in flight; 0 for any amount. ``stale_weights``: whether the schedule may change the mathematics.
+    Raises BadSchedule, WrongStages, WrongRecompute, NoCutFits, ScheduleNotYet, ChangesMathematics, OneRouteOnly,
+    OneUpdateForAll, NotCausal, TooFewTokens, and what reading and cutting the step raise.
     """
     ranks, micro_batches = pipeline_sizes(module, axis)
     stages = len(schedule.routes[0])
-    if schedule.slices > 1:
-        raise ScheduleNotYet(schedule=schedule.name, why="it cuts sequences into slices, and only batches are cut")
-    if schedule.changes_mathematics:
-        raise ScheduleNotYet(schedule=schedule.name, why="it updates weights while micro-batches are in flight")
+    _check_kind(schedule, stale_weights)
     _expect(schedule, "ranks", schedule.ranks, ranks)
-    _expect(schedule, "micro-batches", schedule.micro_batches, micro_batches)
+    _expect(schedule, "micro-batches", schedule.micro_batches, micro_batches * schedule.slices)
     _expect(schedule, "stages", stages, wanted or (len(cuts) + 1 if cuts else stages))
     check_schedule(schedule)
+    policies = policies_of(policies, stages)
+    _check_memory(schedule, policies, cap_bytes)
     program = read_step(module)
     forward = forward_of(program)
-    places = forward.named(cuts) if cuts else forward.balanced(stages)
-    assignment = assign_stages(program, forward, places)
     kinds: dict[int, set[str]] = {}
     for action in schedule.actions():
         kinds.setdefault(schedule.route(action.micro_batch).index(action.stage), set()).add(action.kind)
+    places = forward.named(cuts) if cuts else [] if cap_bytes else forward.balanced(stages)
+    if cap_bytes:
+        places = fit_memory(program, forward, schedule, policies, kinds, cap_bytes, places)
+    assignment = assign_stages(program, forward, places)
     bodies = stage_bodies(program, assignment, kinds)
+    kept = [kept_bytes(program, assignment, bodies, each) for each in (policies, ("none",) * stages)]
+    if any(policy != "none" for policy in policies):
+        assignment = assign_stages(program, forward, places, policies)
+        bodies = stage_bodies(program, assignment, kinds)
     ip = ir.InsertionPoint(program.function)
     write_schedule(module, schedule, axis, ip)
-    write_bodies(program, bodies, ip)
-    write_rank_programs(program, bodies, assignment.folds, schedule, ip)
+    if schedule.slices > 1:
+        mesh = read_mesh(module)
+        assert mesh is not None
+        slices = slice_tokens(program, assignment.free, schedule.slices, schedule.name)
+        bodies = slice_bodies(bodies, assignment, slices)
+        write_sliced(program, bodies, ip, ShardingCodec(module.context, mesh))
+    else:
+        write_bodies(program, bodies, ip)
+        note_kept(module, list(map(Kept, policies, *kept)))
+    updates: dict[int, StageUpdate] = {}
+    if schedule.changes_mathematics:
+        returned = [(value, key) for value, key, _ in results_of(program)]
+        updates = find_updates(program, bodies.bodies.values(), assignment.folds, returned)
+    for update in updates.values():
+        write_update(program, update, ip)
+    write_rank_programs(program, bodies, assignment.folds, schedule, updates, ip)
     program.function.erase()
     module.operation.verify()
+
+
+def _check_kind(schedule: Schedule, stale_weights: bool) -> None:
+    """Raises ScheduleNotYet, ChangesMathematics, OneRouteOnly for what a schedule may not be."""
+    if schedule.slices > 1:
+        wrong = {
+            "splits their backward": any(action.kind in ("I", "W") for action in schedule.actions()),
+            "has several routes": len(schedule.routes) > 1,
+            "keeps old weights": schedule.changes_mathematics,
+        }
+        for what, is_so in wrong.items():
+            if is_so:
+                raise ScheduleNotYet(schedule=schedule.name, why=f"it cuts sequences into slices, and {what}")
+    if schedule.changes_mathematics and not stale_weights:
+        raise ChangesMathematics(schedule=schedule.name)
+    if schedule.changes_mathematics and len(schedule.routes) > 1:
+        raise OneRouteOnly(schedule=schedule.name, routes=len(schedule.routes))
+
+
+def _check_memory(schedule: Schedule, policies: Sequence[str], cap_bytes: float) -> None:
+    """Raises ScheduleNotYet where what is kept of parts of micro-batches, or of old weights, is asked about."""
+    if schedule.slices > 1 and any(policy != "none" for policy in policies):
+        raise ScheduleNotYet(schedule=schedule.name, why="it cuts sequences into slices, and recomputes what they keep")
+    if cap_bytes and (schedule.slices > 1 or schedule.changes_mathematics):
+        what = "slices of sequences" if schedule.slices > 1 else "old weights"
+        raise ScheduleNotYet(schedule=schedule.name, why=f"it holds {what}, which a cap on memory does not count")
+
+
+def policies_of(given: str | Sequence[str], stages: int) -> tuple[str, ...]:
+    """One of ``POLICIES`` for each stage. Raises WrongRecompute."""
+    named = (given,) * stages if isinstance(given, str) else tuple(given)
+    for policy in named:
+        if policy not in POLICIES:
+            nearest = difflib.get_close_matches(policy, POLICIES, n=1, cutoff=0.0)[0]
+            raise WrongRecompute(problem=f"there is no recomputation {policy!r}", nearest=repr(nearest))
+    if len(named) != stages:
+        nearest = repr([*named, *["none"] * stages][:stages])
+        raise WrongRecompute(problem=f"recomputation is given for {len(named)} stages, of {stages}", nearest=nearest)
+    return named
 
 
 def pipeline_sizes(module: ir.Module, axis: str) -> tuple[int, int]:

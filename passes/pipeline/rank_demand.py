@@ -37,10 +37,12 @@ def find_demand(
     wanted: Sequence[Sequence[ir.Value]],
     summed: Mapping[int, Sequence[int]],
     returned: Sequence[tuple[ir.Value, tuple[str, str]]],
+    fetched: Sequence[Sequence[ir.Value]] = (),
 ) -> Demand:
     """``wanted[r]`` are the values that the actions of rank ``r`` read, ``summed`` the ranks with a part of each sum,
-    ``returned`` the step's results, each with role and name."""
-    return _Finder(program, wanted, summed).find(returned)
+    ``returned`` the step's results, each with role and name; ``fetched[r]`` are read by actions too, but are sent to
+    ``r`` if another rank has them."""
+    return _Finder(program, wanted, summed).find(returned, fetched)
 
 
 class _Finder:
@@ -58,7 +60,12 @@ class _Finder:
                 self._need_here(rank, value)
         self._find_homes()
 
-    def find(self, returned: Sequence[tuple[ir.Value, tuple[str, str]]]) -> Demand:
+    def find(
+        self, returned: Sequence[tuple[ir.Value, tuple[str, str]]], fetched: Sequence[Sequence[ir.Value]]
+    ) -> Demand:
+        for rank, values in enumerate(fetched):
+            for value in values:
+                self._need(rank, value)
         held = {key: self._homes[value] for value, key in self._program.keys.items()}
         for number, (value, key) in enumerate(returned):
             home = held.get(key) if key[0] in STATE_ROLES else None

@@ -4,43 +4,61 @@ what is after.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from torch_mlir import ir
 
 from shardc.dialects.aten.call import is_constant
-from shardc.dialects.pipe.action import Action
+from shardc.dialects.pipe.action import OPTIMIZER, Action
 from shardc.dialects.pipe.action_op import run_action
 from shardc.dialects.pipe.dependence import Dependences
 from shardc.dialects.pipe.rank_function import function_name
 from shardc.dialects.pipe.receive import receive
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.send import send
+from shardc.dialects.pipe.weight_versions import forward_weights, group_ends
 from shardc.passes.pipeline.assign_stages import Fold
 from shardc.passes.pipeline.copy_ops import Copier
 from shardc.passes.pipeline.rank_demand import Demand, find_demand
 from shardc.passes.pipeline.stage_bodies import StageBody, Stages
 from shardc.passes.pipeline.step_program import StepProgram, reads
+from shardc.passes.pipeline.weight_updates import StageUpdate, varying
 
 
 def write_rank_programs(
-    program: StepProgram, stages: Stages, folds: Sequence[Fold], schedule: Schedule, ip: ir.InsertionPoint
+    program: StepProgram,
+    stages: Stages,
+    folds: Sequence[Fold],
+    schedule: Schedule,
+    updates: Mapping[int, StageUpdate],
+    ip: ir.InsertionPoint,
 ) -> None:
-    """Puts a function for each rank of ``schedule`` at ``ip`` in the module."""
+    """Puts a function for each rank of ``schedule`` at ``ip`` in the module; ``updates`` are the optimizers of stages
+    that run among the actions, none of a schedule that updates once."""
     bodies = [_bodies_on(rank, stages, schedule) for rank in range(schedule.ranks)]
     numbers = [list(dict.fromkeys(n for body in own for n in body.numbers)) for own in bodies]
     wanted = [
         [program.captures[v] for body in own for v in body.captures] + [program.values.inits[n] for n in mine]
         for own, mine in zip(bodies, numbers, strict=True)
     ]
+    fetched: list[list[ir.Value]] = [[] for _ in bodies]
+    for own, values, sent in zip(bodies, wanted, fetched, strict=True):
+        for index in dict.fromkeys(body.index for body in own if body.index in updates):
+            values += [*updates[index].own, *updates[index].given]
+            sent += updates[index].state
+    of_groups = {number for update in updates.values() for number in update.sums}
+    numbers = [[n for n in mine if n not in of_groups] for mine in numbers]
     summed = {n: [r for r, mine in enumerate(numbers) if n in mine] for n in range(len(program.carried))}
-    returned = _results(program)
-    demand = find_demand(program, wanted, summed, [(value, key) for value, key, _ in returned])
-    ranks = [_Rank(program, stages, schedule, demand, rank, ip) for rank in range(schedule.ranks)]
+    returned = results_of(program)
+    # State that actions update is there for whoever holds the argument that it comes in as.
+    old = {new: old for update in updates.values() for old, new in zip(update.state, update.new, strict=True)}
+    results = [(old.get(value, value), key) for value, key, _ in returned]
+    demand = find_demand(program, wanted, summed, results, fetched)
+    ranks = [_Rank(program, stages, schedule, demand, updates, rank, ip) for rank in range(schedule.ranks)]
     ends = {fold.number: fold.op for fold in folds}
     for value in program.block.arguments:
         _transfer(ranks, demand, value, _name(program, value))
-    for number, op in enumerate(o.operation for o in program.block.operations):
+    for number, op in _in_order(program, bool(updates), returned):
         if op == program.loop:
             for rank, mine in zip(ranks, numbers, strict=True):
                 rank.run_actions(mine)
@@ -60,13 +78,26 @@ def _bodies_on(rank: int, stages: Stages, schedule: Schedule) -> list[StageBody]
     used = dict.fromkeys(
         (schedule.route(a.micro_batch).index(a.stage), str(a.kind)) for a in schedule.orders[rank]
     )
-    return [body for key, body in stages.bodies.items() if key in used]
+    return [body for (index, kind, _), body in stages.bodies.items() if (index, kind) in used]
 
 
 Result = tuple[ir.Value, tuple[str, str], ir.Attribute]
 
 
-def _results(program: StepProgram) -> list[Result]:
+def _in_order(program: StepProgram, early: bool, returned: Sequence[Result]) -> list[tuple[int, ir.Operation]]:
+    """The step's ops with their numbers. ``early``: what no update changes stands before the loop, so that optimizers
+    among the actions can read it."""
+    ops = list(enumerate(o.operation for o in program.block.operations))
+    if not early:
+        return ops
+    at = next(number for number, op in ops if op == program.loop)
+    changing = {*program.loop.results, *varying(program, [(value, key) for value, key, _ in returned])}
+    late = [pair for pair in ops[at + 1 :] if any(v in changing for v in reads(pair[1]))]
+    moved = [pair for pair in ops[at + 1 :] if pair not in late]
+    return [*ops[:at], *moved, ops[at], *late]
+
+
+def results_of(program: StepProgram) -> list[Result]:
     """The step's results with role and name, and all their attributes."""
     values = list(list(program.block.operations)[-1].operation.operands)
     attributes = list(program.function.attributes["res_attrs"])
@@ -112,10 +143,18 @@ class _Rank:
         stages: Stages,
         schedule: Schedule,
         demand: Demand,
+        updates: Mapping[int, StageUpdate],
         number: int,
         ip: ir.InsertionPoint,
     ) -> None:
         self.number = number
+        self._updates, self._ends = updates, group_ends(schedule) if updates else {}
+        self._versions = {use.action: use.version for use in forward_weights(schedule)} if updates else {}
+        self._weights: dict[tuple[int, int], dict[ir.Value, ir.Value]] = {}
+        """(stage by its place in its route, version) -> the value of each thing that versions differ in."""
+        self._newest: dict[int, int] = {}
+        self._group_sums: dict[tuple[int, int], ir.Value] = {}
+        """(number of a sum, group of micro-batches) -> the sum so far."""
         self._program, self._stages, self._schedule = program, stages, schedule
         self._wanted = demand.results[number]
         self._loc = program.function.location
@@ -127,6 +166,8 @@ class _Rank:
         self.sums: dict[int, ir.Value] = {}
         self._values: dict[tuple[int, int, ir.Value], ir.Value] = {}
         """(stage by its place in its route, micro-batch, value) -> the value in this function."""
+        self._rests: dict[tuple[int, int, ir.Value], ir.Value] = {}
+        """The same -> what a slice of a sequence hands to the one before it, of a value of both."""
         self._dependences = Dependences(schedule)
 
     def send(self, values: Sequence[ir.Value], to: int, tag: str) -> None:
@@ -148,10 +189,19 @@ class _Rank:
         """All actions of the rank in order; ``numbers`` are the sums that they add to."""
         inits = self._program.values.inits
         self.sums = {n: self.copier.values[inits[n]] for n in numbers}
+        for index in dict.fromkeys(self._place(action)[1] for action in self._schedule.orders[self.number]):
+            if index in self._updates:
+                self._weights[index, 0] = {v: self.copier.values[v] for v in self._updates[index].versioned}
+                self._newest[index] = 0
         for action in self._schedule.orders[self.number]:
             self._take(action)
             self._run(action)
             self._hand_on(action)
+            for group in self._ends.get(action, ()):
+                self._update(action.stage, self._place(action)[1], group)
+        for index, version in self._newest.items():
+            update, weights = self._updates[index], self._weights[index, version]
+            self.copier.values.update(zip(update.new, map(weights.get, update.state), strict=True))
 
     def _take(self, action: Action) -> None:
         """Gets what the stage before (or, in backward, behind) has for this one."""
@@ -165,20 +215,67 @@ class _Rank:
         if source == self.number:
             found = [self._values[index + step, m, v] for v in lists[index]]
         else:
-            found = self.receive([v.type for v in lists[index]], source, str(action))
+            types = [self._stages.type(v, m % self._schedule.slices) for v in lists[index]]
+            found = self.receive(types, source, str(action))
         self._values.update(((index, m, v), made) for v, made in zip(lists[index], found, strict=True))
 
     def _run(self, action: Action) -> None:
         _, index = self._place(action)
-        m, body = action.micro_batch, self._stages.bodies[index, action.kind]
+        m, number = action.micro_batch, action.micro_batch % self._schedule.slices
+        body = self._stages.bodies[index, action.kind, number]
+        version = self._versions.get(Action(action.stage, "F", m))
+        weights = {} if version is None else self._weights[index, version]
+        known = {**self.copier.values, **weights} if weights else self.copier.values
+        sums = [self._sum(n, index, m) for n in body.numbers]
         values = [self._values[index, m, v] for v in body.inputs]
-        values += [self.copier.values[self._program.captures[v]] for v in body.captures]
-        values += [self.sums[n] for n in body.numbers]
-        types = [v.type for v in body.outputs] + [self.sums[n].type for n in body.numbers]
-        made = run_action(action, (index, action.kind), values, types, loc=self._loc, ip=self._end)
+        values += [self._values[index, m - number + before, v] for v, before in body.earlier]
+        values += [self._rests[index, m + 1, v] for v in body.rest_in]
+        values += [known[self._program.captures[v]] for v in body.captures]
+        types = [self._stages.type(v, number) for v in body.outputs]
+        types += [self._stages.rest_type(v, number - 1) for v in body.rest_out] + [v.type for v in sums]
+        stage = index, action.kind, number
+        made = run_action(action, stage, [*values, *sums], types, version, loc=self._loc, ip=self._end)
         for value, result in zip(body.outputs, made, strict=False):
             self._values[index, m, value] = result
-        self.sums.update(zip(body.numbers, made[len(body.outputs) :], strict=True))
+        rests = made[len(body.outputs) : len(made) - len(sums)]
+        self._rests.update(((index, m, v), made) for v, made in zip(body.rest_out, rests, strict=True))
+        for summed, result in zip(body.numbers, made[len(made) - len(sums) :], strict=True):
+            if self._is_of_groups(summed, index):
+                self._group_sums[summed, self._group(m)] = result
+            else:
+                self.sums[summed] = result
+
+    def _update(self, stage: int, index: int, group: int) -> None:
+        """Runs a stage's optimizer on what a group of micro-batches has summed."""
+        update, version = self._updates[index], self._newest[index]
+        weights = self._weights[index, version]
+        first = group * self._every
+        values = [weights[v] for v in update.state]
+        values += [self._sum(n, index, first) for n in update.sums]
+        values += [self.copier.values[v] for v in update.given]
+        types = [v.type for v in update.versioned]
+        action = Action(stage, OPTIMIZER, group)
+        made = run_action(action, (index, OPTIMIZER), values, types, version, loc=self._loc, ip=self._end)
+        self._newest[index] = version + 1
+        self._weights[index, version + 1] = dict(zip(update.versioned, made, strict=True))
+
+    def _sum(self, number: int, index: int, micro_batch: int) -> ir.Value:
+        """A sum so far: over all micro-batches, or of what an optimizer reads over those of a group."""
+        if not self._is_of_groups(number, index):
+            return self.sums[number]
+        init = self.copier.values[self._program.values.inits[number]]
+        return self._group_sums.get((number, self._group(micro_batch)), init)
+
+    def _is_of_groups(self, number: int, index: int) -> bool:
+        return index in self._updates and number in self._updates[index].sums
+
+    @property
+    def _every(self) -> int:
+        assert self._schedule.updates is not None, "only a schedule with updates has groups"
+        return self._schedule.updates.every
+
+    def _group(self, micro_batch: int) -> int:
+        return micro_batch // self._every
 
     def _hand_on(self, action: Action) -> None:
         """Sends what the next stage (or, in backward, the one before) reads."""

@@ -12,6 +12,7 @@ from shardc.dialects.pipe.yield_op import yield_values
 from shardc.passes.pipeline.assign_stages import Assignment, Fold
 from shardc.passes.pipeline.copy_ops import Copier
 from shardc.passes.pipeline.step_program import StepProgram, reads, tensor
+from shardc.passes.pipeline.token_slices import TokenSlices
 
 PARTS: dict[str, str] = {"F": "F", "B": "IW", "I": "I", "W": "W"}
 """Kind of action -> the parts of a stage that it runs."""
@@ -34,6 +35,12 @@ class StageBody:
     captures: list[ir.Value] = field(default_factory=list)
     integers: list[ir.Value] = field(default_factory=list)
     outputs: list[ir.Value] = field(default_factory=list)
+    slice: int = 0
+    """Of its tokens, where a schedule has several. Then it also reads ``earlier``: values of slices before, and
+    ``rest_in``, what later slices add to values of its own; it makes ``rest_out`` for the slice before."""
+    earlier: list[tuple[ir.Value, int]] = field(default_factory=list)
+    rest_in: list[ir.Value] = field(default_factory=list)
+    rest_out: list[ir.Value] = field(default_factory=list)
 
     @property
     def numbers(self) -> list[int]:
@@ -42,26 +49,45 @@ class StageBody:
 
 @dataclass
 class Stages:
-    """All bodies, by stage and kind; ``down[s]`` are the values that stage ``s`` gets from the one before it in
-    forward,
-    ``up[s]`` those from the one behind it in backward. Values on their way to other stages are among them."""
+    """All bodies, by stage, kind and slice (0 of whole micro-batches).
 
-    bodies: dict[tuple[int, str], StageBody]
+    ``down[s]`` are the values that stage ``s`` gets from the one before it in forward, ``up[s]`` those from the one
+    behind it in backward. Values on their way to other stages are among them."""
+
+    bodies: dict[tuple[int, str, int], StageBody]
     down: list[list[ir.Value]]
     up: list[list[ir.Value]]
+    slices: TokenSlices | None = None
+
+    def type(self, value: ir.Value, number: int) -> ir.Type:
+        """The type of a value in slice ``number``."""
+        return value.type if self.slices is None else self.slices.type(value, number)
+
+    def argument_types(self, body: StageBody) -> list[ir.Type]:
+        """Of what a body reads that other actions make."""
+        found = [self.type(v, body.slice) for v in body.inputs]
+        found += [self.type(v, number) for v, number in body.earlier]
+        return found + [self.rest_type(v, body.slice) for v in body.rest_in]
+
+    def rest_type(self, value: ir.Value, number: int) -> ir.Type:
+        """The type of what later slices add to the slices up to ``number`` of a gradient of keys or values."""
+        found = tensor(value)
+        assert found is not None and self.slices is not None
+        shape = (*found.shape[:2], self.slices.starts[number + 1], *found.shape[3:])
+        return ir.Type.parse(str(found.with_shape(shape)), value.context)
 
 
 def stage_bodies(program: StepProgram, assignment: Assignment, kinds: Mapping[int, Iterable[str]]) -> Stages:
     """The bodies of all stages for the ``kinds`` of actions that a schedule has for each."""
     collector = _Collector(program, assignment)
     bodies = {
-        (index, kind): collector.body(index, kind)
+        (index, kind, 0): collector.body(index, kind)
         for index in range(assignment.stages)
         for kind in PARTS
         if kind in kinds[index]
     }
     _find_outputs(bodies, assignment)
-    return Stages(bodies, *_between(bodies, assignment))
+    return Stages(bodies, *between(bodies, assignment))
 
 
 class _Collector:
@@ -112,15 +138,23 @@ class _Collector:
         return found
 
     def _saved(self, index: int) -> dict[ir.Value, ir.Operation]:
-        """Free ops of the forward whose results are kept for backward: not those that are made again for nothing."""
+        """Free ops of the forward whose results are kept for backward: not those that are made again for nothing,
+        and none where the stage recomputes."""
+        if self._assignment.recompute[index] != "none":
+            return {}
         return {
             first: op
             for first, op in self._in_forward[index].items()
-            if op.name not in ("dist.slice", "dist.offset") and tensor(first) and any(map(tensor, reads(op)))
+            if is_saved(op)
         }
 
 
-def _find_outputs(bodies: Mapping[tuple[int, str], StageBody], assignment: Assignment) -> None:
+def is_saved(op: ir.Operation) -> bool:
+    """Whether the result of an op that depends on no parameter is kept for backward where nothing is recomputed."""
+    return op.name not in ("dist.slice", "dist.offset") and bool(tensor(op.results[0])) and any(map(tensor, reads(op)))
+
+
+def _find_outputs(bodies: Mapping[tuple[int, str, int], StageBody], assignment: Assignment) -> None:
     readers: dict[ir.Value, list[StageBody]] = {}
     for body in bodies.values():
         for value in body.inputs:
@@ -136,9 +170,10 @@ def _find_outputs(bodies: Mapping[tuple[int, str], StageBody], assignment: Assig
                     body.outputs.append(result)
 
 
-def _between(
-    bodies: Mapping[tuple[int, str], StageBody], assignment: Assignment
+def between(
+    bodies: Mapping[tuple[int, str, int], StageBody], assignment: Assignment
 ) -> tuple[list[list[ir.Value]], list[list[ir.Value]]]:
+    """What each stage gets from the one before it in forward, and from the one behind it in backward."""
     down: list[dict[ir.Value, None]] = [{} for _ in range(assignment.stages)]
     up: list[dict[ir.Value, None]] = [{} for _ in range(assignment.stages)]
     for body in bodies.values():
@@ -171,12 +206,12 @@ def _write_body(program: StepProgram, body: StageBody, ip: ir.InsertionPoint) ->
         copier.copy(op)
     so_far = dict(zip(body.numbers, list(block.arguments)[len(arguments) - len(sums) :], strict=True))
     for fold in body.folds:
-        so_far[fold.number] = _write_fold(program, fold, so_far[fold.number], copier)
+        so_far[fold.number] = write_fold(program, fold, so_far[fold.number], copier)
     made = [copier.values[v] for v in body.outputs]
     yield_values([*made, *so_far.values()], loc=loc, ip=end)
 
 
-def _write_fold(program: StepProgram, fold: Fold, so_far: ir.Value, copier: Copier) -> ir.Value:
+def write_fold(program: StepProgram, fold: Fold, so_far: ir.Value, copier: Copier) -> ir.Value:
     """The sum with a term in it: the op that adds it, reading the sum so far."""
     (whole,) = [v for v in reads(fold.op) if v != program.carried[fold.number]]
     inner = Copier(copier.ip, {**copier.values, program.carried[fold.number]: so_far, whole: copier.values[fold.term]})

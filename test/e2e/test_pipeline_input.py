@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from torch import nn
 from shardc.diagnostics import pipeline as errors
 from shardc.diagnostics.api import BadArgument
 from shardc.diagnostics.plan import UnknownAxis
+from shardc.dialects.pipe.schedule import Updates
 from shardc.driver.api import compile_step
+from shardc.passes.pipeline.schedules.by_name import schedule as by_name
 
 
 def compile_pipeline(model: nn.Module, batch: Any, **options: Any) -> object:
@@ -35,11 +38,22 @@ WRONG = {
     "too many stages": (errors.TooManyStages, {"stages": 200, "schedule": "interleaved"}, "200 stages need 200 ops .*; forward has"),
     "unknown schedule": (errors.UnknownSchedule, {"schedule": "1f2b"}, "no schedule '1f2b'; the nearest is '1f1b'"),
     "no groups": (errors.BadMicroBatches, {"micro_batches": 3, "schedule": "interleaved"}, "needs a multiple of 2 micro-batches, and got 3"),
-    "sliced sequences": (errors.ScheduleNotYet, {"schedule": "terapipe"}, "it cuts sequences into slices"),
-    "stale weights": (errors.ScheduleNotYet, {"schedule": "pipedream"}, "it updates weights while micro-batches are in flight"),
+    "no sequences to slice": (errors.NotCausal, {"schedule": "terapipe"}, "cannot run slice by slice"),
+    "stale weights": (errors.ChangesMathematics, {"schedule": "pipedream"}, "pipedream changes the mathematics"),
+    "groups that do not close": (
+        errors.BadSchedule, {"schedule": replace(by_name("1f1b", 2, 4), updates=Updates(3)), "stale_weights": True},
+        "updates weights behind every 3 micro-batches, which 4 are no groups of",
+    ),
+    "stale weights or not": (BadArgument, {"stale_weights": "yes"}, "True or False"),
     "no file": (errors.BadScheduleFile, {"schedule": "mine.csv"}, "mine.csv can't be read"),
     "no pipeline": (errors.NotAPipeline, {"plan": "data", "mesh": {"data": 2}, "schedule": "1f1b"}, "plan 'data' has no pipeline"),
     "no axis": (UnknownAxis, {"mesh": {"data": 2}}, "pipe"),
+    "unknown recomputation": (errors.WrongRecompute, {"recompute": "ful"}, "no recomputation 'ful'(.|\n)*'full'"),
+    "recomputation of other stages": (
+        errors.WrongRecompute, {"recompute": ["full"]}, r"for 1 stages, of 2(.|\n)*\['full', 'none'\]",
+    ),
+    "no recomputation": (BadArgument, {"recompute": 2}, "none, full or selective"),
+    "recomputation without a pipeline": (errors.NotAPipeline, {"plan": "data", "mesh": {"data": 2}, "recompute": "full"}, "no recomputation"),
     "no stages": (BadArgument, {"stages": 0}, "a whole number from 1, or names of modules"),
     "no schedule": (BadArgument, {"schedule": 1}, "the name of a schedule, a CSV file, or a schedule"),
 }  # fmt: skip

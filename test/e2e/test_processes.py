@@ -14,6 +14,7 @@ import torch.distributed.checkpoint as dcp
 from models import TRAININGS, Training, default_f64, sgd
 from pipelines import PIPELINED
 from safetensors.torch import save_file
+from stale_training import CASES, stale_training
 from training import STEPS, Values, errors, train_eagerly
 
 from shardc.diagnostics.runtime import BadArtefact, RankFailed
@@ -67,6 +68,21 @@ RUNS = {
         False,
         {"micro_batches": 4, "schedule": "interleaved"},
     ),
+    "llama-pipe2-slices": Run(
+        replace(TRAININGS["llama"], optimizer=sgd),
+        {"pipe": 2},
+        "pipeline",
+        1e-5,
+        False,
+        {"micro_batches": 4, "schedule": "seq-1f1b"},
+    ),
+    "llama-pipe2-data2": Run(  # with kernels in its stages
+        replace(TRAININGS["llama"], optimizer=sgd),
+        {"pipe": 2, "data": 2},
+        "pipeline*data",
+        1e-5,
+        pipeline={"micro_batches": 4},
+    ),
     "unet-pipe2": Run(PIPELINED["unet"], {"pipe": 2}, "pipeline", 1e-9, False, {"micro_batches": 4, "stages": ["up"]}),
 }
 
@@ -89,6 +105,23 @@ def test_equals_eager_training(name: str, tmp_path: Path, capfd: pytest.CaptureF
     wrong = {
         key: e for key, e in errors(load(tmp_path / "trained", final), final).items() if not e <= run.bound
     }
+    assert not wrong
+
+
+def test_old_weights(tmp_path: Path) -> None:
+    """PipeDream on two processes, against the loop that keeps old weights by hand."""
+    case = next(case for case in CASES if case.model == "unet")
+    options = {
+        "micro_batches": case.micro_batches, "stages": ["up"], "schedule": "pipedream", "stale_weights": True,
+    }  # fmt: skip
+    compile_to(tmp_path / "out", Run(PIPELINED["unet"], {"pipe": 2}, "pipeline", 1e-9, False, options))
+    stages = {name: int(name.startswith(("up.", "out."))) for name, _ in PIPELINED["unet"].fresh().named_parameters()}
+    *_, wanted = stale_training(case, "pipedream", stages, STEPS)
+    run_options = {"save": tmp_path / "trained", "batches": tmp_path / "out.batches"}
+    assert run_artefact(tmp_path / "out", case.ranks, STEPS, run_options) == 0
+    assert check_artefact(tmp_path / "out", 1).passed
+    final = {key: value for key, value in wanted.items() if key[0] != "loss"}
+    wrong = {key: e for key, e in errors(load(tmp_path / "trained", final), final).items() if not e <= 1e-9}
     assert not wrong
 
 

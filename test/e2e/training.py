@@ -31,6 +31,7 @@ from shardc.dialects.dist.mesh import read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.driver.compiler import Compiled, PlanLike, compile_capture, make_mesh
 from shardc.driver.model_plan import model_plan_of
+from shardc.driver.pipeline_options import PipelineOptions
 from shardc.driver.values import batch_leaves, example_inputs
 from shardc.frontend.capture import capture_step
 from shardc.frontend.spec import Capture
@@ -94,10 +95,17 @@ class Captured:
     optimizer: torch.optim.Optimizer
     model_plan: Mapping[str, str] | None
 
-    def compile(self, mesh: Mapping[str, int], plan: PlanLike, micro_batches: int = 1) -> Compiled:
+    def compile(
+        self,
+        mesh: Mapping[str, int],
+        plan: PlanLike,
+        micro_batches: int = 1,
+        pipeline: PipelineOptions | None = None,
+    ) -> Compiled:
         with new_context():
             capture = replace(self.capture, module=ir.Module.parse(self.text))
-        return compile_capture(capture, make_mesh(mesh, micro_batches), plan, model_plan=self.model_plan)
+        whole = make_mesh(mesh, micro_batches)
+        return compile_capture(capture, whole, plan, model_plan=self.model_plan, pipeline=pipeline)
 
 
 def capture(training: Training, clip: float | None = None) -> Captured:

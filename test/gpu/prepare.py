@@ -3,8 +3,8 @@
     python test/gpu/prepare.py out/gpu [--target sm_90] [--only NAME,...] [--bench]
 
 ``out/gpu`` then has, for every case of ``cases.py``, a program with its kernels, and artefacts of Llama's training
-step; with ``--bench`` what ``test/bench/gpu`` measures, too. It goes with the checkout to a machine with a GPU, torch and
-Triton: ``python test/gpu/run.py out/gpu``.
+step; with ``--bench`` what ``test/bench/gpu`` measures, too. It goes with the checkout to a machine with a GPU, torch
+and Triton: ``python test/gpu/run.py out/gpu``.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ def prepare_model(kind: str, size: models.Size, mesh: Mapping[str, int], target:
     model = models.build(kind, size)
     optimizer = models.optimizer_of(model)
     batches = [models.batch(kind, size, n) for n in range(STEPS)]
-    shardc.compile_step(model, optimizer, batches[0], mesh=mesh, target=target).save(folder)
+    (plan,) = mesh  # its one axis
+    shardc.compile_step(model, optimizer, batches[0], mesh=mesh, plan=plan, target=target).save(folder)
     losses = []
     for batch in batches:
         optimizer.zero_grad()

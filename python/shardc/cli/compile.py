@@ -40,6 +40,22 @@ def compile_(
         str | None,
         typer.Option(metavar="N|MODULE,...", help="How many stages, or the modules at which all but the first start."),
     ] = None,
+    stale_weights: Annotated[
+        bool,
+        typer.Option(
+            "--stale-weights", help="Allow a schedule that changes the mathematics: pipedream, pipedream-2bw."
+        ),
+    ] = False,
+    recompute: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHAT,...", help="What stages compute again in backward: none, full or selective, for all or for each."
+        ),
+    ] = None,
+    memory: Annotated[
+        float | None,
+        typer.Option(min=1.0, metavar="BYTES", help="What a device may hold of state and activations; cuts stages so."),
+    ] = None,
     clip: Annotated[float | None, typer.Option(min=0.0, help="Clip the gradients to this global norm.")] = None,
     fuse: Annotated[
         bool, typer.Option(help="Compile groups of ops to kernels for this machine's CPU (none where there are GPUs).")
@@ -79,14 +95,19 @@ def compile_(
     """
     axes = parse_mesh(mesh)
     options = {
-        "clip": clip, "fuse": fuse, "numerics": numerics, "target": target, "matmuls": matmuls, "verify": verify, "schedule": schedule,
-        "stages": _stages(stages), "forbid": forbid or (), "force": force or (),
+        "clip": clip, "fuse": fuse, "numerics": numerics, "target": target, "matmuls": matmuls, "verify": verify,
+        "schedule": schedule, "stages": _stages(stages), "stale_weights": stale_weights, "recompute": _recompute(recompute),
+        "cap_bytes": memory, "forbid": forbid or (), "force": force or (),
     }  # fmt: skip
     with status(f"compiling {script.name}"):
         from shardc.driver.compile import compile_script
 
         report = compile_script(script, out, axes, micro_batches, plan, options)
     print(report.render())
+
+
+def _recompute(text: str | None) -> str | list[str] | None:
+    return text.split(",") if text is not None and "," in text else text
 
 
 def _stages(text: str | None) -> int | list[str] | None:

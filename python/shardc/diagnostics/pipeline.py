@@ -195,13 +195,37 @@ class CutOrder(PipelineError):
     hint: ClassVar[str] = "name the first module of each stage but the first, in the order in which they run"
 
 
+class WrongRecompute(PipelineError):
+    """What is to be recomputed is not said for each stage, or by a name that there is not.
+
+    Fails: ``recompute="all"``. Works: ``recompute="full"``, ``recompute=["full", "none"]`` for two stages.
+    """
+
+    template: ClassVar[str] = "{problem}"
+    hint: ClassVar[str] = "take none, full or selective, one for all stages or a list with one for each: {nearest}"
+
+
+class NoCutFits(PipelineError):
+    """However the step is cut into stages, a device would hold more than it may."""
+
+    template: ClassVar[str] = (
+        "no cut into {stages} stages was found that keeps each device within {cap:,.0f} bytes; the nearest, before "
+        "{cuts}, makes those of rank {rank} hold {least:,.0f}: {state:,.0f} of parameters, gradients and optimizer state, "
+        "{activations:,.0f} of activations"
+    )
+    hint: ClassVar[str] = (
+        "allow {least:,.0f} bytes, recompute activations (recompute=\"full\"), take smaller micro-batches or a schedule "
+        "with fewer in flight, or shard state too (plan=\"pipeline*zero1\")"
+    )
+
+
 class NotAPipeline(PipelineError):
     """A schedule or stages were given for a plan without a pipeline.
 
     Fails: ``plan="data", schedule="1f1b"``. Works: ``plan="pipeline*data", schedule="1f1b"``.
     """
 
-    template: ClassVar[str] = "plan {plan!r} has no pipeline, so it takes no schedule and no stages"
+    template: ClassVar[str] = "plan {plan!r} has no pipeline, so it takes no schedule, no stages and no recomputation"
     hint: ClassVar[str] = "add one, as in plan=\"pipeline*data\" with mesh={{\"pipe\": 2, \"data\": 2}}"
 
 
@@ -210,6 +234,65 @@ class BadScheduleFile(PipelineError):
 
     template: ClassVar[str] = "the schedule {path} can't be read: {problem}"
     hint: ClassVar[str] = "give a CSV file with a row for each rank and cells such as 2F0, or the name of a schedule"
+
+
+class ChangesMathematics(PipelineError):
+    """A schedule trains another function than one device does, and nobody said that this is wanted.
+
+    Fails: ``schedule="pipedream-2bw"``. Works: ``schedule="pipedream-2bw", stale_weights=True``.
+    """
+
+    template: ClassVar[str] = (
+        "the schedule {schedule} changes the mathematics: stages update their weights while micro-batches are in "
+        "flight, so gradients of older weights are applied to newer ones"
+    )
+    hint: ClassVar[str] = (
+        "pass stale_weights=True (--stale-weights) if that is wanted, or take 1f1b, whose steps are those of one device"
+    )
+
+
+class OneUpdateForAll(PipelineError):
+    """A schedule lets stages update their weights by themselves, and the step's update needs several stages at once.
+
+    Fails: clipping by the norm of all gradients, or tied embeddings, with ``schedule="pipedream"``.
+    """
+
+    template: ClassVar[str] = (
+        "{name} cannot be updated by one stage while others are ahead of it: stages {stages} take part, as {cause}"
+    )
+    hint: ClassVar[str] = (
+        "leave out clipping by the norm of all gradients, untie weights or put the modules that share them in one "
+        "stage; or take a schedule that updates once, such as 1f1b"
+    )
+
+
+class OneRouteOnly(PipelineError):
+    """A schedule with several routes holds weights twice, so its stages cannot update them by themselves."""
+
+    template: ClassVar[str] = "the schedule {schedule} has {routes} routes, whose stages hold the same weights"
+    hint: ClassVar[str] = "updates while micro-batches are in flight need one route, as pipedream has"
+
+
+class NotCausal(PipelineError):
+    """A schedule cuts sequences into slices, and an op of the model mixes tokens other than by causal attention.
+
+    Fails: an encoder's attention, a convolution or a mean over the sequence, with ``schedule="terapipe"``.
+    """
+
+    template: ClassVar[str] = "the tokens of a sequence cannot run slice by slice: {op}: {why}"
+    hint: ClassVar[str] = (
+        "slices need a model that is causal along dim 1 of its inputs, with attention that says is_causal; or take a "
+        "schedule of whole sequences, such as 1f1b"
+    )
+
+
+class TooFewTokens(PipelineError):
+    """A sequence has fewer tokens than a schedule cuts it into slices."""
+
+    template: ClassVar[str] = (
+        "the schedule {schedule} cuts sequences into {slices} slices, and they have {tokens} tokens"
+    )
+    hint: ClassVar[str] = "take at most {tokens} slices; the sequence is dim 1 of the inputs"
 
 
 class ScheduleNotYet(PipelineError):

@@ -24,10 +24,10 @@ from shardc.driver.artefact import write_artefact
 from shardc.driver.compiler import Compiled, PlanLike, compile_capture, make_mesh
 from shardc.driver.gpu_kernels import check_gpu, fuse_step_for
 from shardc.driver.manifest import ManifestFields, build_manifest, describe_kernels, fields_of
-from shardc.driver.memory import said_peak, step_peak
+from shardc.driver.memory import explain_pipeline, said_peak, step_peak
 from shardc.driver.model_plan import model_plan_of
 from shardc.driver.pipeline_options import PipelineOptions
-from shardc.driver.pipeline_report import describe_pipeline
+from shardc.driver.pipeline_report import PipelineReport
 from shardc.driver.report import Report, make_report
 from shardc.driver.step_kernels import check_no_force, fuse_step
 from shardc.driver.values import batch_leaves, example_inputs
@@ -64,16 +64,20 @@ class CompiledStep:
     def plan(self) -> Report:
         """What was cut how and why, what it needs and what it sends."""
         c = self.compiled
-        kernels, pipeline = describe_kernels(c.program), describe_pipeline(c.pipeline_module)
-        remarks = list(c.remarks)
+        kernels, remarks = describe_kernels(c.program), list(c.remarks)
         return make_report(
-            c.rank_module, c.plan.text, remarks, c.seconds, kernels, self.peak, pipeline, c.fusion_effect
+            c.rank_module, c.plan.text, remarks, c.seconds, kernels, self.peak, self.pipeline, c.fusion_effect
         )
 
     @cached_property
     def peak(self) -> str:
         """The most memory that a step's tensors take at once on a rank, and where; nothing of a pipeline."""
         return said_peak(self.compiled.program) if self.compiled.pipeline_module is None else ""
+
+    @cached_property
+    def pipeline(self) -> PipelineReport | None:
+        """What each rank of a pipeline holds and sends; None without one."""
+        return None if self.compiled.pipeline_module is None else explain_pipeline(self.compiled.program)
 
     def save_plan(self, path: Path | str) -> None:
         """Write the plan as JSON, for ``plan=`` of another compile."""
@@ -83,10 +87,15 @@ class CompiledStep:
 
     def check(self, steps: int = 1) -> Proof:
         """Run this program on simulated ranks against the single-device program: losses, gradients and state, in f64,
-        and in its own precision with its compiled kernels."""
+        and in its own precision with its compiled kernels.
+
+        Of a pipeline whose schedule changes the mathematics: the step before it was cut against the single-device
+        program, and the pipeline against that step run on the old weights that the schedule gives each micro-batch.
+        """
         c = self.compiled
         inputs = example_inputs(c.capture, self._optimizer, self._batch)
-        return prove_step(c.global_module, c.program, inputs, steps=steps, library=self._library())
+        uncut = None if c.pipeline_module is None else c.rank_module
+        return prove_step(c.global_module, c.program, inputs, steps=steps, library=self._library(), uncut=uncut)
 
     def save(self, folder: Path | str) -> None:
         """Write an artefact, which runs with torch alone.
@@ -163,6 +172,9 @@ def compile_step(
     micro_batches: int = 1,
     schedule: str | Path | Schedule | None = None,
     stages: int | Sequence[str] | None = None,
+    stale_weights: bool = False,
+    recompute: str | Sequence[str] | None = None,
+    cap_bytes: float | None = None,
     seed: int = 0,
     state: Source = None,
     fuse: bool = True,
@@ -184,7 +196,12 @@ def compile_step(
     ``micro_batches`` cuts each rank's batch into parts that run one after the other, gradients accumulated.
     ``plan="pipeline"`` (``"pipeline*tensor"``, ...) cuts the program into stages along the axis ``pipe``: ``schedule``
     is a name (``shardc.passes.pipeline.schedules.registry``; ``"1f1b"`` if not given), a CSV file or a schedule;
-    ``stages`` how many there are, or the names of the modules at which all but the first start.
+    ``stages`` how many there are, or the names of the modules at which all but the first start; ``recompute`` what
+    their backward computes again and does not keep: ``"none"``, ``"full"`` or ``"selective"`` (all but matmuls,
+    convolutions, attention and communication), or a list with one for each stage; ``cap_bytes`` what a device may hold
+    of parameters, gradients, optimizer state and activations in flight. ``stale_weights`` must be set for a schedule
+    that changes the mathematics (``"pipedream"``, ``"pipedream-2bw"``): stages then update their weights several times
+    in a step, from gradients of older weights.
     ``state`` gives initial values (a state dict, or a function ``(name, shape, dtype, slices) -> tensor`` called for
     each block) where the model's own tensors are not to be used, or have no storage.
     ``fuse``: on machines without GPUs, groups of ops become kernels compiled for the CPU; ``numerics`` says where their
@@ -223,13 +240,10 @@ def compile_step(
             context=new_context(),
         )
         fields = fields_of(capture, optimizer, capture.module.operation.get_asm(assume_verified=True), seed)
-        options = None
-        if schedule is not None or stages is not None:
-            options = PipelineOptions(schedule or PipelineOptions.schedule, stages or PipelineOptions.stages)
+        said = {"schedule": schedule, "stages": stages, "recompute": recompute, "cap_bytes": cap_bytes}
+        given = {name: value for name, value in said.items() if value is not None}
+        options = PipelineOptions(**given, stale_weights=stale_weights) if given else None
         compiled = compile_capture(capture, device_mesh, plan, model_plan=model_plan_of(model), pipeline=options)
-        if compiled.pipeline_module is not None:
-            check_no_force(force_fusion, "the programs of a pipeline have no kernels")
-        fuse = fuse and compiled.pipeline_module is None
         if fuse and target is not None:
             fuse_step_for(compiled, target, numerics, forbid_fusion, force_fusion, matmuls)
         elif fuse and not torch.cuda.is_available():

@@ -118,6 +118,21 @@ RULES: dict[str, Rule] = {
         "a whole number from 1, or names of modules",
         'as in stages=4, or stages=["layers.8", "layers.16", "layers.24"] for the modules at which stages 1 to 3 start',
     ),
+    "stale_weights": (
+        lambda v: isinstance(v, bool),
+        "True or False",
+        "pass stale_weights=True for a schedule that updates weights while micro-batches are in flight",
+    ),
+    "recompute": (
+        lambda v: v is None or isinstance(v, str) or _is_names(v),
+        "none, full or selective, or a list of these with one for each stage",
+        'as in recompute="full", or recompute=["selective", "none"] for two stages',
+    ),
+    "cap_bytes": (
+        lambda v: v is None or (_is_number(v) and v > 0),
+        "a number of bytes above 0",
+        "give what each device may hold, as in cap_bytes=80e9, or None",
+    ),
     "seed": (_is_whole, "a whole number", "give the seed of dropout and other random numbers, such as 0"),
     "fuse": (
         lambda v: isinstance(v, bool),

@@ -20,7 +20,8 @@ def compile_script(
     """Compile what ``script`` builds for ``mesh`` and write the folder ``out``; what was done, as a report.
 
     ``options``: ``clip`` (largest gradient norm, or None), ``fuse``, ``numerics``, ``target`` and ``matmuls`` (of
-    kernels), ``forbid`` and ``force`` (edges of fusion), ``schedule`` and ``stages`` (of a pipeline), and ``verify`` (prove equality first).
+    kernels), ``forbid`` and ``force`` (edges of fusion), ``schedule``, ``stages``, ``stale_weights``, ``recompute`` and
+    ``cap_bytes`` (of a pipeline), and ``verify`` (prove equality first).
     """
     check_folder(out.absolute())
     training = read_script(script)
@@ -43,6 +44,9 @@ def compile_script(
             verify=bool(options.get("verify")),
             schedule=options.get("schedule"),
             stages=options.get("stages"),
+            stale_weights=bool(options.get("stale_weights")),
+            recompute=options.get("recompute"),
+            cap_bytes=options.get("cap_bytes"),
         )
     step.save(out)
     return replace(step.plan, written=out)

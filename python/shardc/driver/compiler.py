@@ -45,9 +45,9 @@ MICRO = "micro"
 class Compiled:
     """A step after all passes.
 
-    ``rank_module`` is level 3; ``kernel_module`` level 4, if ops were fused, and ``library`` its compiled kernels: a
-    shared object for CPUs, or a ``folder`` of Triton modules for the GPU ``target``.
-    ``pipeline_module`` is level 3 with a program for each rank of a pipeline, if the plan has one.
+    ``rank_module`` is level 3; ``pipeline_module`` the same with a program for each rank of a pipeline, if the plan has
+    one. ``kernel_module`` is level 4 of either, if ops were fused, and ``library`` its compiled kernels: a shared object
+    for CPUs, or a ``folder`` of Triton modules for the GPU ``target``.
     ``levels`` are the texts of all levels with source lines, there if they were asked for. ``seconds`` says what each
     pass took, ``fusion_effect`` what edges that a user forbade and forced changed.
     """
@@ -70,7 +70,12 @@ class Compiled:
     @property
     def program(self) -> ir.Module:
         """What runs on each rank: level 4, or 3 where nothing was fused; a pipeline's programs."""
-        return self.pipeline_module or self.kernel_module or self.rank_module
+        return self.kernel_module or self.unfused
+
+    @property
+    def unfused(self) -> ir.Module:
+        """What runs on each rank at level 3."""
+        return self.pipeline_module or self.rank_module
 
     @cached_property
     def global_module(self) -> ir.Module:
@@ -166,6 +171,7 @@ def compile_capture(
             compiled.pipeline_module = copy_module(module)
             cut_pipeline(compiled.pipeline_module, chosen.pipeline, pipeline or PipelineOptions())
             passed("pipe-cut", compiled.pipeline_module)
+            run(compiled.pipeline_module, build("dist-combine"), after_pass=passed)
             levels.keep("3-pipeline", compiled.pipeline_module)
         elif pipeline is not None:
             raise NotAPipeline(plan=chosen.text)

@@ -19,10 +19,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo import disable
 from torch._dynamo.backends.debugging import boxed_nop
 from torch._dynamo.exc import TorchDynamoException
-from torch._functorch.aot_autograd import SerializableAOTDispatchCompiler
+from torch._dynamo.utils import counters, flatten_graph_inputs
+from torch._functorch.aot_autograd import SerializableAOTDispatchCompiler, aot_module_simplified
 from torch._functorch.partitioners import default_partition
 from torch._inductor.output_code import OutputCode
 from torch.fx import GraphModule
@@ -36,6 +37,7 @@ from shardc.driver.graph_program import GraphProgram, Runner
 from shardc.driver.partition import SAVING, partition
 from shardc.driver.settings import Settings
 from shardc.driver.trace_cache import kept_on_disk
+from shardc.driver.unread_names import skip_unread_names
 from shardc.frontend.complex_numbers import complex_table
 from shardc.frontend.decompositions import decomposition_table
 from shardc.frontend.foreach import fma_table, foreach_table
@@ -61,6 +63,8 @@ _LISTS = {
 or copies of those."""
 
 _said: set[tuple[str, str]] = set()
+
+skip_unread_names()  # Dynamo loads this module when it looks the backend up, before it traces
 
 
 def shardc_backend(graph: GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
@@ -92,13 +96,14 @@ def shardc_backend(graph: GraphModule, example_inputs: Sequence[Any], **options:
     try:
         with seeded(graph) if draws else nullcontext(), kept_on_disk(graph, example_inputs, settings) as is_kept:
             form = _as_entry if is_kept else _as_function
-            compiler = aot_autograd(
+            return _traced(
+                graph,
+                example_inputs,
                 **{name: form(compiler) for name, compiler in compilers.items()},
                 decompositions={**lists, **(draws.table() if draws else {}), **(SAVING if fuses else {})},
                 partition_fn=partition if fuses else default_partition,
                 keep_inference_input_mutations=True,
             )
-            return compiler(graph, example_inputs, **options)
     except (TorchDynamoException, ShardcFallbackWarning, FusionWish):
         # Dynamo asks itself to begin again, or the user asked for warnings to be errors, or for what cannot be had
         raise
@@ -107,6 +112,25 @@ def shardc_backend(graph: GraphModule, example_inputs: Sequence[Any], **options:
         text = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
         _say_once(GraphNotTraced(error=text), "", text)
         return graph.forward
+
+
+def _traced(
+    graph: GraphModule, example_inputs: Sequence[Any], bw_compiler: Any, **others: Any
+) -> Callable[..., Any]:
+    """What runs the graph, by AOTAutograd: as PyTorch's own ``aot_autograd`` does it, which loads Inductor's scheduler
+    first (0.2 s) to write a log that ``TORCH_COMPILE_DEBUG=1`` asks for.
+    """
+    if any(isinstance(value, list | tuple | dict) for value in example_inputs):  # compiled autograd's
+        return flatten_graph_inputs(graph, example_inputs, partial(_traced, bw_compiler=bw_compiler, **others))
+    counted = counters["aot_autograd"]
+    counted["total"] += 1
+    try:
+        run = aot_module_simplified(graph, example_inputs, bw_compiler=_untraced(bw_compiler), **others)
+    except Exception:
+        counted["not_ok"] += 1
+        raise
+    counted["ok"] += 1
+    return disable(run, reason="do not trace AOT-compiled graph")
 
 
 Compiler = Callable[[GraphModule, Sequence[Any]], GraphProgram]
@@ -120,6 +144,19 @@ def _as_entry(compiler: Compiler) -> SerializableAOTDispatchCompiler:
 def _as_function(compiler: Compiler) -> Callable[..., Runner]:
     """For AOTAutograd without its cache: a call of the program costs nothing beside it."""
     return lambda graph, example_inputs: compiler(graph, example_inputs).run
+
+
+def _untraced(compiler: Any) -> Any:
+    """``compiler`` of the backward: Dynamo, where it follows autograd's engine, follows neither it nor its program."""
+    if isinstance(compiler, SerializableAOTDispatchCompiler):
+        compiler.compiler_fn = _untraced(compiler.compiler_fn)
+        return compiler
+
+    def compile_(graph: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        program = disable(compiler, reason="do not trace backward compiler function")(graph, example_inputs)
+        return disable(program, reason="do not trace generated backwards pass")
+
+    return compile_
 
 
 def _last(wishes: Wishes | None, compiler: Compiler) -> Compiler:

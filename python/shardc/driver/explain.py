@@ -18,7 +18,7 @@ from shardc.dialects.context import new_context
 from shardc.driver.artefact import AGAIN, read_manifest
 from shardc.driver.fusion_record import FusionRecord
 from shardc.driver.gpu_estimates import Estimator
-from shardc.driver.memory import said_peak
+from shardc.driver.memory import explain_pipeline, said_peak
 from shardc.driver.mlir_errors import Source, parse_module
 from shardc.driver.report import Report, make_report, table
 from shardc.driver.roofline import roofline
@@ -38,8 +38,10 @@ def explain(path: Path, what: str | None = None) -> str:
     if what is not None:
         report = make_report(module, plan, [], kernels=kernels)
         return "\n\n".join([report.title(), "\n".join(_arguments(report, what, path))])
-    program = _parsed(path / "levels" / "4-kernel.mlir") if kernels else module
-    report = make_report(module, plan, [], kernels=kernels, peak=said_peak(program))
+    program = _program(path, kernels) or module
+    pipeline = explain_pipeline(program)
+    peak = "" if pipeline is not None else said_peak(program)
+    report = make_report(module, plan, [], kernels=kernels, peak=peak, pipeline=pipeline)
     parts = [report.render(), "\n".join(_arguments(report, "", path)), "\n".join(_collectives(transfers(module)))]
     if target is not None:
         found = Estimator(target, FusionRecord.read(program).tf32).program(program)
@@ -47,8 +49,17 @@ def explain(path: Path, what: str | None = None) -> str:
     return "\n\n".join(parts)
 
 
+def _program(path: Path, kernels: list[dict[str, Any]]) -> ir.Module | None:
+    """What runs, where it is not what :func:`_read` gives."""
+    cut = path / "levels" / "3-pipeline.mlir"
+    if kernels:
+        return _parsed(path / "levels" / "4-kernel.mlir")
+    return _parsed(cut) if cut.is_file() else None
+
+
 def _read(path: Path) -> tuple[ir.Module, str, list[dict[str, Any]], Target | None]:
-    """The level-3 module of a path, its plan's text, the kernels that run it, and the GPU that they are for."""
+    """The level-3 module of a path (before it was cut into stages), its plan's text, the kernels that run it, and the
+    GPU that they are for."""
     plan, kernels, target = "?", [], None
     if path.is_dir():
         manifest = read_manifest(path)

@@ -82,7 +82,7 @@ def explain_path(path: Path, forbid: Sequence[str] = (), force: Sequence[str] = 
     text = (
         _script_text(path)
         if path.suffix == ".py"
-        else _text(path / "levels" / "3-rank.mlir" if path.is_dir() else path)
+        else _text(_unfused(path / "levels") if path.is_dir() else path)
     )
     wishes, matmuls = Wishes.of(forbid, force), step_matmuls("fused")
     module = _parsed(text, path)
@@ -98,7 +98,7 @@ def explain_path(path: Path, forbid: Sequence[str] = (), force: Sequence[str] = 
 
 def _artefact(levels: Path, target: Target | None, forbid: Sequence[str], force: Sequence[str]) -> str:
     """Level 4 says which kernels there are. Why, level 3 says, where fusing it again makes the same ones."""
-    before, after = levels / "3-rank.mlir", levels / "4-kernel.mlir"
+    before, after = _unfused(levels), levels / "4-kernel.mlir"
     ranked, fused = _text(before), _parsed(_text(after), after)
     plain = read_fusion(_parsed(ranked, before), fused)
     record, inside = FusionRecord.read(fused), calls_in_kernels(fused)
@@ -117,8 +117,14 @@ def _artefact(levels: Path, target: Target | None, forbid: Sequence[str], force:
     why = again(record, record.wishes())
     if why.kernels == plain.kernels:
         return "\n\n".join([*_wished(record), render(why)])
-    unlike = "this version of shardc fuses levels/3-rank.mlir otherwise, so it does not say why these are the kernels"
+    unlike = f"this version of shardc fuses levels/{before.name} otherwise, so it does not say why these are the kernels"
     return "\n\n".join([*_wished(record), unlike, render(plain)])
+
+
+def _unfused(levels: Path) -> Path:
+    """What level 4 is made of."""
+    pipeline = levels / "3-pipeline.mlir"
+    return pipeline if pipeline.is_file() else levels / "3-rank.mlir"
 
 
 def _as_it_is(inside: frozenset[str], model: ModelledMatmuls | None, piece: Piece) -> Verdict:

@@ -76,6 +76,7 @@ def runner(text: str, library: Kernels | None, device: torch.device) -> Runner:
     """A program with its kernels as a function."""
     log.debug("%s", text)
     program = partial(load(text, library), SimpleNamespace(device=device))
+    program = program if library is None else _in_memory(program)
     return _marked(program if device.type != "cuda" else _on(device, program))
 
 
@@ -101,6 +102,36 @@ def _on(device: torch.device, program: Runner) -> Runner:
             return program(inputs)
 
     return call
+
+
+def _in_memory(function: Runner) -> Runner:
+    """``function`` with copies of inputs that are not what stands in their memory, which is all that kernels read.
+
+    Autograd makes gradients that are zero without memory, as that of ``sgn``; the imaginary part of a conjugate is the
+    negative of its memory. What the function writes to such a copy, the input gets.
+    """
+
+    def call(inputs: list[Any]) -> Sequence[Any]:
+        copied = _copy_odd(inputs)
+        results = function(inputs)
+        if not copied:
+            return results
+        for x, copy in copied:
+            if not torch.equal(x, copy):
+                x.copy_(copy)
+        return [next((x for x, copy in copied if copy is r), r) for r in results]
+
+    return call
+
+
+def _copy_odd(inputs: list[Any]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Puts a copy in the place of each such input: the pairs of both."""
+    copied = []
+    for number, x in enumerate(inputs):
+        if isinstance(x, torch.Tensor) and (x.is_neg() or x._is_zerotensor()):
+            inputs[number] = torch.empty_like(x).copy_(x)
+            copied.append((x, inputs[number]))
+    return copied
 
 
 def _with_constants(function: Runner, constants: list[torch.Tensor]) -> Runner:

@@ -22,14 +22,17 @@ from torch_mlir import ir
 from shardc.backends.torch.dry_run import META, Peak, dry_run
 from shardc.backends.torch.emit import emit_program
 from shardc.diagnostics.memory import PeakUnknown
+from shardc.dialects.pipe.schedule_op import find_schedule
 from shardc.driver.fusion import collect_fusion
-from shardc.driver.manifest import edges
+from shardc.driver.manifest import describe_program
+from shardc.driver.pipeline_report import PipelineReport, describe_pipeline
 from shardc.driver.report import size_text, table
 from shardc.frontend.recorder import FORWARD
 from shardc.runtime.comm import Rank
 from shardc.runtime.groups import Group, place_of
 from shardc.runtime.layout import Leaf
 from shardc.runtime.mesh import Axes, Mesh
+from shardc.runtime.pipeline import Part, part_of
 
 log = logging.getLogger(__name__)
 
@@ -105,17 +108,38 @@ def _hints(sizes: Sequence[Any]) -> list[int]:
     return [n.node.hint if isinstance(n, torch.SymInt) else n for n in sizes]
 
 
+def step_peaks(module: ir.Module) -> list[Peak | PeakUnknown]:
+    """The peak of the program of a module of level 3 or 4, on rank 0; of a pipeline one for each of its ranks."""
+    described, text = describe_program(module), emit_program(module)
+    mesh, leaves = Mesh.read(described["mesh"]), [Leaf.read(entry) for entry in described["arguments"]]
+    parts: dict[int, tuple[int, Part]] = {}
+    for rank in range(mesh.world_size):
+        part = part_of(described["pipeline"], leaves, mesh, rank)
+        parts.setdefault(part.number, (rank, part))
+    entry = "step_{}" if described["pipeline"] else "step"
+    return [_rank_peak(text, entry.format(n), mesh, *parts[n]) for n in sorted(parts)]
+
+
 def step_peak(module: ir.Module) -> Peak:
-    """The peak of the program of a module of level 3 or 4, on rank 0. Raises PeakUnknown."""
-    mesh_json, entries, _ = edges(module)
-    mesh, leaves = Mesh.read(mesh_json), [Leaf.read(entry) for entry in entries]
+    """:func:`step_peaks` of a step that is no pipeline. Raises PeakUnknown."""
+    (peak,) = step_peaks(module)
+    if isinstance(peak, PeakUnknown):
+        raise peak
+    return peak
+
+
+def _rank_peak(text: str, entry: str, mesh: Mesh, rank: int, part: Part) -> Peak | PeakUnknown:
     lasting: list[torch.Tensor] = []
 
     def arguments() -> list[Any]:
-        lasting.extend(torch.empty(leaf.local_shape(mesh), dtype=leaf.dtype, device=META) for leaf in leaves)
-        return [Rank(mesh, 0, META, _AloneGroups(mesh)), *lasting]  # type: ignore[arg-type]
+        shapes = ((leaf.local_shape(mesh), leaf.dtype) for leaf in part.arguments)
+        lasting.extend(torch.empty(shape, dtype=dtype, device=META) for shape, dtype in shapes)
+        return [Rank(mesh, rank, META, _AloneGroups(mesh, rank)), *lasting]  # type: ignore[arg-type]
 
-    return dry_run(emit_program(module), "step", {}, arguments)
+    try:
+        return dry_run(text, entry, {}, arguments)
+    except PeakUnknown as unknown:
+        return unknown
 
 
 def said_peak(module: ir.Module) -> str:
@@ -126,14 +150,22 @@ def said_peak(module: ir.Module) -> str:
         return f"what is not known: {unknown.fields['problem']}"
 
 
-class _AloneGroups:
-    """The groups of a rank 0 whose collectives send nothing."""
+def explain_pipeline(module: ir.Module) -> PipelineReport | None:
+    """What each rank of a pipeline's program of level 3 or 4 holds, needs at most and sends; None of another."""
+    if find_schedule(module) is None:
+        return None
+    peaks = step_peaks(module)
+    return describe_pipeline(module, [None if isinstance(peak, PeakUnknown) else peak.size_bytes for peak in peaks])
 
-    def __init__(self, mesh: Mesh) -> None:
-        self._mesh = mesh
+
+class _AloneGroups:
+    """The groups of a rank whose collectives and messages send nothing."""
+
+    def __init__(self, mesh: Mesh, rank: int) -> None:
+        self._mesh, self._rank = mesh, rank
 
     def __getitem__(self, axes: Axes) -> Group:
-        ranks = next(part for part in self._mesh.partition(axes) if 0 in part)
+        ranks = next(part for part in self._mesh.partition(axes) if self._rank in part)
         return _AloneGroup(ranks, None, place_of(ranks))
 
 
@@ -141,7 +173,7 @@ class _AloneGroup(Group):
     def _start(self, *_: Any) -> Any:
         return SimpleNamespace(wait=lambda: None)
 
-    all_reduce = all_gather = reduce_scatter = all_to_all = broadcast = _start
+    all_reduce = all_gather = reduce_scatter = all_to_all = broadcast = send = receive = _start
 
 
 @dataclass(frozen=True)

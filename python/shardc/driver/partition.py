@@ -29,7 +29,7 @@ def partition(joint: GraphModule, inputs: Any, **given: Any) -> tuple[GraphModul
             node.target is aten.detach.default
         ):  # autograd's mark on a result that it saves, and no view to the partitioner
             node.replace_all_uses_with(node.args[0], delete_user_cb=lambda user: user.op != "output")
-        elif _is_log_softmax(node):
+        elif _is_log_softmax(node) or _is_read_by_norms(node):
             node.meta["recompute"] = CheckpointPolicy.PREFER_RECOMPUTE
         elif isinstance(node.meta.get("val"), torch.Tensor) and _is_call(node.target):
             node.meta.setdefault("recompute", CheckpointPolicy.MUST_SAVE)
@@ -73,6 +73,28 @@ def _is_log_softmax(node: Node) -> bool:
             return False
         node = node.args[argument]  # type: ignore[assignment]
     return True
+
+
+_NORMS = {
+    aten.native_layer_norm.default,
+    aten.native_layer_norm_backward.default,
+    aten.native_group_norm.default,
+    aten.native_group_norm_backward.default,
+}
+
+
+def _is_read_by_norms(node: Node) -> bool:
+    """Whether ``node`` is a function of one tensor's elements that norms alone read, which compute it in passing: the
+    partitioner takes them for calls that need it in memory.
+    """
+    return (
+        isinstance(node.target, torch._ops.OpOverload)
+        and torch.Tag.pointwise in node.target.tags
+        and len(node.all_input_nodes) == 1
+        and not _is_call(node.target)
+        and bool(node.users)
+        and all(user.target in _NORMS for user in node.users)
+    )
 
 
 SAVING = {aten._log_softmax.default: log_softmax}

@@ -17,23 +17,32 @@ from shardc.passes.pipeline.pipe_cut import cut_into_stages, schedule_for
 @dataclass(frozen=True)
 class PipelineOptions:
     """``schedule``: a name, a CSV file, or a schedule. ``stages``: how many there are (0: as few as the
-    schedule takes), or the modules at which each but the first starts."""
+    schedule takes), or the modules at which each but the first starts. ``recompute``: ``none``, ``full`` or
+    ``selective``, for all stages or one for each. ``cap_bytes``: what a device may hold of parameters, gradients,
+    optimizer state and activations; 0 for any amount. ``stale_weights``: whether the schedule may change the
+    mathematics."""
 
     schedule: str | Path | Schedule = "1f1b"
     stages: int | Sequence[str] = 0
+    recompute: str | Sequence[str] = "none"
+    cap_bytes: float = 0
+    stale_weights: bool = False
 
 
 def cut_pipeline(module: ir.Module, axis: str, options: PipelineOptions) -> None:
     """Cuts the step of level 3 into stages along the mesh axis ``axis``.
 
-    Raises UnknownSchedule, BadScheduleFile and what :func:`cut_into_stages` raises.
+    Raises UnknownSchedule, BadScheduleFile, WrongRecompute, NoCutFits and what :func:`cut_into_stages` raises.
     """
     cuts = () if isinstance(options.stages, int) else tuple(options.stages)
     stages = options.stages if isinstance(options.stages, int) else len(cuts) + 1
     given = options.schedule
     if isinstance(given, str) and not given.endswith(".csv"):
         given = schedule_for(module, axis, given, stages)
-    cut_into_stages(module, given if isinstance(given, Schedule) else _from_file(given), axis, cuts, stages)
+    schedule = given if isinstance(given, Schedule) else _from_file(given)
+    cut_into_stages(
+        module, schedule, axis, cuts, stages, options.recompute, options.cap_bytes, stale_weights=options.stale_weights
+    )
 
 
 def _from_file(given: str | Path) -> Schedule:

@@ -69,9 +69,27 @@ class Report:
             return []
         ranks = enumerate(self.pipeline.ranks)
         shown = [
-            (str(n), ", ".join(map(str, r.stages)), size_text(r.state_bytes), size_text(r.sent_bytes)) for n, r in ranks
+            (
+                str(n),
+                ", ".join(map(str, r.stages)),
+                size_text(r.state_bytes),
+                "?" if r.peak_bytes is None else size_text(r.peak_bytes),
+                size_text(r.sent_bytes),
+            )
+            for n, r in ranks
         ]
-        return [self.pipeline.title, *table([("rank", "stages", "state of a device", "sends"), *shown], right=(2, 3))]
+        names = ("rank", "stages", "state of a device", "peak of a device", "sends")
+        ranked = [self.pipeline.title, *table([names, *shown], right=(2, 3, 4))]
+        return [*ranked, *self._kept(self.pipeline)]
+
+    def _kept(self, pipeline: PipelineReport) -> list[str]:
+        rows = [
+            (str(n), s.recompute, size_text(s.before_bytes), size_text(s.kept_bytes), str(s.in_flight))
+            for n, s in enumerate(pipeline.kept)
+        ]
+        title = "activations that a stage keeps for backward, of each of the micro-batches in flight"
+        names = ("stage", "recompute", "computing nothing again", "kept", "in flight")
+        return [title, *table([names, *rows], right=(2, 3, 4))]
 
     def _memory(self) -> list[str]:
         if self.pipeline is not None:  # what follows is of the program before it was cut into stages

@@ -46,7 +46,7 @@ def fuse_step(
     wished = FusionRecord(numerics, tuple(forbid), tuple(force), matmuls=matmuls)
     with collection_paused():
         started = time.perf_counter()
-        fused = _fused(compiled.rank_module, wished)
+        fused = _fused(compiled.unfused, wished)
         total_s = time.perf_counter() - started
     compiled.seconds |= {"kern-fuse": fused.fuse_s, "kernels": total_s - fused.fuse_s}
     compiled.fusion_effect = fused.effect

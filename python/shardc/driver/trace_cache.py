@@ -21,14 +21,14 @@ import torch._functorch.config
 import torch._inductor.config
 import torch.compiler.config
 from torch._dynamo import compiled_autograd
-from torch._functorch._aot_autograd.autograd_cache import should_use_local_autograd_cache
-from torch._inductor import codecache
+from torch._functorch._aot_autograd import autograd_cache
 from torch.fx import GraphModule, Node
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from shardc.driver.fusion import is_explained
 from shardc.driver.gpu_target import gpu_target
+from shardc.driver.lean_hash import without_inductor
 from shardc.driver.program_cache import versions
 from shardc.driver.settings import Settings
 
@@ -43,15 +43,15 @@ def kept_on_disk(graph: GraphModule, example_inputs: Sequence[Any], settings: Se
 
     It compiles the backward with the forward then, so that both are one entry.
     """
-    wanted = should_use_local_autograd_cache() and torch._inductor.config.fx_graph_cache  # PyTorch asks for both
+    # PyTorch asks for both.
+    wanted = autograd_cache.should_use_local_autograd_cache() and torch._inductor.config.fx_graph_cache
     if not wanted or settings.has_edges or is_explained() or not _is_named_by_hash(graph, example_inputs):
         yield False
         return
     tag = f"{torch.compiler.config.cache_key_tag} shardc {_surroundings(graph, example_inputs, settings)}"
     entries = torch._functorch.config.patch(bundled_autograd_cache=True, force_non_lazy_backward_lowering=True)
-    # PyTorch's hash has Inductor's own custom passes in it, and loads its code generators to ask for them: 0.35 s.
-    without_inductor = patch.object(codecache, "init_backend_registration")
-    with torch.compiler.config.patch(cache_key_tag=tag), entries, without_inductor:
+    lean = patch.object(autograd_cache, "autograd_cache_key", without_inductor(autograd_cache.autograd_cache_key))
+    with torch.compiler.config.patch(cache_key_tag=tag), entries, lean:
         yield True
 
 

@@ -6,7 +6,9 @@ says exactly the graph's calls. That it does is checked call by call, for the im
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
@@ -18,7 +20,7 @@ from torch_mlir import ir
 
 from shardc.diagnostics.dynamo import GraphNotCompiled
 from shardc.diagnostics.frontend import UnsupportedOp
-from shardc.dialects.aten.integers import overload_of
+from shardc.dialects.aten.python_numbers import overload_of
 from shardc.dialects.aten.types import Order
 from shardc.dialects.context import new_context
 from shardc.dialects.kern.strides import note_strides
@@ -33,6 +35,8 @@ from shardc.frontend.stack_trace import UNKNOWN, frames_of
 aten = torch.ops.aten
 _SAME = {
     aten.lift_fresh_copy.default: aten.clone.default,
+    aten._efficientzerotensor.default: aten.zeros.default,  # kernels read memory: it has none, and
+    aten._neg_view.default: aten.neg.default,  # this is the negative of its memory
     aten._unsafe_index_put.default: aten.index_put.default,  # which also checks its indices
 }
 _OF_THE_TENSORS_DTYPE = (aten.index_add.default, aten.index_fill.int_Scalar, aten._unsafe_masked_index.default)
@@ -138,7 +142,7 @@ def _copy(module: GraphModule) -> Graph:
     for node in module.graph.nodes:
         if node.op == "placeholder":
             last = copies[node] = graph.node_copy(node)
-            if not isinstance(node.meta["val"], torch.Tensor | torch.SymInt):
+            if not isinstance(node.meta["val"], torch.Tensor | torch.SymInt | torch.SymFloat):
                 last.meta["val"] = None  # whatever it is, it is only handed on
     for node in module.graph.nodes:
         if node.op == "get_attr":
@@ -154,14 +158,52 @@ def _copy(module: GraphModule) -> Graph:
 
 def _mark(graph: Graph, phase: str) -> None:
     """Phase and the user's lines on every call; ops that the importer would write otherwise are written so here."""
-    for node in graph.nodes:
+    for node in list(graph.nodes):
+        if node.target is torch.sym_sum:
+            _write_sum(graph, node)
+    for node in list(graph.nodes):
         if node.op == "call_function":
             node.meta[PHASE], node.meta[FRAMES] = phase, frames_of(node)
-            node.target = _SAME.get(node.target) or overload_of(node.target) or node.target
+            if of_numbers := overload_of(node):
+                node.target = of_numbers
+                _convert_numbers(graph, node)
+            node.target = _SAME.get(node.target) or node.target
             if node.target in _OF_THE_TENSORS_DTYPE:
                 node.args, node.kwargs = pytree.tree_map_only(bool, int, (node.args, node.kwargs))
             if node.target is aten.full.default:  # the importer makes an int of True
                 node.kwargs = {**node.kwargs, "dtype": node.meta["val"].dtype}
+
+
+def _write_sum(graph: Graph, node: Node) -> None:
+    """A sum of many sizes as sums of two."""
+    first, *rest = node.args[0]  # type: ignore[misc]
+    for term in rest:
+        with graph.inserting_before(node):
+            made = graph.call_function(operator.add, (first, term))
+        made.meta = {**node.meta, "val": _number(first) + _number(term)}
+        first = made
+    node.replace_all_uses_with(first)
+    graph.erase_node(node)
+
+
+def _number(arg: Any) -> Any:
+    return arg.meta["val"] if isinstance(arg, Node) else arg
+
+
+def _convert_numbers(graph: Graph, node: Node) -> None:
+    """Integers among the arguments of an operator of floats become floats."""
+    args = list(node.args)
+    parameters = node.target._schema.arguments  # type: ignore[union-attr]
+    for position, (arg, parameter) in enumerate(zip(args, parameters, strict=True)):
+        if str(parameter.type) != "float" or not isinstance(_number(arg), int | torch.SymInt):
+            continue
+        if not isinstance(arg, Node):
+            args[position] = float(arg)  # type: ignore[arg-type]
+            continue
+        with graph.inserting_before(node):
+            args[position] = made = graph.call_function(aten.Float.int, (arg,))
+        made.meta = {**node.meta, "val": torch.sym_float(_number(arg))}
+    node.args = tuple(args)
 
 
 def _drop_aliases(graph: Graph) -> None:

@@ -14,11 +14,11 @@ from torch.utils import _pytree as pytree
 from torch_mlir.extras.fx_importer import TORCH_DTYPE_TO_MLIR_TYPE
 
 from shardc.diagnostics.dynamo import GraphNotCompiled
-from shardc.dialects.aten.integers import overload_of
+from shardc.dialects.aten.python_numbers import overload_of
 from shardc.dialects.aten.schema import number_of
 from shardc.frontend.stack_trace import line_of
 
-_SYMBOLIC = "is a symbolic {}; only sizes are imported so, torch.compile(dynamic=False) makes it a constant"
+_SYMBOLIC = "is a symbolic truth value, which is not imported, torch.compile(dynamic=False) makes it a constant"
 
 
 def check_graph(module: GraphModule) -> torch.device:
@@ -80,7 +80,7 @@ def values_of(node: Node) -> Iterator[torch.Tensor]:
 
 def _check_target(node: Node) -> None:
     target = node.target
-    if target is operator.getitem or overload_of(target) is not None:
+    if target is operator.getitem or overload_of(node) is not None or target is torch.sym_sum:
         return
     if isinstance(target, torch._ops.HigherOrderOperator):
         raise _cause(node, "it is a higher-order operator")
@@ -128,9 +128,9 @@ def _checked_values(node: Node) -> Iterator[torch.Tensor]:
         if isinstance(item, torch.Tensor):
             _check_tensor(node, item)
             yield item
-        elif isinstance(item, torch.SymFloat | torch.SymBool):
-            raise _cause(node, _SYMBOLIC.format(item.node.pytype.__name__))
-        elif item is not None and not isinstance(item, torch.SymInt) and not _is_passed_through(node):
+        elif isinstance(item, torch.SymBool):
+            raise _cause(node, _SYMBOLIC)
+        elif item is not None and not isinstance(item, torch.SymInt | torch.SymFloat) and not _is_passed_through(node):
             raise _cause(node, f"it is a {type(item).__name__}, not a tensor")
 
 

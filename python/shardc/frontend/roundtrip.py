@@ -97,7 +97,7 @@ def _imported_target(node: Node) -> str:
 
 
 def _is_number(arg: Any) -> bool:
-    return isinstance(arg.meta["val"] if isinstance(arg, Node) else arg, int | float | torch.SymInt)
+    return isinstance(arg.meta["val"] if isinstance(arg, Node) else arg, int | float | torch.SymInt | torch.SymFloat)
 
 
 def _type(value: torch.Tensor | torch.SymInt | None) -> TensorType | None:

@@ -4,8 +4,8 @@ A graph does the same work on the same addresses each time. So what changes from
 hyperparameters, the seed that random numbers are counted from) is copied into tensors that stay, and new state is
 copied into the old's memory when the step is done, instead of taking its place. The first steps run as they are: they
 load kernels and make communicators, which a capture may not. Collectives over NCCL are captured with the rest; where a
-step cannot be captured (Gloo's collectives, a pipeline, a call that waits for the device) it runs as it is, and a warning
-says why. A graph is captured anew when the state lies elsewhere, or a shape is another.
+step cannot be captured (Gloo's collectives, a pipeline, a call that waits for the device) it runs as it is, and a
+warning says why. A graph is captured anew when the state lies elsewhere, or a shape is another.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def test_error_in_ulps_where_no_instruction_scales(function, monkeypatch):
 def test_what_saturates_is_one_and_never_more(function):
     x = torch.cat([torch.linspace(3, 12, 100001), torch.tensor([1e30, float("inf")])])
     (got,) = kernel_of(function, x.numel())(x)
-    assert got.max() == 1 and (got[x >= 9.1] == 1).all()
+    assert got.max() == 1 and (got[x >= 9.7] == 1).all()
     (negative,) = kernel_of(function, x.numel())(-x)
     assert torch.equal(negative, -got)
 

@@ -178,3 +178,17 @@ def test_the_last_loop_of_long_rows_fetches_what_the_next_row_reads_first():
     assert loops_of(body).count("memref.prefetch") == 1
     for other in (rms_norm(5000, 500), gelu_chain(4000, 600), rms_norm(40, 600)):
         assert "memref.prefetch" not in loops_of(other)
+
+
+def test_dear_arithmetic_before_the_last_loop_fetches_its_share_of_the_next_row():
+    """A softmax's exponentials and its quotients; of a loss, whose rows write nothing, the sum of exponentials."""
+    (_,), (stages,) = schedule(softmax(4000, 600))
+    assert [loop.share for (loop,) in stages.stages if loop.ahead] == [(0, 2), (1, 2)]
+    body = Body("row_sums")
+    x = body.argument((4000, 600))
+    top = body.reduce([x], "%r = arith.maximumf %0, %acc : f32", [1], "0xFF800000")
+    e = body.map([x, (top, "d0")], "%s = arith.subf %0, %1 : f32\n%r = math.exp %s : f32")
+    body.results = [body.reduce([e], ADD, [1], "0.0")]
+    (_,), (stages,) = schedule(body)
+    assert [len(loop.ahead) for (loop,) in stages.stages] == [0, 1]
+    assert loops_of(body).count("memref.prefetch") == 1

@@ -159,3 +159,24 @@ def test_the_peak_of_kernels_that_check_their_indices():
     step = shardc.compile_step(model, torch.optim.AdamW(model.parameters()), batch, **settings)
     assert '"kern.scatter_add"' in str(step.compiled.program)
     assert f"a step takes {step.peak}" in str(step.plan)
+
+
+def test_an_activation_that_only_a_norm_reads_is_computed_again():
+    """As in BERT's head: saved are the input, what the activation reads, and what the norm gives to the matmul."""
+    model = nn.Sequential(nn.Linear(48, 48), nn.GELU(), nn.LayerNorm(48), nn.Linear(48, 48))
+    saved: dict[int, tuple[int, ...]] = {}
+    x = torch.randn(64, 48)
+
+    def pack(t: torch.Tensor) -> torch.Tensor:
+        saved[t.untyped_storage().data_ptr()] = tuple(t.shape)
+        return t
+
+    compiled = torch.compile(model, backend="shardc", dynamic=False)
+    compiled(x)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        y = compiled(x)
+    assert list(saved.values()).count((64, 48)) == 3
+    y.square().sum().backward()
+    got = [p.grad for p in model.parameters()]
+    wanted = torch.autograd.grad(model(x).square().sum(), list(model.parameters()))
+    torch.testing.assert_close(got, list(wanted), rtol=1e-4, atol=1e-4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -50,6 +51,32 @@ def test_batch_and_sequence_sizes_are_compiled_once(compiled: Wrap, programs: li
     run = compiled(f, dynamic=True)
     for batch, length in ((2, 3), (2, 7), (5, 4), (3, 9)):
         _trains_alike(run, f, (torch.randn(batch, length, 4), torch.randint(0, 10, (batch, length))))
+    assert len(programs) == 2
+
+
+SCALES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "square root": lambda x: (x / math.sqrt(x.shape[-1])).softmax(-1),
+    "power": lambda x: x * x.shape[-1] ** -0.5 - 2 ** (x.shape[0] / 3.0) + x.shape[0] ** 2,
+    "smallest and largest": lambda x: x * min(x.shape[0], 4) + max(x.shape[1], 3),
+    "quotient": lambda x: x * (x.shape[0] / x.shape[1]) + x.shape[0] / 3,
+    "whole part": lambda x: x[: math.floor(x.shape[0] / 2.0)] * math.ceil(x.shape[1] / 1.5) + int(x.shape[0] * 1.5),
+    "sum of many": lambda x: torch.cat([x, x, x * 2, x.new_ones(x.shape[0] + 1, x.shape[1])]).sum(0),
+    "number of a new tensor": lambda x: torch.full((3,), x.shape[0] / 7) * x.sum(),
+}
+
+
+def _with_gradient(f: Callable[..., torch.Tensor], x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    out = f(x)
+    return out.detach(), *torch.autograd.grad(out.sum(), x)
+
+
+@pytest.mark.parametrize("name", SCALES)
+def test_numbers_computed_from_sizes(compiled: Wrap, programs: list[str], name: str) -> None:
+    run = compiled(SCALES[name], fuse=True, dynamic=True)
+    for shape in ((6, 8), (7, 5), (9, 4)):
+        x = torch.randn(shape, dtype=torch.float64)
+        found, expected = (_with_gradient(f, x.clone().requires_grad_()) for f in (run, SCALES[name]))
+        torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-13)
     assert len(programs) == 2
 
 
@@ -115,7 +142,7 @@ def first_rows(x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("f", "why"),
     [
-        (lambda x: x * (x.shape[0] / 3) ** 0.5, "computes with Python numbers"),
+        (lambda x: x * (x.shape[0] & 6), "computes with Python numbers"),
         (lambda x: x[x > 0].exp(), "aten.index.Tensor: it makes a size that depends on values"),
         (
             lambda x: torch.repeat_interleave(x, (x > 0).long() + 1) * 2,
@@ -123,7 +150,7 @@ def first_rows(x: torch.Tensor) -> torch.Tensor:
         ),
         (first_rows, "aten._local_scalar_dense.default: it makes a size that depends on values"),
     ],
-    ids=["a float made from a size", "as many elements as are positive", "each as often as a value says", "a count"],
+    ids=["bits of a size", "as many elements as are positive", "each as often as a value says", "a count"],
 )
 def test_what_is_not_imported_runs_through_aten_with_one_diagnostic(f: Callable[..., Any], why: str) -> None:
     run = torch.compile(f, backend="shardc", dynamic=True)

@@ -38,24 +38,24 @@ def test_nothing_is_said_of_a_graph_that_compiles() -> None:
 
 def test_a_complex_number_falls_back_with_op_and_line() -> None:
     def rotate(x: torch.Tensor) -> torch.Tensor:
-        y = torch.view_as_complex(x).index_fill(0, torch.arange(1), 1j)  # the line
+        y = torch.view_as_complex(x).lerp(torch.ones(3, dtype=torch.complex64), 1j)  # the line
         return torch.view_as_real(y)
 
     (text,) = _run(rotate, (torch.randn(3, 2),))
     line = next(i for i, row in enumerate(Path(__file__).read_text().splitlines(), 1) if row.endswith("# the line"))
-    assert "aten.index_fill" in text and "complex number" in text
+    assert "aten.lerp" in text and "complex number" in text
     assert f"{__file__}:{line}" in text
     assert "try:" in text
 
 
 def test_a_cause_is_said_once_whatever_the_number_of_graphs() -> None:
     def spectrum(x: torch.Tensor) -> torch.Tensor:
-        x = torch.fft.rfft(x).index_fill(0, torch.arange(1), 1j)
+        x = torch.fft.rfft(x).lerp(torch.ones((), dtype=torch.complex64), 1j)
         torch._dynamo.graph_break()
-        return x.index_fill(0, torch.arange(1), 1j).abs()
+        return x.lerp(torch.ones((), dtype=torch.complex64), 1j).abs()
 
     assert len(_run(spectrum, (torch.randn(8),), (torch.randn(6),), dynamic=False)) == 1
-    assert _run(lambda x: torch.fft.rfft(x).index_fill(0, torch.arange(1), 1j).real, (torch.randn(6),)) == []
+    assert _run(lambda x: torch.fft.rfft(x).lerp(torch.ones((), dtype=torch.complex64), 1j).real, (torch.randn(6),)) == []
 
 
 def test_what_aot_autograd_cannot_trace_runs_eagerly() -> None:

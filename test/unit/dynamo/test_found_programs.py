@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from .program_check import How, problem
-from .random_programs import NAMES, Given, Program
+from .random_programs.check import problem
+from .random_programs.how import How
+from .random_programs.program import NAMES, Given, Program
 
 
 def _given(shape: tuple[int, ...], dtype: str = "f32", layout: str = "contiguous", grad: bool = False) -> Given:
@@ -20,7 +21,7 @@ def _program(given: tuple[Given, ...], *lines: str) -> Program:
 
 FOUND = {
     "a part whose size is no size of an input": (
-        How(dynamic=True), _program((_given((3,)),), "v1 = v0 * 1.25 - 0.5", "v2 = v1[1:]"),
+        How(sizes="dynamic"), _program((_given((3,)),), "v1 = v0 * 1.25 - 0.5", "v2 = v1[1:]"),
     ),
     "a sum of what is expanded alone": (
         How(),
@@ -48,14 +49,17 @@ FOUND = {
         ),
     ),
     "one element of a dim of symbolic size": (
-        How(dynamic=True), _program((_given((1, 1, 127)),), "v1 = v0.flatten()", "v2 = (torch.full_like(v1, 0.1) * v1).narrow(0, 46, 1)"),
+        How(sizes="dynamic"), _program((_given((1, 1, 127)),), "v1 = v0.flatten()", "v2 = (torch.full_like(v1, 0.1) * v1).narrow(0, 46, 1)"),
     ),
     "a result whose size is known to be one of few": (
-        How(dynamic=True),
+        How(sizes="dynamic"),
         _program(
             (_given((17, 16)), _given((1, 16)), _given((1, 16), layout="strided", grad=True)), "v3 = (v2.square() + 0.5) ** 2",
             "v4 = v3.scatter_add(-1, (torch.arange(16).reshape((1, 16)) * 7 % 16), v3.tanh())",
         ),
+    ),
+    "a number that is computed from sizes": (
+        How(sizes="dynamic"), _program((_given((5, 7), grad=True),), "v1 = v0 / v0.shape[-1] ** 0.5", "v2 = v1 * min(v1.shape[0], 4)"),
     ),
 }  # fmt: skip
 

@@ -13,8 +13,9 @@ from torch.nn import functional
 from shardc.backends.eager.tolerance import difference, magnitude, own_precision
 from shardc.diagnostics.dynamo import ShardcFallbackWarning
 
-from .program_check import How, problem
-from .random_programs import Given, Program
+from .random_programs.check import problem
+from .random_programs.how import How
+from .random_programs.program import Given, Program
 
 KINDS: dict[str, tuple[tuple[tuple[object, ...], ...], str]] = {
     "pointwise": ((("n", 5), (5,)), "F.gelu({0} * {1} + 0.5).sin()"),

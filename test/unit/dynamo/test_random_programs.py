@@ -2,7 +2,9 @@
 shares memory.
 
 ``SHARDC_RANDOM_PROGRAMS=5000 pytest test/unit/dynamo/test_random_programs.py`` tries so many;
-``SHARDC_RANDOM_FIRST=7000`` says which is the first. A program that fails is reduced and printed.
+``SHARDC_RANDOM_FIRST=7000`` says which is the first; ``SHARDC_RANDOM_SIZES`` is a kind of sizes for all of them:
+``static``, ``forced`` (sizes that change from call to call) or one of ``random_programs/how.py``. A program that fails
+is reduced and printed.
 """
 
 from __future__ import annotations
@@ -12,11 +14,18 @@ import os
 import pytest
 import torch
 
-from .program_check import How, drawn_how, problem, see
-from .random_programs import Given, Program, draw, reduced
+from .random_programs.check import problem
+from .random_programs.draw import draw
+from .random_programs.how import How, drawn_how
+from .random_programs.program import Given, Program
+from .random_programs.reduce import reduced
+from .random_programs.seen import see
 
 FIRST = int(os.environ.get("SHARDC_RANDOM_FIRST", "0"))
 COUNT = int(os.environ.get("SHARDC_RANDOM_PROGRAMS", "40"))
+SIZES = os.environ.get("SHARDC_RANDOM_SIZES", "")
+FORCED = 8
+"""Programs after those, in the ordinary suite, whose sizes change from call to call."""
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +36,17 @@ def cache_folder(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
 def test_a_random_program(seed: int) -> None:
-    how, program = drawn_how(seed), draw(seed)
+    _check(seed, drawn_how(seed, SIZES))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("seed", range(FIRST + COUNT, FIRST + COUNT + FORCED))
+def test_a_random_program_with_sizes_that_change(seed: int) -> None:
+    _check(seed, drawn_how(seed, "forced"))
+
+
+def _check(seed: int, how: How) -> None:
+    program = draw(seed)
     found = problem(program, how)
     if found:
         program = reduced(program, lambda p: _runs(p) and _kind(problem(p, how)) == _kind(found))
@@ -68,6 +87,14 @@ def test_the_check_finds_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
         assert problem(program, How()).startswith(expected)
     monkeypatch.setattr(torch, "compile", lambda *_, **__: right)
     assert problem(program, How()) == ""
+
+
+def test_what_cancels_out_may_have_rounding_errors() -> None:
+    """The gradient of the variance of one number is 0 in eager, and its rounding error where that is kept in f32."""
+    given = (Given((1,), "f16", "contiguous", differentiated=True),)
+    lines = ("v1 = F.silu(v0 + 2)", 'v2 = F.gelu(v1, approximate="tanh")', "v3 = F.gelu(v2)")
+    program = Program(60152, given, (*lines, "v4 = v3.var((0,), correction=0)"), ("v4",), (torch.float16, torch.float32))
+    assert problem(program, How("fused", "dynamic", matmuls="generated")) == ""
 
 
 def test_a_failing_program_is_reduced() -> None:

@@ -72,6 +72,32 @@ def test_complex_numbers_in_the_program(compiled: Wrap, dtype: torch.dtype, shap
     assert_identical(compiled(f)(x), f(x))
 
 
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_complex_numbers_in_makers_pads_and_fills(compiled: Wrap, dtype: torch.dtype) -> None:
+    def f(x: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        pads = torch.constant_pad_nd(x, (1, -1), 2j), torch.constant_pad_nd(x, (0, 1, 2, 0), 1 + 1j)
+        return *pads, torch.full_like(x.mT, 1j), x.new_full((2,), 3 - 1j), x.index_fill(0, i, 1j)
+
+    x, i = torch.randn(3, 4, dtype=dtype), torch.tensor([0, 2])
+    assert_identical(compiled(f)(x, i), f(x, i))
+
+
+@pytest.mark.parametrize("beta", [0, 0j, 2, 0.5j])
+def test_complex_factors_of_products(compiled: Wrap, beta: complex) -> None:
+    """A tensor whose factor is 0 is not read."""
+
+    def f(x: torch.Tensor, y: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        options = {"beta": beta, "alpha": 1.5j}
+        return (
+            torch.addmm(x, y, y, **options), torch.addmv(x[0], y, y[0], **options), torch.addr(x, y[0], y[1], **options),
+            torch.baddbmm(x, b, b, **options), torch.addbmm(x, b, b, **options),
+        )  # fmt: skip
+
+    x, y, b = (torch.randn(s, dtype=torch.complex128) for s in ((3, 3), (3, 3), (2, 3, 3)))
+    x[0, 0] = torch.nan if beta == 0 else 1
+    torch.testing.assert_close(compiled(f)(x, y, b), f(x, y, b), rtol=1e-14, atol=1e-14)
+
+
 def test_truth_values_as_numbers(compiled: Wrap) -> None:
     f = lambda x, i: (x.index_add(0, i, x[i], alpha=True), x.index_fill(0, i, True))  # noqa: E731
     for x in (torch.tensor([True, False, True]), torch.arange(3), torch.randn(3)):
@@ -116,6 +142,35 @@ def test_gradients_of_inputs_that_are_not_contiguous(compiled: Wrap, layout: str
     x = {"transposed": base.t(), "strided": base[::2, 1::3], "expanded": base[:, :1].expand(4, 5), "offset": base[1:]}
     f = lambda x: (x.softmax(0) @ x.t()).reshape(-1) * x.reshape(-1)[0]  # noqa: E731
     assert_identical(_gradients(compiled(f), x[layout]), _gradients(f, x[layout]))
+
+
+def test_gradients_without_memory(compiled: Wrap) -> None:
+    """Autograd makes zeros that kernels could not read: the gradient of ``sgn``, for one."""
+    x = torch.randn(9, requires_grad=True)
+    f = lambda x: x.sin().exp() * 2  # noqa: E731
+    compiled(f, fuse=True)(x).sgn().sum().backward()
+    compiled(lambda x: f(x).sgn().cos().sum(), fuse=True)(x).backward()
+    assert torch.equal(x.grad, torch.zeros(9))
+    zeros = torch._efficientzerotensor(9)
+    torch.testing.assert_close(compiled(f, fuse=True)(zeros), f(zeros))
+
+
+def test_negatives_of_their_memory(compiled: Wrap) -> None:
+    """As the imaginary part of a conjugate is: given, written to, computed, and as a gradient."""
+    f = lambda x: (x.sin() * 2, x.exp())  # noqa: E731
+    x, c = torch._neg_view(torch.randn(9)), torch.randn(1, dtype=torch.complex64)
+    torch.testing.assert_close(compiled(f, fuse=True)(x), f(x))
+    part = lambda c: f(c.conj().imag)  # noqa: E731
+    torch.testing.assert_close(compiled(part, fuse=True)(c), part(c))
+    write = lambda x: x.mul_(2).sin() + 1  # noqa: E731
+    given, expected = torch._neg_view(x.neg().clone()), x.clone()
+    assert given.is_neg() and x.is_neg()
+    torch.testing.assert_close(compiled(write, fuse=True)(given), write(expected))
+    torch.testing.assert_close(given, expected)
+    leaves = [torch.ones(9, requires_grad=True) for _ in range(2)]
+    for leaf, g in zip(leaves, (compiled(f, fuse=True), f), strict=True):
+        g(leaf)[0].backward(x)
+    torch.testing.assert_close(leaves[0].grad, leaves[1].grad)
 
 
 def test_inputs_that_share_memory_and_are_written_to() -> None:

@@ -1,7 +1,7 @@
 // RUN: shardc-opt %s --verify-diagnostics --split-input-file
 
 func.func @f() {
-  // expected-error@+1 {{'pipe.action' op action must be a stage, a kind (F, B, I, W) and a micro-batch, such as 2F0, not 'F0'}}
+  // expected-error@+1 {{'pipe.action' op action must be a stage, a kind (F, B, I, W, O) and a micro-batch, such as 2F0, not 'F0'}}
   "pipe.action"() {action = "F0", stage = @stage_0_F} : () -> ()
   return
 }
@@ -46,5 +46,16 @@ func.func @f() {
 func.func @f(%x: !torch.tuple<vtensor<[5],f32>>) {
   // expected-error@+1 {{'pipe.action' op operand 0 must be !torch.vtensor<[4],f32>, not !torch.vtensor<[5],f32>}}
   "pipe.action"(%x) {action = "0F0", stage = @stage_0_F} : (!torch.tuple<vtensor<[5],f32>>) -> ()
+  return
+}
+
+// -----
+
+"pipe.stage"() ({
+  "pipe.yield"() : () -> ()
+}) {index = 0 : i64, kind = "F", sym_name = "stage_0_F"} : () -> ()
+func.func @f() {
+  // expected-error@+1 {{'pipe.action' op version is -1; it must be at least 0}}
+  "pipe.action"() {action = "0F0", stage = @stage_0_F, version = -1 : i64} : () -> ()
   return
 }

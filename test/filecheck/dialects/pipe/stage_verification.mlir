@@ -1,6 +1,6 @@
 // RUN: shardc-opt %s --verify-diagnostics --split-input-file
 
-// expected-error@+1 {{'pipe.stage' op kind must be one of F, B, I, W, not 'X'}}
+// expected-error@+1 {{'pipe.stage' op kind must be one of F, B, I, W, O, not 'X'}}
 "pipe.stage"() ({
   "pipe.yield"() : () -> ()
 }) {index = 0 : i64, kind = "X", sym_name = "stage_0_X"} : () -> ()
@@ -41,3 +41,10 @@ func.func @f() {
   // expected-error@+1 {{'pipe.yield' op must end the body of a pipe.stage}}
   "pipe.yield"() : () -> ()
 }
+
+// -----
+
+// expected-error@+1 {{'pipe.stage' op must be named 'stage_0_F_2', not 'stage_0_F'}}
+"pipe.stage"() ({
+  "pipe.yield"() : () -> ()
+}) {index = 0 : i64, kind = "F", slice = 2 : i64, sym_name = "stage_0_F"} : () -> ()

@@ -1,5 +1,8 @@
 // RUN: shardc-opt --pipe-cut %s | filecheck %s
 // RUN: shardc-opt --pipe-cut=schedule=zb-h1 %s | filecheck %s --check-prefix=SPLIT
+// RUN: shardc-opt --pipeline 'pipe-cut{schedule=pipedream stale-weights=true}' %s | filecheck %s --check-prefix=STALE
+// RUN: not shardc-opt --pipe-cut=schedule=pipedream %s 2>&1 | filecheck %s --check-prefix=REFUSED
+// RUN: shardc-opt --pipe-cut=recompute=full %s | filecheck %s --check-prefix=FULL
 
 // Two matmuls, two micro-batches: a stage each under 1F1B. The loop is gone; backward follows its forward, sums go from
 // action to action, each rank updates its own parameter, and the second sends the loss to the first.
@@ -51,13 +54,13 @@ func.func @step(%w0: !torch.vtensor<[4,4],f32> {dist.name = "w0", dist.role = "p
 // CHECK-NEXT: %1 = torch.aten.mm %0, %arg1
 // CHECK-NEXT: %2 = torch.prim.TupleConstruct %1
 // CHECK-NEXT: "pipe.yield"(%2)
-// CHECK-NEXT: }) {index = 0 : i64, kind = "F", sym_name = "stage_0_F"}
+// CHECK-NEXT: }) {index = 0 : i64, kind = "F", pipe.kept_bytes = 0 : i64, pipe.kept_bytes_before = 0 : i64, pipe.recompute = "none", sym_name = "stage_0_F"}
 // Backward takes a gradient and adds to the sum of the weight's.
 // CHECK: ^bb0(%arg0: !torch.vtensor<[2,4],f32>, %arg1: !torch.vtensor<[4,4],f32>, %arg2: !torch.vtensor<[4,4],f32>):
 // CHECK: %2 = torch.aten.mm %1, %arg0 {dist.name = "grad:w0"
 // CHECK: %3 = torch.aten.add.Tensor %arg2, %2
 // CHECK: }) {index = 0 : i64, kind = "B", sym_name = "stage_0_B"}
-// CHECK: }) {index = 1 : i64, kind = "F", sym_name = "stage_1_F"}
+// CHECK: }) {index = 1 : i64, kind = "F", pipe.kept_bytes = 64 : i64, pipe.kept_bytes_before = 64 : i64, pipe.recompute = "none", sym_name = "stage_1_F"}
 // CHECK: }) {index = 1 : i64, kind = "B", sym_name = "stage_1_B"}
 
 // CHECK: func.func @step_0(%arg0: !torch.vtensor<[4,4],f32> {dist.name = "w0"{{.*}}, %arg1: !torch.vtensor<[4,4],f32> {dist.name = "x"
@@ -82,8 +85,29 @@ func.func @step(%w0: !torch.vtensor<[4,4],f32> {dist.name = "w0", dist.role = "p
 // CHECK: "pipe.send"(%{{.*}}) {tag = "0B0", to = 0 : i64}
 
 // The gradient of stage 1's input is I; that of its weight, which no stage before reads, is W.
-// SPLIT: }) {index = 1 : i64, kind = "F", sym_name = "stage_1_F"}
+// SPLIT: }) {index = 1 : i64, kind = "F", {{.*}}sym_name = "stage_1_F"}
 // SPLIT-NOT: grad:w1
 // SPLIT: }) {index = 1 : i64, kind = "I", sym_name = "stage_1_I"}
 // SPLIT: torch.aten.mm %{{.*}} {dist.name = "grad:w1"
 // SPLIT: }) {index = 1 : i64, kind = "W", sym_name = "stage_1_W"}
+
+// Each stage runs its optimizer behind each micro-batch. Stage 0 has run micro-batch 1 forward by then, on the old weight,
+// which backward reads as well.
+// STALE: updates = {every = 1 : i64}
+// STALE: torch.aten.sub.Tensor %arg0, %arg1
+// STALE: }) {index = 0 : i64, kind = "O", sym_name = "stage_0_O"}
+// STALE: func.func @step_0(%arg0: !torch.vtensor<[4,4],f32> {dist.name = "w0"
+// STALE: {action = "0F0", stage = @stage_0_F, version = 0 : i64}
+// STALE: torch.prim.TupleConstruct %arg1, %arg0
+// STALE-NEXT: "pipe.action"(%{{.*}}) {action = "0F1", stage = @stage_0_F, version = 0 : i64}
+// STALE: {action = "0O0", stage = @stage_0_O, version = 0 : i64}
+// STALE: {action = "0B1", stage = @stage_0_B, version = 0 : i64}
+// STALE: {action = "0O1", stage = @stage_0_O, version = 1 : i64}
+// STALE: func.func @step_1
+// STALE: {action = "1F1", stage = @stage_1_F, version = 1 : i64}
+
+// REFUSED: ChangesMathematics: the schedule pipedream changes the mathematics
+// With recomputation the second stage's backward makes y again, of which it asks the shape; it keeps its input.
+// FULL: }) {index = 1 : i64, kind = "F", pipe.kept_bytes = 32 : i64, pipe.kept_bytes_before = 64 : i64, pipe.recompute = "full", sym_name = "stage_1_F"}
+// FULL: torch.aten.mm {{.*}} {dist.phase = "recompute"}
+// FULL: }) {index = 1 : i64, kind = "B", sym_name = "stage_1_B"}

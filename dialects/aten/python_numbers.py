@@ -1,0 +1,58 @@
+"""Arithmetic on numbers that are known only at run time, such as sizes, which symbolic graphs of ``torch.compile`` hold
+between ATen calls.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+aten, prim = torch.ops.aten, torch.ops.prim
+
+_FUNCTIONS = {
+    operator.add: (aten.add.int, aten.add.float, "{} + {}"),
+    operator.sub: (aten.sub.int, aten.sub.float, "{} - {}"),
+    operator.mul: (aten.mul.int, aten.mul.float, "{} * {}"),
+    operator.truediv: (aten.div.int, aten.div.float, "{} / {}"),
+    operator.floordiv: (aten.floordiv.int, aten.floordiv.float, "{} // {}"),
+    operator.mod: (aten.remainder.int, aten.remainder.float, "{} % {}"),
+    operator.pow: (aten.pow.int_to_int, aten.pow.float, "pow({}, {})"),
+    operator.neg: (aten.neg.int, aten.neg.float, "-{}"),
+    torch.sym_min: (prim.min.int, prim.min.float, "min({}, {})"),
+    torch.sym_max: (prim.max.int, prim.max.float, "max({}, {})"),
+    torch.sym_float: (aten.Float.int, None, "float({})"),
+    torch._sym_sqrt: (aten.sqrt.int, aten.sqrt.float, "torch.sym_sqrt({})"),
+    torch.sym_int: (None, aten.Int.float, "int({})"),
+    math.trunc: (None, aten.Int.float, "int({})"),
+    math.floor: (None, aten.floor.float, "int({} // 1)"),
+    math.ceil: (None, aten.ceil.float, "-int(-{} // 1)"),
+    aten.sym_size.int: (aten.size.int, None, "{}.size({})"),
+}
+"""For each function what it is of integers and of floats, and how it is written."""
+_TEXTS = {str(op): text for *ops, text in _FUNCTIONS.values() for op in ops if op is not None}
+
+
+def overload_of(node: Node) -> Any:
+    """The ATen operator that stands in the torch dialect for a call on numbers; None if there is none.
+
+    Of floats and integers it is the one of floats.
+    """
+    if node.target not in _FUNCTIONS:
+        return None
+    of_integers, of_floats, _ = _FUNCTIONS[node.target]
+    values = [arg.meta["val"] if isinstance(arg, Node) else arg for arg in node.args]
+    return of_floats if any(isinstance(v, float | torch.SymFloat) for v in values) else of_integers
+
+
+def is_python_number(target: str) -> bool:
+    """Whether the ATen operator called ``target`` makes one of these numbers."""
+    return target in _TEXTS
+
+
+def text_of(target: str, args: list[str]) -> str:
+    """The call as Python: ``a * 2``, ``x.size(0)``."""
+    return _TEXTS[target].format(*args)

@@ -1,0 +1,45 @@
+"""What stages keep of a micro-batch, noted on the forward of each: ``pipe.recompute``, ``pipe.kept_bytes``, and
+``pipe.kept_bytes_before``, which it would keep without recomputation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from torch_mlir import ir
+
+from shardc.dialects.dist.build import i64, string
+from shardc.dialects.pipe.stage import StageOp
+
+RECOMPUTE, KEPT, BEFORE = "pipe.recompute", "pipe.kept_bytes", "pipe.kept_bytes_before"
+
+
+class Kept(NamedTuple):
+    """``recompute``: ``none``, ``full`` or ``selective``. ``size_bytes`` of a micro-batch live from forward to
+    backward; ``before_bytes`` would without recomputation."""
+
+    recompute: str
+    size_bytes: int
+    before_bytes: int
+
+
+def note_kept(module: ir.Module, kept: Sequence[Kept]) -> None:
+    """Notes what each stage of a pipeline keeps."""
+    for op in _forwards(module):
+        found = kept[op.attributes["index"].value]
+        op.attributes[RECOMPUTE] = string(found.recompute, op.context)
+        op.attributes[KEPT] = i64(found.size_bytes, op.context)
+        op.attributes[BEFORE] = i64(found.before_bytes, op.context)
+
+
+def read_kept(module: ir.Module) -> list[Kept]:
+    """What is noted, by stage; nothing where a module has no notes."""
+    noted = [op.attributes for op in _forwards(module) if RECOMPUTE in op.attributes]
+    found = {a["index"].value: Kept(a[RECOMPUTE].value, a[KEPT].value, a[BEFORE].value) for a in noted}
+    return [found[index] for index in sorted(found)]
+
+
+def _forwards(module: ir.Module) -> Iterator[ir.Operation]:
+    for op in (view.operation for view in module.body.operations):
+        if op.name == StageOp.OPERATION_NAME and op.attributes["kind"].value == "F":
+            yield op

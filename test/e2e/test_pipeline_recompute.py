@@ -1,0 +1,96 @@
+"""Recomputation in stages: equal to one device under dropout, and what it saves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from models import Training, gpt2, sgd, tokens
+from pipelines import PIPELINED
+from torch_mlir import ir
+from training import Captured, capture
+
+from shardc.backends.eager.compare import prove_step
+from shardc.driver.compiler import Compiled
+from shardc.driver.memory import explain_pipeline
+from shardc.driver.pipeline_options import PipelineOptions
+from shardc.driver.pipeline_report import PipelineReport
+from shardc.driver.step_kernels import fuse_step
+from shardc.driver.values import example_inputs
+from shardc.passes.program import program_functions
+from shardc.runtime.kernels import Library
+
+DROPOUT = Training(partial(gpt2, dropout=0.2), tokens, sgd)
+
+
+@pytest.fixture(scope="module")
+def dropout() -> Captured:
+    return capture(DROPOUT)
+
+
+def report(compiled: Compiled) -> PipelineReport:
+    found = explain_pipeline(compiled.program)
+    assert found is not None
+    return found
+
+
+def prove(step: Captured, compiled: Compiled) -> None:
+    inputs = example_inputs(step.capture, step.optimizer, DROPOUT.batches(1)[0])
+    library = None if compiled.library is None else Library(compiled.library)
+    proof = prove_step(compiled.global_module, compiled.program, inputs, steps=2, library=library)
+    assert proof.passed, proof.render()
+
+
+@pytest.mark.parametrize(
+    ("schedule", "recompute"),
+    [("1f1b", "none"), ("1f1b", "full"), ("1f1b", "selective"), ("zb-h1", ("full", "selective"))],
+)
+def test_dropout_is_drawn_again_as_it_was(dropout: Captured, schedule: str, recompute: str | tuple[str, ...]) -> None:
+    mesh, options = {"pipe": 2, "tensor": 2}, PipelineOptions(schedule, recompute=recompute)
+    compiled = dropout.compile(mesh, "pipeline*tensor", 4, options)
+    prove(dropout, compiled)
+    again = [
+        ir.StringAttr(function.attributes["sym_name"]).value
+        for function in program_functions(compiled.program)
+        for op in (view.operation for view in function.regions[0].blocks[0].operations)
+        if "dist.phase" in op.attributes and op.attributes["dist.phase"].value == "recompute"
+    ]
+    assert all(name.endswith(("_B", "_I", "_W")) for name in again)
+    assert bool(again) is (recompute != "none")
+
+
+def test_recomputation_in_kernels(dropout: Captured) -> None:
+    compiled = dropout.compile({"pipe": 2}, "pipeline", 4, PipelineOptions(recompute="selective"))
+    fuse_step(compiled)
+    prove(dropout, compiled)
+
+
+def test_what_stages_keep(dropout: Captured) -> None:
+    """Of GPT-2 in two stages; that of the second has the tied head and the loss."""
+    found = {
+        what: report(dropout.compile({"pipe": 2}, "pipeline", 4, PipelineOptions(recompute=what)))
+        for what in ("none", "full", "selective")
+    }
+    for stage in range(2):
+        none, full, selective = (found[what].kept[stage] for what in ("none", "full", "selective"))
+        assert none.kept_bytes == none.before_bytes == full.before_bytes == selective.before_bytes
+        assert full.kept_bytes < selective.kept_bytes < none.kept_bytes / 2
+    first, second = found["full"].kept
+    assert first.kept_bytes == 0  # its inputs are part of the batch
+    assert (first.in_flight, second.in_flight) == (2, 1)
+    hidden = 2 * 16 * 32 * 8  # a micro-batch of two sequences, in f64
+    assert second.kept_bytes == 2 * hidden  # the residual, and what the last matmul of the first stage adds to it
+    saved = found["none"].kept[0].kept_bytes * 2
+    peaks = {what: of.ranks[0].peak_bytes or 0 for what, of in found.items()}
+    assert peaks["none"] - peaks["full"] > saved / 3  # the rest is needed while one micro-batch is computed again
+    assert peaks["full"] < peaks["selective"] < peaks["none"]
+
+
+def test_what_layers_keep_is_counted_once() -> None:
+    """Linear layers with gelu: the input of each (but the batch's part), and what goes into gelu; no view of these."""
+    training = replace(PIPELINED["tower"], optimizer=sgd)
+    options = PipelineOptions(stages=("layers.4",))
+    compiled = capture(training).compile({"pipe": 2}, "pipeline", 4, options)
+    activation = 4 * 64 * 8
+    assert [stage.kept_bytes for stage in report(compiled).kept] == [7 * activation, 9 * activation]

@@ -1,0 +1,229 @@
+"""Sequences cut into slices of tokens that follow one another through a pipeline (TeraPipe, Seq1F1B), against eager
+training on one device, to 1e-9 in f64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from models import TRAININGS, VOCAB, Batch, tokens
+from pipelines import PIPELINED, captured, check_pipeline
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch_mlir import ir
+
+from shardc.diagnostics.pipeline import NotCausal, ScheduleNotYet, TooFewTokens
+from shardc.dialects.aten.types import read_type
+from shardc.dialects.pipe.schedule import Updates, orders
+from shardc.driver.api import compile_step
+from shardc.passes.pipeline.pipe_cut import cut_into_stages
+from shardc.passes.pipeline.schedules.by_name import schedule as by_name
+
+RUNS = [
+    ("llama", 2, 2, "terapipe", 4),
+    ("llama", 2, 4, "seq-1f1b", 3),  # 16 tokens as 6, 5 and 5
+    ("llama", 4, 2, "seq-1f1b", 2),
+    ("llama", 4, 4, "terapipe", 5),
+    ("gpt2", 2, 2, "seq-1f1b", 3),  # a weight of both stages, and positions, whose gradient has a row for each token
+]
+
+
+@pytest.mark.parametrize(
+    ("model", "ranks", "micro_batches", "name", "slices"), RUNS, ids=[f"{m}-{r}x{n}-{s}-{k}" for m, r, n, s, k in RUNS]
+)
+def test_models(model: str, ranks: int, micro_batches: int, name: str, slices: int) -> None:
+    module = captured(model).compile({"pipe": ranks}, {}, micro_batches).rank_module
+    cut_into_stages(module, by_name(name, ranks, micro_batches, slices=slices), "pipe")
+    check_pipeline(model, module)
+
+
+def test_a_rank_of_tensor_parallel_stages() -> None:
+    """Collectives inside of slices."""
+    step = _compile(
+        TRAININGS["llama"].model, tokens(), None, mesh={"pipe": 2, "tensor": 2}, plan="pipeline*tensor",
+        schedule=by_name("terapipe", 2, 2, slices=3), verify=True,
+    )  # fmt: skip
+    assert "pipeline: terapipe, 2 stages, 2 micro-batches of 3 slices" in str(step.plan)
+
+
+class Mixing(nn.Module):
+    """Embeddings, something that mixes tokens, and a classifier of each token."""
+
+    def __init__(self, mix: Callable[[Mixing, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.embed, self.inner, self.head = nn.Embedding(VOCAB, 16), nn.Linear(16, 16), nn.Linear(16, VOCAB)
+        self.conv = nn.Conv1d(16, 16, 3, padding=1)
+        self.mix = mix
+
+    def forward(self, ids: Tensor, labels: Tensor) -> Tensor:
+        x = self.mix(self, self.inner(self.embed(ids)))
+        return F.cross_entropy(self.head(x).flatten(0, 1), labels.flatten())
+
+
+def convolution(model: Mixing, x: Tensor) -> Tensor:
+    return model.conv(x.transpose(1, 2)).transpose(1, 2)
+
+
+def mean(model: Mixing, x: Tensor) -> Tensor:
+    return x + torch.tanh(x.mean(1, keepdim=True))
+
+
+def linear_mean(model: Mixing, x: Tensor) -> Tensor:
+    return x + x.mean(1, keepdim=True)
+
+
+def largest(model: Mixing, x: Tensor) -> Tensor:
+    return x + x.amax(1, keepdim=True)
+
+
+def both_ways(model: Mixing, x: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None])[:, 0]
+
+
+def masked(model: Mixing, x: Tensor) -> Tensor:
+    mask = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril()
+    return F.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None], mask)[:, 0]
+
+
+def scores(model: Mixing, x: Tensor) -> Tensor:
+    return (x @ x.transpose(1, 2)).softmax(-1) @ x
+
+
+def linear_attention(model: Mixing, x: Tensor) -> Tensor:
+    return (x @ x.transpose(1, 2)) @ x
+
+
+def state(model: Mixing, x: Tensor) -> Tensor:
+    return x @ (x.transpose(1, 2) @ x)
+
+
+def running_sum(model: Mixing, x: Tensor) -> Tensor:
+    return x.cumsum(1)
+
+
+def shifted(model: Mixing, x: Tensor) -> Tensor:
+    return torch.cat([x[:, 1:], x[:, :1]], 1)
+
+
+def turned(model: Mixing, x: Tensor) -> Tensor:
+    return x.flip(1)
+
+
+MIXES = {
+    convolution: "convolution",
+    mean: "(mean|sum)",
+    linear_mean: "(mean|sum)",
+    largest: "amax",
+    both_ways: "attention: it sees tokens behind its own",
+    masked: "attention: it has a mask",
+    scores: "it sets tokens against other tokens",
+    linear_attention: "it sets tokens against other tokens",
+    state: "bmm",
+    running_sum: "cumsum: a token's result depends on others",
+    shifted: "(slice|cat)",
+    turned: "flip",
+}
+
+
+def _pairs() -> Batch:
+    return torch.randint(0, VOCAB, (8, 12)), torch.randint(0, VOCAB, (8, 12))
+
+
+def _compile(model: Callable[[], nn.Module], batch: Batch, loss: Any, **options: Any) -> Any:
+    torch.manual_seed(0)
+    made = model()
+    optimizer = torch.optim.SGD(made.parameters(), lr=0.1)
+    given = {"mesh": {"pipe": 2}, "plan": "pipeline", "micro_batches": 2, "fuse": False, **options}
+    return compile_step(made, optimizer, batch, loss=loss, **given)
+
+
+@pytest.mark.parametrize("mix", MIXES, ids=[mix.__name__ for mix in MIXES])
+def test_what_mixes_tokens_is_refused(mix: Callable[[Mixing, Tensor], Tensor]) -> None:
+    with pytest.raises(NotCausal, match=MIXES[mix]) as caught:
+        _compile(lambda: Mixing(mix), _pairs(), lambda output, batch: output, schedule="terapipe")
+    assert "test_token_slices.py:" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["bert", "t5", "mamba"])
+def test_models_without_causal_attention_are_refused(name: str) -> None:
+    training = PIPELINED.get(name) or TRAININGS[name]
+    with pytest.raises(NotCausal, match=r"at: .*transformers"):
+        _compile(training.model, training.batch(), None, schedule="terapipe")
+
+
+def test_a_token_alone_is_what_it_is() -> None:
+    """Nothing mixes tokens here but dropout's numbers, which count from the start of the sequence."""
+    step = _compile(
+        lambda: Mixing(lambda model, x: F.dropout(torch.tanh(x), 0.3)), _pairs(), lambda output, batch: output,
+        schedule=by_name("seq-1f1b", 2, 2, slices=5), mesh={"pipe": 2, "data": 2}, plan="pipeline*data",
+    )  # fmt: skip
+    assert step.check(steps=2).passed
+
+
+class PerSample(Mixing):
+    """Each sample counts the same, however many of its labels are to be ignored."""
+
+    def forward(self, ids: Tensor, labels: Tensor) -> Tensor:
+        scores = self.head(torch.tanh(self.inner(self.embed(ids))))
+        losses = F.cross_entropy(scores.flatten(0, 1), labels.flatten(), reduction="none").view(labels.shape)
+        return (losses / (labels != -100).sum(1, keepdim=True)).sum() / labels.shape[0]
+
+
+def test_what_is_known_of_all_labels_is_known_to_each_slice() -> None:
+    ids, labels = _pairs()
+    batch = ids, torch.where(torch.rand(labels.shape) < 0.3, -100, labels)
+    step = _compile(lambda: PerSample(convolution), batch, lambda output, batch: output, schedule="terapipe")
+    assert step.check().passed
+
+
+def test_too_few_tokens() -> None:
+    with pytest.raises(TooFewTokens, match="into 13 slices, and they have 12 tokens"):
+        _compile(
+            lambda: Mixing(lambda model, x: x), _pairs(), lambda output, batch: output,
+            schedule=by_name("terapipe", 2, 2, slices=13),
+        )  # fmt: skip
+
+
+def test_slices_and_what_goes_not_with_them() -> None:
+    whole = by_name("terapipe", 2, 2, slices=2)
+    split = orders(
+        [part for a in order for part in ([a] if a.kind == "F" else [a._replace(kind="I"), a._replace(kind="W")])]
+        for order in whole.orders
+    )
+    cases = {
+        "splits their backward": replace(whole, orders=split),
+        "keeps old weights": replace(whole, updates=Updates(every=4)),
+        "has several routes": replace(whole, routes=((0, 1), (1, 0))),
+    }
+    for why, schedule in cases.items():
+        module = captured("llama").compile({"pipe": 2}, {}, 2).rank_module
+        with pytest.raises(ScheduleNotYet, match=why):
+            cut_into_stages(module, schedule, "pipe", stale_weights=True)
+    asked = {"recomputes": {"policies": "full"}, "a cap on memory": {"cap_bytes": 1e9}}
+    for why, options in asked.items():
+        module = captured("llama").compile({"pipe": 2}, {}, 2).rank_module
+        with pytest.raises(ScheduleNotYet, match=why):
+            cut_into_stages(module, whole, "pipe", **options)
+
+
+def test_a_slice_reads_keys_and_values_of_those_before_it() -> None:
+    module = captured("llama").compile({"pipe": 2}, {}, 2).rank_module
+    cut_into_stages(module, by_name("terapipe", 2, 2, slices=4), "pipe", ["model.layers.1"])
+    widths = [_widths(module, f"stage_0_F{end}") for end in ("", "_1", "_2", "_3")]
+    assert widths == [[4], [8], [12], [16]]
+
+
+def _widths(module: ir.Module, name: str) -> list[int]:
+    """How many keys each attention in a stage sees."""
+    (stage,) = [
+        o.operation for o in module.body.operations
+        if o.operation.name == "pipe.stage" and o.operation.attributes["sym_name"].value == name
+    ]  # fmt: skip
+    ops = [o.operation for o in stage.regions[0].blocks[0].operations]
+    found = [op for op in ops if "name" in op.attributes and op.attributes["name"].value == "torch.shardc.attention"]
+    keys = [read_type(op.operands[1].type) for op in found]
+    return [type_.shape[2] for type_ in keys if type_ is not None]
