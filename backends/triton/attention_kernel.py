@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 
 import torch
@@ -12,13 +13,22 @@ from shardc.backends.body.extract import kernel_name
 from shardc.backends.body.graph import config_of, symbols_and_shapes
 from shardc.backends.triton import attention_backward, attention_forward, attention_ranges
 from shardc.backends.triton.attention import Writer, padded
-from shardc.backends.triton.attention_model import Blocks, Scores, choose, configured
+from shardc.backends.triton.attention_model import (
+    Blocks,
+    Scores,
+    choose,
+    configured,
+    estimate_s,
+    flop_rate,
+    flops_of,
+)
 from shardc.backends.triton.attention_model import blocks as blocks_of
 from shardc.backends.triton.emitted import Emitted
 from shardc.backends.triton.memory import Memory, Pointer, Work
 from shardc.backends.triton.module import Module, Part
 from shardc.backends.triton.names import title
 from shardc.backends.triton.reduce import Joins
+from shardc.backends.triton.stream_model import stream_s
 from shardc.backends.triton.targets import Target
 from shardc.backends.triton.text import Names, size_text
 from shardc.diagnostics.triton import TritonKernelNotSupported
@@ -68,14 +78,24 @@ def emit_attention(function: ir.Operation, kernel: ir.Operation, target: Target,
     if not forward:
         sizes = spec.sizes
         memory.works.append(Work(Pointer("delta", "delta", "f32"), sizes["b"] * sizes["h"] * sizes["m"]))
-        module.parts.append(_delta(writer))
+        module.parts.append(_delta(writer, target))
     for kind in kinds:
         if writer.ranges:
-            module.parts.append(_ranges(writer, owns[kind], blocks[kind], memory))
+            module.parts.append(_ranges(writer, owns[kind], blocks[kind], memory, target))
     module.helpers = [attention_forward.step(writer)] if forward else attention_backward.steps(writer)
-    module.parts += [_part(writer, kind, blocks[kind]) for kind in kinds]
+    for kind in kinds:
+        seconds = estimate_s(blocks[kind], scores_of(kind, spec, tf32), target)
+        module.parts.append(replace(_part(writer, kind, blocks[kind]), seconds=seconds))
     module.aligned = frozenset(p.name for p in memory.pointers)
+    _estimate(module, spec, target, tf32)
     return module.finish("attention")
+
+
+def _estimate(module: Module, spec: Attention, target: Target, tf32: bool) -> None:
+    forward = scores_of("forward", spec, tf32)
+    flops = flops_of(forward) if "grad_out" not in spec.tensors else 5 * flops_of(forward) // 2
+    moved = sum(hint(t.type.size_bytes) for t in spec.tensors.values())
+    module.estimated(flops, flop_rate(forward, target), moved, target)
 
 
 def _memory(op: ir.Operation, spec: Attention, sizes: list[str]) -> Memory:
@@ -113,7 +133,7 @@ def _has_ranges(spec: Attention, blocks: Mapping[str, Blocks]) -> bool:
     return any(hint(spec.sizes["n"]) > (attention_ranges.LEAST - 1) * b.keys for b in blocks.values())
 
 
-def _ranges(w: Writer, own: str, blocks: Blocks, memory: Memory) -> Part:
+def _ranges(w: Writer, own: str, blocks: Blocks, memory: Memory, target: Target) -> Part:
     name, counted = attention_ranges.WORK[own], attention_ranges.count(w, own)
     constants = {"BLOCK_M": blocks.queries, "BLOCK_N": blocks.keys}
     names, block = list(w.symbols.values()), attention_ranges.BLOCKS[own]
@@ -127,7 +147,8 @@ def _ranges(w: Writer, own: str, blocks: Blocks, memory: Memory) -> Part:
     entries = 2 * prod(w.spec.sizes[d] + (least if d == own else 0) for d in counted)
     memory.works.append(Work(Pointer(name, name, "i32"), entries))
     grid = f"({' * '.join(parts) or '1'},)"
-    return Part(f"{w.name}_{name}", attention_ranges.body(w, own), constants, grid, 4, _SAYS[name], 2)
+    seconds = stream_s(hint(w.spec.tensors["mask"].type.size_bytes), hint(entries) // (2 * least), 4, target)
+    return Part(f"{w.name}_{name}", attention_ranges.body(w, own), constants, grid, 4, _SAYS[name], 2, seconds)
 
 
 def _part(w: Writer, kind: str, blocks: Blocks) -> Part:
@@ -150,10 +171,12 @@ _SAYS = {
 }
 
 
-def _delta(w: Writer) -> Part:
+def _delta(w: Writer, target: Target) -> Part:
     constants = {"BLOCK_M": 32, "BLOCK_E": padded(w.spec.sizes["e"])}
     grid = _grid(w, "m", "BLOCK_M", w.spec.sizes["h"])
-    return Part(f"{w.name}_delta", attention_backward.delta(w), constants, grid, 4, _SAYS["delta"], 1)
+    rows = hint(prod(w.spec.sizes[d] for d in "bhm"))
+    seconds = stream_s(2 * hint(w.spec.tensors["out"].type.size_bytes) + 4 * rows, -(-rows // 32), 4, target)
+    return Part(f"{w.name}_delta", attention_backward.delta(w), constants, grid, 4, _SAYS["delta"], 1, seconds)
 
 
 def _grid(w: Writer, rows: str, block: str, heads: AnySize) -> str:

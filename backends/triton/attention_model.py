@@ -157,3 +157,14 @@ def configured(chosen: Blocks, kind: str, values: Mapping[str, int]) -> Blocks:
     """What ``#kern.config`` says, for the rest what was chosen."""
     names = ("queries", "keys", "warps", "stages")
     return replace(chosen, **{n: values[f"{kind}_{n}"] for n in names if f"{kind}_{n}" in values})
+
+
+def flops_of(s: Scores) -> int:
+    """Of the matrix products of the scores that are seen."""
+    over_size, over_value = PRODUCTS[s.kind]
+    return int(2 * s.seen * s.heads * s.queries * s.keys * (over_size * s.size + over_value * s.value_size))
+
+
+def flop_rate(s: Scores, target: Target) -> float:
+    """Floating-point operations a second of the units that can multiply such elements."""
+    return target.matmul_flop_s * (2 / s.element_bytes if s.matrix else 1 / 16)

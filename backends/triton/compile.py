@@ -32,7 +32,8 @@ LIMIT_S = 120
 @dataclass(frozen=True)
 class Figures:
     """What one function takes of a GPU, and what instructions it has.
-    Loads and stores are those of global memory, *wide* ones 16 bytes a thread.
+    Loads and stores are those of global memory, *wide* ones 16 bytes a thread. ``aligned``: the sizes that this binary
+    takes to be multiples of 16.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Figures:
     stores: int
     wide_stores: int
     matrix_ops: int
+    aligned: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 
@@ -29,15 +30,19 @@ from shardc.backends.triton.emitted import Emitted
 from shardc.backends.triton.function import ROW, Key, Writer, spaces_of
 from shardc.backends.triton.matmul import Matmul
 from shardc.backends.triton.matmul_kernel import add_matmul, matmul_nest, waits
+from shardc.backends.triton.matmul_model import flop_rate, flops_of
 from shardc.backends.triton.memory import Memory, Pointer, memory_of
 from shardc.backends.triton.module import Module, Part
 from shardc.backends.triton.names import argument_names, result_names, title
 from shardc.backends.triton.nests import Function, find_functions, with_scalars
 from shardc.backends.triton.reduce import Joins, result_name
+from shardc.backends.triton.scatter import emit_scatter, is_scatter
+from shardc.backends.triton.stream_model import stream_s
 from shardc.backends.triton.targets import Target
 from shardc.backends.triton.text import Expr, Names, size_text
+from shardc.backends.triton.traffic import element_bytes, read_bytes, written_bytes
 from shardc.diagnostics.triton import TritonKernelNotSupported
-from shardc.dialects.kern.size import hint
+from shardc.dialects.kern.size import hint, symbols_of
 
 INT32 = (1 << 31) - (1 << 17)
 """Indices from here on take 64 bits: a tile may reach beyond the last element."""
@@ -56,6 +61,9 @@ def emit_kernel(kernel: ir.Operation, target: Target, *, tf32: bool = False) -> 
     if is_attention(function.operation):
         with function.context, ir.Location.unknown():
             return emit_attention(function.operation, kernel, target, tf32=tf32)
+    if is_scatter(function.operation):
+        with function.context, ir.Location.unknown():
+            return emit_scatter(function.operation, kernel, target)
     graph = read_graph(function.operation)
     with (
         function.context,
@@ -72,6 +80,8 @@ class _Kernel:
     kernel: ir.Operation
     tf32: bool = False
     joins: Joins = field(default_factory=Joins)
+    product: tuple[int, float] | None = None
+    """Floating-point operations of the kernel's matmul, and how many there are in a second."""
 
     def __post_init__(self) -> None:
         self.roots: Roots = find_roots(self.graph)
@@ -87,7 +97,12 @@ class _Kernel:
         self.memory: Memory = memory_of(self.graph, argument_names(self.kernel), result_names(self.kernel))
         self.computed = {(v.generic, v.number): v for v in self.graph.computed}
         aligned = frozenset(p.name for p in self.memory.pointers)
-        self.module = Module(kernel_name(self.kernel), title(self.kernel), self.memory, self.joins, aligned)
+        shaped = symbols_of(n for v in (*self.graph.arguments, *self.graph.results) for n in v.shape)
+        numbers = frozenset(
+            name for s, name in zip(self.graph.symbols, self.memory.sizes, strict=True) if s not in shaped
+        )
+        name, said = kernel_name(self.kernel), title(self.kernel)
+        self.module = Module(name, said, self.memory, self.joins, aligned, numbers=numbers)
 
     def emit(self) -> Emitted:
         behind = [
@@ -105,10 +120,19 @@ class _Kernel:
         self.module.aligned = frozenset(p.name for p in self.memory.pointers)
         if self.graph.flat:
             return self.module.finish_flat()
+        self._estimate()
         if self.matmul:
             return self.module.finish("matmul")
         kind = "reduction" if any(r.is_reduction for r in self.roots.items) else "pointwise"
         return self.module.finish(kind)
+
+    def _estimate(self) -> None:
+        """Notes what the kernel takes: every tensor that it is given, and every result, once."""
+        members = self.roots.items
+        moved = read_bytes(members, self.reads, self.roots, made=members)
+        moved += sum(hint(prod(v.shape)) * element_bytes(v.element) for v in self.graph.results)
+        flops, rate = self.product or (0, self.target.matmul_flop_s)
+        self.module.estimated(flops, rate, moved, self.target)
 
     def _function(self, function: Function, number: int) -> None:
         several = len(self.functions) > 1 or self.matmul is not None
@@ -139,7 +163,9 @@ class _Kernel:
         self._check_written(function, writer)
         writer.write()
         constants, grid = self._launch(function, tile, writer)
-        self.module.parts.append(Part(name, writer.code.text, constants, grid, tile.warps, self._comment(function)))
+        seconds = self._seconds(function, tile, writer, targets, partials)
+        said = self._comment(function)
+        self.module.parts.append(Part(name, writer.code.text, constants, grid, tile.warps, said, seconds=seconds))
         if partials:
             self._join(function, name, tile, targets, partials)
         self._written(targets)
@@ -155,6 +181,7 @@ class _Kernel:
             {v: p.argument for v, p in of.items()}, self.graph.sizes, self.memory.sizes, self.tf32,
         )  # fmt: skip
         add_matmul(self.module, matmul, self.graph.config)
+        self.product = flops_of(matmul.product), flop_rate(matmul.product, self.target)
         self._written(targets)
 
     def _written(self, targets: dict[Key, Pointer]) -> None:
@@ -223,9 +250,31 @@ class _Kernel:
 
     def _item_bytes(self, function: Function) -> int:
         """Of the smallest element that is read or written in large numbers."""
-        sizes = [_bytes(r.value.element) for r in function.roots if r.value is not None]
-        sizes += [_bytes(base(v).element) for r in function.roots for v, _ in self.reads[r].ends if v.shape]
+        sizes = [element_bytes(r.value.element) for r in function.roots if r.value is not None]
+        sizes += [element_bytes(base(v).element) for r in function.roots for v, _ in self.reads[r].ends if v.shape]
         return min(sizes, default=4)
+
+    def _seconds(
+        self,
+        function: Function,
+        tile: Tile,
+        writer: Writer,
+        targets: Mapping[Key, Pointer],
+        partials: Mapping[Key, Pointer],
+    ) -> float:
+        """What one function takes, from its traffic and its programs."""
+        moved = read_bytes(function.roots, self.reads, self.roots, made=function.roots)
+        moved += sum((tile.programs if key in partials else 1) * written_bytes(*key) for key in targets)
+        rows = hint(prod(function.sizes[a] for a in function.rows))
+        widest = max((hint(s.total) for s in writer.spaces), default=1)
+        if not writer.spaces and not writer.is_carried:
+            return stream_s(moved, -(-rows // tile.columns), tile.warps, self.target)
+        blocks = -(-rows // tile.rows)
+        if writer.is_carried:
+            across = -(-widest // tile.columns) if writer.spaces else 1
+            return stream_s(moved, tile.programs * across, tile.warps, self.target, -(-blocks // tile.programs))
+        loops = [-(-hint(s.total) // tile.columns) for s in writer.spaces if s.looped]
+        return stream_s(moved, blocks, tile.warps, self.target, len(function.stages) * max(loops, default=1))
 
     def _launch(self, function: Function, tile: Tile, writer: Writer) -> tuple[dict[str, int], str]:
         """The constants of a function, and the text of its grid."""
@@ -272,8 +321,10 @@ class _Kernel:
             grid = f"(triton.cdiv({total}, BLOCK),)"
             warps = max(1, min(8, block * parts // (8 * self.target.warp_size)))
             said = "Joins the parts of each program."
+            moved = (tile.programs + 1) * sum(written_bytes(*key) for key in keys)
+            seconds = stream_s(moved, -(-hint(count) // block), power_of_two(warps), self.target)
             self.module.parts.append(
-                Part(f"{name}_join{at or ''}", code.text, constants, grid, power_of_two(warps), said)
+                Part(f"{name}_join{at or ''}", code.text, constants, grid, power_of_two(warps), said, seconds=seconds)
             )
 
     def _joined(
@@ -315,9 +366,3 @@ class _Kernel:
 
 def _keys(function: Nest) -> list[Key]:
     return [(r, n) for r in function.roots for n in range(r.result_count())]
-
-
-def _bytes(element: ir.Type) -> int:
-    return max(1, element.width // 8)
-
-

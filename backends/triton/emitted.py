@@ -14,15 +14,42 @@ class Jit:
 
     ``signature`` has every argument in order with its type as Triton writes it: ``*fp32``, ``i32``, ``constexpr``;
     ``constants`` are the values of the ``constexpr`` ones. ``aligned`` names arguments that are divisible by 16:
-    pointers to whole tensors, and sizes that are known to be.
+    pointers to whole tensors. ``sizes`` are those that may be so or not, each way a binary of its own, as Triton's
+    launch tells them apart.
     """
 
     name: str
     signature: Mapping[str, str]
-    constants: Mapping[str, int]
+    constants: Mapping[str, int | bool]
     aligned: tuple[str, ...]
     num_warps: int
     num_stages: int
+    sizes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What the models of costs say that one launch of a kernel takes, without a trial.
+
+    ``seconds``: all of its functions, one after the other. ``flops``: of its matrix products, which matrix units do at
+    ``flop_s``; ``moved_bytes``: of the tensors that it reads or writes, each once; ``bytes_s``: the memory's rate.
+    """
+
+    seconds: float
+    flops: int
+    flop_s: float
+    moved_bytes: int
+    bytes_s: float
+
+    @property
+    def roofline_s(self) -> float:
+        """What the target's rates alone would allow."""
+        return max(self.flops / self.flop_s, self.moved_bytes / self.bytes_s)
+
+    @property
+    def bound(self) -> str:
+        """What the roofline is that of."""
+        return "arithmetic" if self.flops / self.flop_s > self.moved_bytes / self.bytes_s else "memory"
 
 
 @dataclass(frozen=True)
@@ -36,6 +63,7 @@ class Emitted:
     ``launch_all(tensors)`` instead, of a list of tuples of inputs and outputs, and launches once for all.
 
     ``kind`` says which contract the code is held to: ``pointwise``, ``reduction``, ``matmul`` or ``attention``.
+    ``estimate``: at the sizes first seen; None of a flat kernel, whose sizes are those of each call.
     """
 
     name: str
@@ -46,3 +74,4 @@ class Emitted:
     sizes: tuple[str, ...] = ()
     flat: bool = False
     kind: str = "pointwise"
+    estimate: Estimate | None = None

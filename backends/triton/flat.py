@@ -66,14 +66,14 @@ def functions_text(name: str, pointers: Sequence[Pointer], body: Sequence[str], 
     )  # fmt: skip
 
 
-def jits(name: str, pointers: Sequence[Pointer], block: int, warps: int) -> tuple[Jit, Jit]:
-    """Both functions, for elements in multiples of 16."""
+def jits(name: str, pointers: Sequence[Pointer], block: int, warps: int) -> tuple[Jit, ...]:
+    """Both functions; that of a table for numbers of elements in multiples of 16, and for others."""
     one = {p.name: p.type for p in pointers} | {"elements": "i32", "BLOCK": "constexpr"}
     every = {"table_ptr": "*i64", "owner_ptr": "*i32", "BLOCK": "constexpr", "ALIGNED": "constexpr"}
-    aligned = (*(p.name for p in pointers), "elements")
+    tables = ("table_ptr", "owner_ptr")
     return (
-        Jit(name, one, {"BLOCK": block}, aligned, warps, 2),
-        Jit(f"{name}_all", every, {"BLOCK": block, "ALIGNED": 1}, ("table_ptr", "owner_ptr"), warps, 2),
+        Jit(name, one, {"BLOCK": block}, tuple(p.name for p in pointers), warps, 2, ("elements",)),
+        *(Jit(f"{name}_all", every, {"BLOCK": block, "ALIGNED": a}, tables, warps, 2) for a in (True, False)),
     )
 
 

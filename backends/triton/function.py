@@ -135,7 +135,7 @@ class Writer:
         tags = frozenset({tag})
         index = self.code.name(name, Expr(text, "index", tags))
         size = self._block_size(tag)
-        if not isinstance(total, int) or total % size:
+        if not isinstance(total, int) or total == 0 or total % size:  # of no elements, none may be read
             mask = Expr(f"{index} < {self._text(total)}", "i1", tags)
             self.elements.masks[tag] = self.code.name(f"{name}_mask", mask).text
         else:

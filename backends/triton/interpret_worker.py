@@ -5,7 +5,7 @@ become
 ``results.pt`` there, and the answer is a line of JSON: ``{}``, or an ``error``.
 
 What the interpreter lacks is added: the vendor's functions, computed by numpy in f64 and rounded, reductions by a
-function of two values, folded over whole slices, bounds of loops that are arrays of one number, which numpy does not
+function of two values, folded over whole slices, as are scans, bounds of loops that are arrays of one number, which numpy does not
 convert, and bf16, which Triton 3.6 cuts off instead of rounding to it, and multiplies as the integers of its bits.
 """
 
@@ -36,10 +36,16 @@ def patch() -> None:
     for name, function in FUNCTIONS.items():
         setattr(libdevice, name, _library(function))
     interpreter.ReduceOps.generic_reduce = _fold
+    interpreter.ScanOps.generic_scan = _scan
     dot = interpreter.InterpreterBuilder.create_dot
     interpreter.InterpreterBuilder.create_dot = lambda self, a, b, *rest: dot(self, _wide(a), _wide(b), *rest)
     cast = interpreter.InterpreterBuilder.cast_impl
-    interpreter.InterpreterBuilder.cast_impl = lambda self, x, type_: _rounded(x, type_) or cast(self, x, type_)
+
+    def rounded(self, x, type_):
+        found = _rounded(x, type_)
+        return cast(self, x, type_) if found is None else found  # a block with a 0 in it is false
+
+    interpreter.InterpreterBuilder.cast_impl = rounded
     before = interpreter._patch_lang_tensor
 
     def patched(tensor, scope):
@@ -88,6 +94,21 @@ def _fold(self, inputs):
         total = self.combine_fn.fn(total, part)
     found = np.asarray(total.handle.data).reshape(np.delete(data.shape, axis))
     return [self.to_tensor(np.expand_dims(found, axis) if self.keep_dims else found, value.dtype)]
+
+
+def _scan(self, inputs):
+    """Each slice along a dim joined to all before it."""
+    slices = [np.moveaxis(value.handle.data, self.axis, 0) for value in inputs]
+    dtypes = [value.dtype for value in inputs]
+    wrap = lambda n: [self.to_tensor(np.ascontiguousarray(s[n]), t) for s, t in zip(slices, dtypes, strict=True)]  # noqa: E731
+    totals, made = wrap(0), []
+    for n in range(len(slices[0])):
+        if n:
+            joined = self.combine_fn.fn(*totals, *wrap(n))
+            totals = list(joined) if isinstance(joined, tuple) else [joined]
+        made.append([np.asarray(t.handle.data) for t in totals])
+    whole = [np.moveaxis(np.stack(parts), 0, self.axis) for parts in zip(*made, strict=True)]
+    return [self.to_tensor(np.ascontiguousarray(d), t) for d, t in zip(whole, dtypes, strict=True)]
 
 
 def run(folder: Path) -> None:

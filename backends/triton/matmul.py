@@ -26,6 +26,7 @@ from shardc.backends.triton.element import Elements
 from shardc.backends.triton.matmul_model import Product, Tiling
 from shardc.backends.triton.targets import Target
 from shardc.backends.triton.text import Expr, Names, size_text
+from shardc.backends.triton.traffic import element_bytes, instructions
 from shardc.dialects.kern.size import AnySize, Size, hint
 
 HAS_DESCRIPTORS = (90, 100)
@@ -94,9 +95,27 @@ class Matmul:
         narrow = len(around) == 1 and _BYTES.get(around[0], 8) <= 2
         matrix = self.element in ("f16", "bf16") or (self.element == "f32" and self.tf32)
         direct = all(is_direct(self, side) for side in (0, 1))
+        (left_bytes, left_work), (right_bytes, right_work) = (self._made(side) for side in (0, 1))
         return Product(
-            b, m, n, k, _BYTES[self.element], result_bytes, matrix, direct, 1 if narrow else 4, self.by_descriptor
-        )
+            b, m, n, k, _BYTES[self.element], result_bytes, matrix, direct, 1 if narrow else 4, self.by_descriptor,
+            left_bytes, right_bytes, left_work, right_work, self._work_after(),
+        )  # fmt: skip
+
+    def _made(self, side: int) -> tuple[int, int]:
+        """Bytes that are read for an element of a factor, and instructions that make it; 0 and 0 as it lies."""
+        root = self.contraction.root
+        factor = (self.contraction.left, self.contraction.right)[side]
+        operands = [(root.generic.operand(n), root.generic.operand_index(n, root.dims)) for n in factor.operands]
+        reads = self.roots.reads_of(operands)
+        if not reads.between:
+            return 0, 0
+        whole = [{*self.axes["mn"[side]]}, {*self.axes["k"]}]
+        full = [v for v, index in reads.ends if index and all(axes & {a for p in index for a in p.axes} for axes in whole)]
+        return sum(element_bytes(v.element) for v in full), instructions(v for v, _ in reads.between)
+
+    def _work_after(self) -> int:
+        """Instructions for an element of what is made of the product."""
+        return instructions(v for root in self.nest.roots[1:] for v, _ in self.roots.reads(root).between)
 
     @property
     def by_descriptor(self) -> bool:

@@ -11,7 +11,15 @@ from shardc.backends.body.nest import Nest, merge_axes, offsets_of
 from shardc.backends.body.roots import Reads, Root, Roots
 from shardc.backends.triton.matmul import HAS_DESCRIPTORS, Matmul
 from shardc.backends.triton.matmul_forms import Forms
-from shardc.backends.triton.matmul_model import Product, Tiling, choose, is_legal, shared_bytes, tilings
+from shardc.backends.triton.matmul_model import (
+    Product,
+    Tiling,
+    choose,
+    estimate_s,
+    is_legal,
+    shared_bytes,
+    tilings,
+)
 from shardc.backends.triton.module import Module
 from shardc.backends.triton.targets import Target
 from shardc.diagnostics.triton import TilingNotLegal, TooMuchSharedMemory, TritonKernelNotSupported
@@ -81,6 +89,7 @@ def add_matmul(module: Module, matmul: Matmul, config: Mapping[str, int]) -> Non
     forms = Forms(matmul, tiling, descriptors, module.memory)
     module.sizes += matmul.constants()
     parts = forms.parts()
+    parts[0].seconds = estimate_s(tiling, matmul.product, matmul.target)  # those behind it are in this, too
     module.helpers += forms.helpers()
     if forms.writer.by_descriptor:
         module.helpers.append(_ALLOCATE)

@@ -25,6 +25,8 @@ L2_REUSE = 0.7
 """Part of what L2 could deliver that tiles get."""
 REGISTERS = 65536
 """Of a unit, of 32 bits."""
+FMA_RATE = 0.5
+"""Part of the plain units' rate that products get which are no matrix instructions: half of the instructions load."""
 FMA_BLOCK = 4096
 """Elements of a tile, at most, of products that are no matrix instructions,
 and so are held in registers with their operands."""
@@ -40,7 +42,9 @@ class Product:
     ``direct``: factors are copied to shared memory as they lie, past the registers. ``finish_bytes``: of shared memory
     for an element of a tile while it is written, in the order in which threads hold what they read and write.
     ``by_descriptor``: both factors can be read by tensor descriptors, without which loops over tiles take too many
-    registers.
+    registers. ``left_bytes`` and ``right_bytes``: of what an element of a factor is made from, if it is computed where
+    it is multiplied, and ``left_work`` and ``right_work`` the instructions that this takes; ``result_work``: those of
+    an element of what is made of the result.
     """
 
     batch: int
@@ -53,6 +57,16 @@ class Product:
     direct: bool = True
     finish_bytes: int = 4
     by_descriptor: bool = False
+    left_bytes: int = 0
+    right_bytes: int = 0
+    left_work: int = 0
+    right_work: int = 0
+    result_work: int = 0
+
+    @property
+    def read(self) -> tuple[int, int]:
+        """Bytes in memory of what an element of each factor is made from."""
+        return self.left_bytes or self.element_bytes, self.right_bytes or self.element_bytes
 
 
 @dataclass(frozen=True)
@@ -144,12 +158,16 @@ def estimate_s(t: Tiling, p: Product, target: Target) -> float:
     tiles, steps = t.tiles(p) * t.split, -(-p.k // (t.block_k * t.split))
     resident = _resident(t, p, target)
     at_once = min(resident, -(-tiles // target.units))
-    fetched = (t.block_m + t.block_n) * t.block_k * p.element_bytes
+    left, right = p.read
+    fetched = (t.block_m * left + t.block_n * right) * t.block_k
+    instruction_s = 32 * target.units / target.matmul_flop_s
     compute_s = 2 * t.block_m * t.block_n * t.block_k / (_rate(t, p, target) / target.units)
+    compute_s += (t.block_m * p.left_work + t.block_n * p.right_work) * t.block_k * instruction_s
     fetch_s = fetched / (L2_REUSE * target.l2_bytes_s / min(tiles, target.units))
     step_s = STEP_S / at_once + max(compute_s, fetch_s, 2 * LATENCY_S / ((t.stages - 1) * at_once))
     ends_s = LATENCY_S * (0.25 if t.persistent else 1.0) / at_once
     ends_s += t.block_m * t.block_n * p.result_bytes / (target.memory_bytes_s / target.units)
+    ends_s += t.block_m * t.block_n * p.result_work * instruction_s
     busiest = -(-tiles // target.units)
     total = max(busiest * (steps * step_s + ends_s), _memory_bytes(t, p, target, resident) / target.memory_bytes_s)
     if t.split > 1:
@@ -170,7 +188,7 @@ def _resident(t: Tiling, p: Product, target: Target) -> int:
 def _rate(t: Tiling, p: Product, target: Target) -> float:
     """FLOP/s of the instructions that a tile uses, on all units."""
     if not p.matrix:
-        return target.matmul_flop_s / 16
+        return FMA_RATE * target.matmul_flop_s / 16
     rate = target.matmul_flop_s * 2 / p.element_bytes if p.element_bytes <= 4 else target.matmul_flop_s / 16
     if target.arch in (90, 100) and t.block_m < 64:
         rate *= 0.6  # mma.sync instead of wgmma
@@ -185,9 +203,10 @@ def _memory_bytes(t: Tiling, p: Product, target: Target, resident: int) -> float
     group = min(t.group, rows)
     read = min(rows, group) * t.block_m + min(columns, -(-wave // group)) * t.block_n
     waves = max(1.0, rows * columns / wave)
+    left, right = p.read
     once = p.m * p.k + p.n * p.k
-    factors = max(once, min(waves * read * p.k, once * 8)) if 2 * once * p.element_bytes > target.l2_bytes else once
-    return p.batch * (factors * p.element_bytes + p.m * p.n * p.result_bytes)
+    again = max(1.0, min(waves * read * p.k / once, 8.0)) if 2 * once * p.element_bytes > target.l2_bytes else 1.0
+    return p.batch * (again * (p.m * left + p.n * right) * p.k + p.m * p.n * p.result_bytes)
 
 
 @lru_cache(maxsize=256)
@@ -198,6 +217,15 @@ def choose(p: Product, target: Target) -> Tiling:
 
 def roofline_s(p: Product, target: Target) -> float:
     """What the GPU's rates alone would allow: arithmetic, or each byte once."""
-    bytes_ = p.batch * ((p.m * p.k + p.n * p.k) * p.element_bytes + p.m * p.n * p.result_bytes)
-    rate = target.matmul_flop_s * (2 / p.element_bytes if p.matrix else 1 / 16)
-    return max(2 * p.batch * p.m * p.n * p.k / rate, bytes_ / target.memory_bytes_s)
+    left, right = p.read
+    bytes_ = p.batch * ((p.m * left + p.n * right) * p.k + p.m * p.n * p.result_bytes)
+    return max(flops_of(p) / flop_rate(p, target), bytes_ / target.memory_bytes_s)
+
+
+def flops_of(p: Product) -> int:
+    return 2 * p.batch * p.m * p.n * p.k
+
+
+def flop_rate(p: Product, target: Target) -> float:
+    """Floating-point operations a second of the units that can multiply such factors."""
+    return target.matmul_flop_s * (2 / p.element_bytes if p.matrix else 1 / 16)

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from shardc.backends.triton import flat
-from shardc.backends.triton.emitted import Emitted, Jit
+from shardc.backends.triton.emitted import Emitted, Estimate, Jit
 from shardc.backends.triton.memory import DTYPES, Memory
 from shardc.backends.triton.reduce import Joins
+from shardc.backends.triton.targets import Target
 from shardc.backends.triton.text import size_text
 
 HEAD = '''"""{title}"""
@@ -32,6 +33,10 @@ class Part:
     num_warps: int
     comment: str
     num_stages: int = 2
+    seconds: float = 0.0
+    """That it takes, as far as the models of costs can say."""
+    before: tuple[str, ...] = ()
+    """Lines of ``launch`` before it starts."""
 
 
 @dataclass(eq=False)
@@ -39,7 +44,8 @@ class Module:
     """A module under construction.
 
     ``sizes`` are lines of constants that functions read, ``helpers`` the text of functions that the ``parts`` call,
-    ``before`` lines of ``launch`` before the first of these starts.
+    ``before`` lines of ``launch`` before the first of these starts. ``numbers``: the integers that are no sizes, but a
+    draw's number; no binary is made for some of them.
     """
 
     name: str
@@ -51,6 +57,13 @@ class Module:
     sizes: list[str] = field(default_factory=list)
     helpers: list[str] = field(default_factory=list)
     before: list[str] = field(default_factory=list)
+    estimate: Estimate | None = None
+    numbers: frozenset[str] = frozenset()
+
+    def estimated(self, flops: int, flop_s: float, moved_bytes: int, target: Target) -> None:
+        """Notes what the parts take together."""
+        seconds = sum(part.seconds for part in self.parts)
+        self.estimate = Estimate(seconds, flops, flop_s, moved_bytes, target.memory_bytes_s)
 
     def finish(self, kind: str) -> Emitted:
         functions = [self._jit(part) for part in self.parts]
@@ -68,13 +81,13 @@ class Module:
         text += ["\n".join(self.sizes)] if self.sizes else []
         text += [self.joins.text()] if self.joins.used else []
         text += self.helpers
-        text += [_definition(part, jit) for part, jit in zip(self.parts, functions, strict=True)]
+        text += [_definition(part, jit, self.numbers) for part, jit in zip(self.parts, functions, strict=True)]
         text += [self._launch(functions)]
         body = _imports("\n\n".join(part.strip("\n") + "\n" for part in text if part))
         memory = self.memory
         return Emitted(
             self.name, body, tuple(functions), tuple(p.argument for p in memory.inputs),
-            tuple(p.argument for p in memory.new_outputs), tuple(memory.sizes), kind=kind,
+            tuple(p.argument for p in memory.new_outputs), tuple(memory.sizes), kind=kind, estimate=self.estimate,
         )  # fmt: skip
 
     def finish_flat(self) -> Emitted:
@@ -98,7 +111,8 @@ class Module:
         signature = {p.name: p.type for p in pointers} | {n: "i32" for n in self.memory.sizes if n in used}
         signature |= {name: "constexpr" for name in part.constants}
         aligned = tuple(p.name for p in pointers if p.name in self.aligned)
-        return Jit(part.name, signature, part.constants, aligned, part.num_warps, part.num_stages)
+        sizes = tuple(n for n in self.memory.sizes if n in signature and n not in self.numbers)
+        return Jit(part.name, signature, part.constants, aligned, part.num_warps, part.num_stages, sizes)
 
     def _launch(self, functions: Sequence[Jit]) -> str:
         memory = self.memory
@@ -117,6 +131,7 @@ class Module:
         lines += [f"    {line}" for line in self.before]
         given = {p.name: p.argument for p in memory.pointers}
         for number, (part, jit) in enumerate(zip(self.parts, functions, strict=True)):
+            lines += [f"    {line}" for line in part.before]
             grid = part.grid
             for name in part.constants:
                 grid = re.sub(rf"\b{name}\b", self._constant(name, number), grid)
@@ -135,10 +150,12 @@ def _imports(body: str) -> str:
     return body if "torch." in body else body.replace("import torch\n", "")
 
 
-def _definition(part: Part, jit: Jit) -> str:
+def _definition(part: Part, jit: Jit, numbers: frozenset[str]) -> str:
     arguments = [f"{name}: tl.constexpr" if type_ == "constexpr" else name for name, type_ in jit.signature.items()]
     head = f"def {part.name}({', '.join(arguments)}):"
     if len(head) > 110:
         head = f"def {part.name}(\n    {', '.join(arguments)},\n):"
     lines = [f"    {line}" for line in part.lines]
-    return "\n".join(["@triton.jit", head, f'    """{part.comment}"""', *lines])
+    plain = [name for name in jit.signature if name in numbers]
+    decorator = f"@triton.jit(do_not_specialize={plain!r})".replace("'", '"') if plain else "@triton.jit"
+    return "\n".join([decorator, head, f'    """{part.comment}"""', *lines])

@@ -8,6 +8,7 @@ and the
 
 import contextlib
 import importlib.util
+import itertools
 import json
 import os
 import re
@@ -33,7 +34,16 @@ def compile_module(asked: dict) -> list[dict]:
 
     module = load(Path(asked["path"]))
     target = GPUTarget(asked["backend"], asked["arch"], asked["warp_size"])
-    return [compile_function(getattr(module, f["name"]), f, target) for f in asked["functions"]]
+    return [compile_function(getattr(module, f["name"]), f, sizes, target) for f in asked["functions"] for sizes in variants(f)]
+
+
+def variants(form: dict) -> list[list[str]]:
+    """Which sizes a binary takes to be multiples of 16: all, then every other case; of more than 3, all or none."""
+    sizes = form["sizes"]
+    if len(sizes) > 3:
+        return [sizes, []]
+    cases = itertools.product((True, False), repeat=len(sizes))
+    return [[name for name, whole in zip(sizes, case, strict=True) if whole] for case in cases]
 
 
 def load(path: Path):
@@ -44,19 +54,21 @@ def load(path: Path):
     return module
 
 
-def compile_function(function, form: dict, target) -> dict:
-    """One function: where its binary lies, and what it takes of the GPU."""
+def compile_function(function, form: dict, sizes: list[str], target) -> dict:
+    """One function, its ``sizes`` multiples of 16: where its binary lies, and what it takes of the GPU."""
     import triton
     from triton.compiler import ASTSource
 
-    aligned = {(function.arg_names.index(n),): [["tt.divisibility", 16]] for n in form["aligned"]}
+    known = [*form["aligned"], *sizes]
+    specialized = dict.fromkeys([*form["aligned"], *form["sizes"]])  # as Triton's launch says it: [] of what is not
+    aligned = {(function.arg_names.index(n),): [["tt.divisibility", 16]] if n in known else [] for n in specialized}
     source = ASTSource(function, form["signature"], form["constants"], aligned)
     options = {"num_warps": form["num_warps"], "num_stages": form["num_stages"]}
     compiled = triton.compile(source, target=target, options=options)
     extension = "cubin" if target.backend == "cuda" else "hsaco"
     figures = {"name": form["name"], "shared_bytes": compiled.metadata.shared, "num_warps": form["num_warps"]}
     files = {Path(p).suffix[1:]: str(p) for p in compiled.metadata_group.values()}
-    figures |= {"binary": files[extension], "metadata": files["json"]}
+    figures |= {"aligned": sizes, "binary": files[extension], "metadata": files["json"]}
     return figures | (_nvidia(files) if target.backend == "cuda" else _amd(files))
 
 

@@ -25,8 +25,8 @@ class ScatterAddOp(Kern.Operation, name="scatter_add", traits=[ext.Pure]):
     """``out[.., r, ..] = init[.., r, ..] + sum of updates[.., p.., ..] over all p with index[p..] == r``.
 
     r counts along the dim ``dim`` of out. ``index`` is i64 or i32, of any shape, which stands in the shape of
-    ``updates`` where out has the dim. Sums start from ``init``, or 0, and are taken in the order of the positions p,
-    those of f16 and bf16 in f32: the numbers do not depend on threads.
+    ``updates`` where out has the dim. Sums start from ``init``, or 0, and are taken in the order of the positions p
+    (on GPUs those of neighbours first), those of f16 and bf16 in f32: the numbers do not depend on threads.
 
     ``ignored`` (optional): the index that adds nothing. ``wraps`` (optional): indices below 0 count from the end.
     ``wrong`` is the largest index that is not in range and not ``ignored``, or the smallest si64: such an index adds

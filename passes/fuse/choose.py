@@ -41,7 +41,8 @@ def divide_matmuls(
     """
     parted = read(TARGETS)
     apart, forced = make_units(parted), wishes.in_block(number, parted.steps).forced
-    if not forced and not any(is_asked(_matmul_flops(step)) for step in parted.steps if step.target in TARGETS):
+    matmul_steps = [step for step in parted.steps if step.target in TARGETS]
+    if not forced and not any(is_asked(_matmul_flops(step), choose) for step in matmul_steps):
         return Division(parted, apart)
     whole = read(frozenset())
     together, wished = make_units(whole), wishes.in_block(number, whole.steps)
@@ -49,7 +50,7 @@ def divide_matmuls(
     group(together, BlockWishes(wished.forbidden))
     matmuls = frozenset(step.number for step in whole.steps if step.target in TARGETS and step.nodes)
     found = {call for pairs in forced.values() for pair in pairs for call in pair if call in matmuls}
-    for piece in find_pieces(number, whole, together, apart, strides):
+    for piece in find_pieces(number, whole, together, apart, strides, choose):
         calls = {int(matmul.partition(".")[2]) for matmul in piece.calls}
         if calls.isdisjoint(found) and choose(piece).generated:
             found |= calls

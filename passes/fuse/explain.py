@@ -16,7 +16,7 @@ from shardc.dialects.location import source_line
 from shardc.passes.fuse.group import Decision
 from shardc.passes.fuse.kern_fuse import fuse_module, step_blocks
 from shardc.passes.fuse.lower_matmul import TARGETS, matmul_calls
-from shardc.passes.fuse.piece import Choose, Piece, Verdict
+from shardc.passes.fuse.piece import Choose, EveryPiece, Piece, Verdict
 from shardc.passes.fuse.read import Step, read_block
 from shardc.passes.fuse.wishes import Wishes
 from shardc.passes.program import program_functions
@@ -139,7 +139,7 @@ def _noting(choose: Choose, verdicts: dict[str, Verdict]) -> Choose:
         verdicts.update(dict.fromkeys(piece.calls, verdict))
         return verdict
 
-    return noting
+    return EveryPiece(noting) if isinstance(choose, EveryPiece) else noting
 
 
 def _blocks(module: ir.Module) -> list[ir.Block]:

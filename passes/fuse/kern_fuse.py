@@ -27,7 +27,7 @@ from shardc.passes.fuse.lower_attention import ATTENTION, AttentionKernels
 from shardc.passes.fuse.lower_matmul import matmul_calls
 from shardc.passes.fuse.lower_scatter import SCATTERS, Scatter, ScatterKernels
 from shardc.passes.fuse.order import check_unread, erase, move, ordered
-from shardc.passes.fuse.piece import Choose, call_piece, is_asked
+from shardc.passes.fuse.piece import Choose, EveryPiece, call_piece, is_asked
 from shardc.passes.fuse.read import Step, read_block, steps_of
 from shardc.passes.fuse.symbols import Symbols
 from shardc.passes.fuse.unit import Unit, make_units, needed_views, release
@@ -233,8 +233,8 @@ class _Fusion:
             flops, phase = attentions.flops(step.op), _phase(step.op)
             if not flops:
                 continue
-            faster = attentions.is_faster(step.op)
-            if choose and not faster and is_asked(flops):
+            faster = attentions.is_faster(step.op) and not isinstance(choose, EveryPiece)
+            if choose and not faster and is_asked(flops, choose):
                 piece = call_piece(self._number, self._read, step.number, strides)
                 faster = piece is not None and choose(piece).generated
             if faster:

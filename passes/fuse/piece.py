@@ -55,25 +55,35 @@ class Verdict:
 Choose = Callable[[Piece], Verdict]
 
 
-def is_asked(flops: int) -> bool:
-    """Whether a piece of so many floating-point operations is decided on."""
-    return SMALL_FLOPS <= flops <= LARGE_FLOPS
+@dataclass(frozen=True)
+class EveryPiece:
+    """``choose`` for pieces of any size and for every attention: what decides without running them."""
+
+    choose: Choose
+
+    def __call__(self, piece: Piece) -> Verdict:
+        return self.choose(piece)
+
+
+def is_asked(flops: int, choose: Choose) -> bool:
+    """Whether ``choose`` decides on a piece of so many floating-point operations."""
+    return isinstance(choose, EveryPiece) or SMALL_FLOPS <= flops <= LARGE_FLOPS
 
 
 def find_pieces(
-    number: int, read: Block, together: Units, apart: Units, strides: Mapping[ir.Value, Strides]
+    number: int, read: Block, together: Units, apart: Units, strides: Mapping[ir.Value, Strides], choose: Choose
 ) -> Iterator[Piece]:
     """The pieces of block ``number``, in order. ``together`` are its groups with matmuls in kernels, ``apart`` those
     with none.
 
     ``strides`` are those of the program's arguments that are not contiguous. What reads numbers that are known only at
-    run time is no piece, and neither is what is too small or too large.
+    run time is no piece, and neither is what is too small or too large for ``choose``.
     """
     flops = {n.call: matmul_flops(n) for unit in together.groups for n in unit.nodes if n.contracts}
     groups = [unit.calls for units in (together, apart) for unit in units.groups]
     for calls in sorted(_connected(groups), key=min):
         matmuls = sorted(calls & flops.keys())
-        asked = bool(matmuls) and is_asked(sum(flops[m] for m in matmuls))
+        asked = bool(matmuls) and is_asked(sum(flops[m] for m in matmuls), choose)
         module = _program(read, calls, strides) if asked else None
         if module is not None:
             yield Piece(tuple(f"{number}.{m}" for m in matmuls), module)

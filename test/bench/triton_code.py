@@ -59,6 +59,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "layer norm backward": (_norm_backward, (_tensor(ROWS, HIDDEN), _tensor(ROWS, HIDDEN), _tensor(ROWS, 1).float(), _tensor(ROWS, 1).float(), _tensor(HIDDEN))),
     "sum over rows": (lambda x: x.sum(0), (_tensor(ROWS, HIDDEN),)),
     "cross entropy": (lambda x, t: F.cross_entropy(x.float(), t), (_tensor(ROWS, CLASSES), torch.empty(ROWS, dtype=torch.int64, device="meta"))),
+    "embedding backward": (lambda g, i: aten.embedding_dense_backward(g, i, CLASSES, -1, False), (_tensor(ROWS, HIDDEN), torch.empty(ROWS, dtype=torch.int64, device="meta"))),
     "AdamW": (_adamw, tuple(_tensor(HIDDEN, HIDDEN).float() for _ in range(4))),
 }  # fmt: skip
 

@@ -67,6 +67,10 @@ def compile_(
     target: Annotated[
         str | None, typer.Option(help="A GPU to compile kernels for (sm_80, sm_90, sm_100, gfx942); none need be here.")
     ] = None,
+    matmuls: Annotated[
+        str,
+        typer.Option(help="Matmuls and attention as calls (extern), in kernels (generated), or what is faster (auto)."),
+    ] = "auto",
     forbid: Annotated[
         list[str] | None,
         typer.Option(metavar="A+B", help="Two ops that must not share a kernel, as explain --fusion names them."),
@@ -91,9 +95,9 @@ def compile_(
     """
     axes = parse_mesh(mesh)
     options = {
-        "clip": clip, "fuse": fuse, "numerics": numerics, "target": target, "verify": verify, "schedule": schedule,
-        "stages": _stages(stages), "stale_weights": stale_weights, "recompute": _recompute(recompute), "cap_bytes": memory,
-        "forbid": forbid or (), "force": force or (),
+        "clip": clip, "fuse": fuse, "numerics": numerics, "target": target, "matmuls": matmuls, "verify": verify,
+        "schedule": schedule, "stages": _stages(stages), "stale_weights": stale_weights, "recompute": _recompute(recompute),
+        "cap_bytes": memory, "forbid": forbid or (), "force": force or (),
     }  # fmt: skip
     with status(f"compiling {script.name}"):
         from shardc.driver.compile import compile_script

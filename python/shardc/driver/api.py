@@ -180,6 +180,7 @@ def compile_step(
     fuse: bool = True,
     numerics: str = "fused",
     target: str | None = None,
+    matmuls: str = "auto",
     forbid_fusion: Sequence[str] = (),
     force_fusion: Sequence[str] = (),
     verify: bool = False,
@@ -206,6 +207,9 @@ def compile_step(
     ``fuse``: on machines without GPUs, groups of ops become kernels compiled for the CPU; ``numerics`` says where their
     chains of 16-bit floats are rounded: ``"fused"`` at a kernel's results, ``"eager"`` after each op.
     ``target`` names a GPU (``"sm_90"``), which need not be here: kernels are then Triton's, compiled for it.
+    ``matmuls``: ``"auto"`` decides for each piece of the program whether its matmuls and attention are calls of a
+    library or parts of kernels, by measurement on CPUs and by a model of ``target``; ``"extern"`` has calls,
+    ``"generated"`` kernels.
     ``forbid_fusion`` and ``force_fusion`` are edges such as ``"aten.add.Tensor+gelu@model.py:12"``: pairs of ops, as
     ``shardc explain --fusion`` prints them, that must not, and that must share a kernel. The plan says what they
     change.
@@ -241,9 +245,9 @@ def compile_step(
         options = PipelineOptions(**given, stale_weights=stale_weights) if given else None
         compiled = compile_capture(capture, device_mesh, plan, model_plan=model_plan_of(model), pipeline=options)
         if fuse and target is not None:
-            fuse_step_for(compiled, target, numerics)
+            fuse_step_for(compiled, target, numerics, forbid_fusion, force_fusion, matmuls)
         elif fuse and not torch.cuda.is_available():
-            fuse_step(compiled, numerics, forbid_fusion, force_fusion)
+            fuse_step(compiled, numerics, forbid_fusion, force_fusion, matmuls)
     step = CompiledStep(compiled, fields, example_batch, optimizer, state)
     if verify:
         outcome = step.check()
@@ -256,7 +260,5 @@ def _check_wishes(forbid: Sequence[str], force: Sequence[str], fuse: bool, targe
     """Raises FusionRefused for edges that this compile has no kernels for."""
     if not fuse:
         check_no_force(force, "fuse is False")
-    elif target is not None:
-        check_no_force((*force, *forbid), f"wishes are for the CPU's kernels, and these are for {target}")
-    elif torch.cuda.is_available():
+    elif target is None and torch.cuda.is_available():
         check_no_force(force, "this machine has GPUs, and kernels are for the CPU")

@@ -11,7 +11,7 @@ import torch
 
 from shardc.diagnostics.api import BadArgument
 from shardc.dialects.pipe.schedule import Schedule
-from shardc.passes.fuse.choices import NUMERICS
+from shardc.passes.fuse.choices import NUMERICS, STEP_MATMULS
 
 AUTOCAST = (torch.bfloat16, torch.float16)
 """What torch's autocast computes in on every device."""
@@ -143,6 +143,11 @@ RULES: dict[str, Rule] = {
         lambda v: v in NUMERICS,
         " or ".join(map(repr, NUMERICS)),
         "\"fused\" rounds 16-bit floats at a kernel's results, \"eager\" after each op, as PyTorch does",
+    ),
+    "matmuls": (
+        lambda v: v in STEP_MATMULS,
+        " or ".join(map(repr, STEP_MATMULS)),
+        "\"auto\" takes what is faster, \"extern\" calls a library, \"generated\" computes them in kernels",
     ),
     "forbid_fusion": (_is_edges, "a list of edges", f"{_EDGES} that must not share a kernel"),
     "force_fusion": (_is_edges, "a list of edges", f"{_EDGES} that must share a kernel"),

@@ -19,8 +19,8 @@ def compile_script(
 ) -> Report:
     """Compile what ``script`` builds for ``mesh`` and write the folder ``out``; what was done, as a report.
 
-    ``options``: ``clip`` (largest gradient norm, or None), ``fuse``, ``numerics`` and ``target`` (of kernels),
-    ``forbid`` and ``force`` (edges of fusion), ``schedule``, ``stages``, ``stale_weights``, ``recompute`` and
+    ``options``: ``clip`` (largest gradient norm, or None), ``fuse``, ``numerics``, ``target`` and ``matmuls`` (of
+    kernels), ``forbid`` and ``force`` (edges of fusion), ``schedule``, ``stages``, ``stale_weights``, ``recompute`` and
     ``cap_bytes`` (of a pipeline), and ``verify`` (prove equality first).
     """
     check_folder(out.absolute())
@@ -38,6 +38,7 @@ def compile_script(
             fuse=options.get("fuse", True),
             numerics=options.get("numerics", "fused"),
             target=options.get("target"),
+            matmuls=options.get("matmuls", "auto"),
             forbid_fusion=options.get("forbid", ()),
             force_fusion=options.get("force", ()),
             verify=bool(options.get("verify")),

@@ -10,14 +10,18 @@ from typing import Any
 
 from torch_mlir import ir
 
+from shardc.backends.triton.targets import TARGETS, Target
 from shardc.diagnostics.api import NameNotFound, NotAnArtefact
 from shardc.diagnostics.cli import MalformedMlir, UnreadableInput
 from shardc.diagnostics.runtime import BadArtefact
 from shardc.dialects.context import new_context
 from shardc.driver.artefact import AGAIN, read_manifest
+from shardc.driver.fusion_record import FusionRecord
+from shardc.driver.gpu_estimates import Estimator
 from shardc.driver.memory import explain_pipeline, said_peak
 from shardc.driver.mlir_errors import Source, parse_module
 from shardc.driver.report import Report, make_report, table
+from shardc.driver.roofline import roofline
 from shardc.driver.source_lines import shown, shown_in
 from shardc.driver.traffic import Transfer, transfers
 from shardc.passes.program import find_function
@@ -26,10 +30,11 @@ from shardc.passes.program import find_function
 def explain(path: Path, what: str | None = None) -> str:
     """The report of an artefact (or of a level-3 module), then a line per argument and per collective.
 
+    Of an artefact for a GPU also what each kernel is estimated to take, beside the roofline.
     With ``what`` only the arguments whose name contains it. Raises BadArtefact, MalformedMlir, UnreadableInput,
     NotAnArtefact, or NameNotFound.
     """
-    module, plan, kernels = _read(path)
+    module, plan, kernels, target = _read(path)
     if what is not None:
         report = make_report(module, plan, [], kernels=kernels)
         return "\n\n".join([report.title(), "\n".join(_arguments(report, what, path))])
@@ -38,6 +43,9 @@ def explain(path: Path, what: str | None = None) -> str:
     peak = "" if pipeline is not None else said_peak(program)
     report = make_report(module, plan, [], kernels=kernels, peak=peak, pipeline=pipeline)
     parts = [report.render(), "\n".join(_arguments(report, "", path)), "\n".join(_collectives(transfers(module)))]
+    if target is not None:
+        found = Estimator(target, FusionRecord.read(program).tf32).program(program)
+        parts.append("\n".join(roofline(found, target)))
     return "\n\n".join(parts)
 
 
@@ -49,18 +57,20 @@ def _program(path: Path, kernels: list[dict[str, Any]]) -> ir.Module | None:
     return _parsed(cut) if cut.is_file() else None
 
 
-def _read(path: Path) -> tuple[ir.Module, str, list[dict[str, Any]]]:
-    """The level-3 module of a path (before it was cut into stages), its plan's text, and the kernels that run it."""
-    plan, kernels = "?", []
+def _read(path: Path) -> tuple[ir.Module, str, list[dict[str, Any]], Target | None]:
+    """The level-3 module of a path (before it was cut into stages), its plan's text, the kernels that run it, and the
+    GPU that they are for."""
+    plan, kernels, target = "?", [], None
     if path.is_dir():
-        kernels = read_manifest(path)["kernels"]
+        manifest = read_manifest(path)
+        kernels, target = manifest["kernels"], TARGETS.get(manifest["target"])
         plan = _plan_text(path / "plan.json")
         path = path / "levels" / "3-rank.mlir"
     module = _parsed(path)
     problem = _level_problem(module)
     if problem is not None:
         raise NotAnArtefact(path=path, problem=problem, where=str(path))
-    return module, plan, kernels
+    return module, plan, kernels, target
 
 
 def _parsed(path: Path) -> ir.Module:

@@ -14,6 +14,7 @@ import torch
 import torch._functorch.config
 from torch_mlir import ir
 
+from shardc.backends.triton.targets import TARGETS, Target
 from shardc.diagnostics.api import NotAnArtefact
 from shardc.diagnostics.cli import UnreadableInput
 from shardc.diagnostics.fusion import NoSuchFusionEdge
@@ -23,14 +24,16 @@ from shardc.driver.dynamo import shardc_backend
 from shardc.driver.fusion import collect_fusion
 from shardc.driver.fusion_record import FusionRecord
 from shardc.driver.fusion_report import effect, render
+from shardc.driver.gpu_estimates import Estimator
 from shardc.driver.mlir_errors import Source, parse_module
+from shardc.driver.piece_model import ModelledMatmuls
 from shardc.driver.pipelines import build, run
 from shardc.driver.script import read_script
 from shardc.driver.step_kernels import step_matmuls
 from shardc.frontend.capture import capture_step
 from shardc.passes.fuse.explain import FusionReport, calls_in_kernels, read_fusion
 from shardc.passes.fuse.explain import explain_fusion as explain_module
-from shardc.passes.fuse.piece import Piece, Verdict
+from shardc.passes.fuse.piece import EveryPiece, Piece, Verdict
 from shardc.passes.fuse.wishes import Wishes
 
 
@@ -73,8 +76,9 @@ def explain_path(path: Path, forbid: Sequence[str] = (), force: Sequence[str] = 
     artefact's matmuls stay in kernels, and calls, as they are. Raises what reading the path raises, BadFusionEdge,
     NoSuchFusionEdge, FusionRefused.
     """
-    if path.is_dir() and read_manifest(path)["kernels"]:
-        return _artefact(path / "levels", forbid, force)
+    manifest = read_manifest(path) if path.is_dir() else {"kernels": []}
+    if manifest["kernels"]:
+        return _artefact(path / "levels", TARGETS.get(manifest["target"]), forbid, force)
     text = (
         _script_text(path)
         if path.suffix == ".py"
@@ -92,15 +96,16 @@ def explain_path(path: Path, forbid: Sequence[str] = (), force: Sequence[str] = 
     return "\n\n".join([*said, *_under(wishes, plain, wished)])
 
 
-def _artefact(levels: Path, forbid: Sequence[str], force: Sequence[str]) -> str:
+def _artefact(levels: Path, target: Target | None, forbid: Sequence[str], force: Sequence[str]) -> str:
     """Level 4 says which kernels there are. Why, level 3 says, where fusing it again makes the same ones."""
     before, after = _unfused(levels), levels / "4-kernel.mlir"
     ranked, fused = _text(before), _parsed(_text(after), after)
     plain = read_fusion(_parsed(ranked, before), fused)
     record, inside = FusionRecord.read(fused), calls_in_kernels(fused)
+    model = ModelledMatmuls(Estimator(target, record.tf32), record.numerics) if target else None
 
     def again(record: FusionRecord, wishes: Wishes) -> FusionReport:
-        matmuls = partial(_as_it_is, inside)
+        matmuls = EveryPiece(partial(_as_it_is, inside, model))
         return explain_module(
             _parsed(ranked, before), record.numerics, without=frozenset(record.without), wishes=wishes, matmuls=matmuls
         )
@@ -122,8 +127,10 @@ def _unfused(levels: Path) -> Path:
     return pipeline if pipeline.is_file() else levels / "3-rank.mlir"
 
 
-def _as_it_is(inside: frozenset[str], piece: Piece) -> Verdict:
-    return Verdict(not inside.isdisjoint(piece.calls), "as it was compiled")
+def _as_it_is(inside: frozenset[str], model: ModelledMatmuls | None, piece: Piece) -> Verdict:
+    """What was chosen; for a GPU also what is estimated."""
+    why = "as it was compiled" if model is None else model(piece).why
+    return Verdict(not inside.isdisjoint(piece.calls), why)
 
 
 def _wished(record: FusionRecord) -> list[str]:

@@ -15,14 +15,16 @@ ATTRIBUTE = "kern.fusion"
 
 @dataclass(frozen=True)
 class FusionRecord:
-    """``numerics`` and the edges that a user forbade and forced; ``without``:
-    the calls whose kernels did not compile.
+    """``numerics``, who computes ``matmuls``, and the edges that a user forbade and forced; ``without``: the calls whose
+    kernels did not compile; ``tf32``: whether products of f32 are of tf32.
     """
 
     numerics: str = "fused"
     forbid: tuple[str, ...] = ()
     force: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
+    matmuls: str = "auto"
+    tf32: bool = False
 
     @staticmethod
     def read(module: ir.Module) -> FusionRecord:
@@ -34,14 +36,16 @@ class FusionRecord:
         lists = {
             name: tuple(ir.StringAttr(text).value for text in held[name]) for name in ("forbid", "force", "without")
         }
-        return FusionRecord(ir.StringAttr(held["numerics"]).value, **lists)
+        return FusionRecord(ir.StringAttr(held["numerics"]).value, **lists, tf32="tf32" in held)
 
     def write(self, module: ir.Module) -> None:
         function = find_function(module)
         assert function is not None
         with module.context:
             lists = {name: _texts(getattr(self, name)) for name in ("forbid", "force", "without")}
-            function.attributes[ATTRIBUTE] = ir.DictAttr.get({"numerics": ir.StringAttr.get(self.numerics), **lists})
+            more = {"tf32": ir.UnitAttr.get()} if self.tf32 else {}
+            held = {"numerics": ir.StringAttr.get(self.numerics), **lists, **more}
+            function.attributes[ATTRIBUTE] = ir.DictAttr.get(held)
 
     def wishes(self) -> Wishes:
         """Raises BadFusionEdge."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import tempfile
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import torch
 from torch_mlir import ir
 
 from shardc.backends.body.extract import kernel_name, kernels
@@ -20,32 +22,46 @@ from shardc.diagnostics.base import ShardcError
 from shardc.dialects.collection import collection_paused
 from shardc.dialects.location import source_line
 from shardc.driver.compiler import Compiled
+from shardc.driver.fusion_record import FusionRecord
+from shardc.driver.gpu_estimates import Estimator
 from shardc.driver.kernels import say_once
-from shardc.driver.levels import copy_module
-from shardc.passes.fuse.kern_fuse import fuse_module
+from shardc.driver.piece_model import ModelledMatmuls
+from shardc.driver.step_kernels import fuse_copy
+from shardc.passes.fuse.piece import Choose, EveryPiece
 
-log = logging.getLogger(__name__)
 
-
-def fuse_step_for(compiled: Compiled, target: str, numerics: str = "fused", processes: int = 2) -> None:
+def fuse_step_for(
+    compiled: Compiled,
+    target: str,
+    numerics: str = "fused",
+    forbid: Sequence[str] = (),
+    force: Sequence[str] = (),
+    matmuls: str = "auto",
+    processes: int = 2,
+) -> None:
     """Give ``compiled`` its level 4 and a folder of Triton kernels for ``target``, with their binaries; nothing if no
     ops share a kernel.
 
-    Groups whose kernels cannot be made stay calls of ATen, and a warning says so.
+    Groups whose kernels cannot be made stay calls of ATen, and a warning says so. ``forbid`` and ``force`` are edges of
+    :mod:`shardc.passes.fuse.wishes`. ``matmuls``: ``auto`` has those and attention in kernels that are estimated to be
+    faster there, or what STEP_MATMULS says. Products of f32 are of tf32 where torch is set to that now.
 
     Raises:
-        UnknownGpuTarget, TritonMissing, TritonTooOld.
+        UnknownGpuTarget, TritonMissing, TritonTooOld, BadFusionEdge, NoSuchFusionEdge, FusionRefused.
     """
-    gpu = check_gpu(target)
+    gpu, tf32 = check_gpu(target), torch.get_float32_matmul_precision() != "highest"
     started = time.perf_counter()
     folder = tempfile.TemporaryDirectory(prefix="shardc-kernels-")
+    wished = FusionRecord(numerics, tuple(forbid), tuple(force), matmuls=matmuls, tf32=tf32)
+    choose = choose_for(gpu, wished)
     with collection_paused():
-        module, without = _fused(compiled.unfused, numerics, frozenset()), frozenset()
-        made, failed = make_kernels(module, gpu, Path(folder.name), processes)
-        while failed - without:
-            without |= failed
-            module = _fused(compiled.unfused, numerics, without)
-            made, failed = make_kernels(module, gpu, Path(folder.name), processes)
+        while True:
+            module, compiled.fusion_effect = fuse_copy(compiled.unfused, wished, choose)
+            made, failed = make_kernels(module, gpu, Path(folder.name), processes, tf32)
+            without = tuple(sorted(failed | {*wished.without}))
+            if without == wished.without:
+                break
+            wished = replace(wished, without=without)
     compiled.seconds |= {"kernels": time.perf_counter() - started}
     if not made:
         return
@@ -63,14 +79,15 @@ def check_gpu(target: str) -> Target:
     return found
 
 
-def _fused(module: ir.Module, numerics: str, without: frozenset[str]) -> ir.Module:
-    fused = copy_module(module)
-    fuse_module(fused, numerics, without=without, matmuls="extern")
-    return fused
+def choose_for(target: Target, wished: FusionRecord) -> str | Choose:
+    """What decides on matmuls and attention, as ``fuse_module`` takes it."""
+    if wished.matmuls == "auto":
+        return EveryPiece(ModelledMatmuls(Estimator(target, wished.tf32), wished.numerics))
+    return wished.matmuls
 
 
 def make_kernels(
-    module: ir.Module, target: Target, folder: Path, processes: int
+    module: ir.Module, target: Target, folder: Path, processes: int, tf32: bool = False
 ) -> tuple[list[CompiledKernel], frozenset[str]]:
     """The kernels of ``module``, compiled, and the calls (``kern.calls``) of those that could not be."""
     emitted: list[Emitted] = []
@@ -78,7 +95,7 @@ def make_kernels(
     failed: dict[str, Exception] = {}
     for name, op in named.items():
         try:
-            emitted.append(emit_kernel(op, target))
+            emitted.append(emit_kernel(op, target, tf32=tf32))
         except ShardcError as error:
             failed[name] = error
     made = compile_kernels(emitted, [target], folder, processes)

@@ -32,14 +32,18 @@ log = logging.getLogger(__name__)
 
 
 def fuse_step(
-    compiled: Compiled, numerics: str = "fused", forbid: Sequence[str] = (), force: Sequence[str] = ()
+    compiled: Compiled,
+    numerics: str = "fused",
+    forbid: Sequence[str] = (),
+    force: Sequence[str] = (),
+    matmuls: str = "auto",
 ) -> None:
     """Give ``compiled`` its level 4 and the library of its kernels; nothing if no ops share a kernel.
 
     Groups whose kernels do not compile stay calls of ATen, and a warning says so. ``forbid`` and ``force`` are edges of
-    :mod:`shardc.passes.fuse.wishes`. Raises BadFusionEdge, NoSuchFusionEdge, FusionRefused.
+    :mod:`shardc.passes.fuse.wishes`, ``matmuls`` one of STEP_MATMULS. Raises BadFusionEdge, NoSuchFusionEdge, FusionRefused.
     """
-    wished = FusionRecord(numerics, tuple(forbid), tuple(force))
+    wished = FusionRecord(numerics, tuple(forbid), tuple(force), matmuls=matmuls)
     with collection_paused():
         started = time.perf_counter()
         fused = _fused(compiled.unfused, wished)
@@ -94,8 +98,18 @@ def _unfused(module: ir.Module, error: Exception, started: float) -> _Fused:
 
 
 def _fuse(module: ir.Module, wished: FusionRecord) -> tuple[ir.Module, str]:
-    """A fused copy, and what wishes change of it."""
-    matmuls, without = step_matmuls(wished.numerics), frozenset(wished.without)
+    """A fused copy for this machine's CPU, and what wishes change of it."""
+    fused, said = fuse_copy(module, wished, step_matmuls(wished.numerics, wished.matmuls))
+    choose_libraries(fused, wished.numerics)
+    return fused, said
+
+
+def fuse_copy(module: ir.Module, wished: FusionRecord, matmuls: str | Choose) -> tuple[ir.Module, str]:
+    """A fused copy, which says how it was fused, and what wishes change of it.
+
+    Raises BadFusionEdge, NoSuchFusionEdge, FusionRefused.
+    """
+    without = frozenset(wished.without)
     fused, wishes, said = copy_module(module), wished.wishes(), ""
     if wishes:
         report = explain_fusion(fused, wished.numerics, without=without, wishes=wishes, matmuls=matmuls)
@@ -104,7 +118,6 @@ def _fuse(module: ir.Module, wished: FusionRecord) -> tuple[ir.Module, str]:
         said = effect(explain_fusion(copy_module(module), wished.numerics, without=without, matmuls=matmuls), report)
     else:
         fuse_module(fused, wished.numerics, without=without, matmuls=matmuls)
-    choose_libraries(fused, wished.numerics)
     wished.write(fused)
     return fused, said
 
@@ -124,8 +137,10 @@ def is_measured() -> bool:
     return (world_size() or 1) <= int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
-def step_matmuls(numerics: str) -> str | Choose:
+def step_matmuls(numerics: str, matmuls: str = "auto") -> str | Choose:
     """What decides on the matmuls of a step, as ``fuse_module`` takes it."""
+    if matmuls != "auto":
+        return matmuls
     return MeasuredMatmuls(numerics) if is_measured() else "extern"
 
 

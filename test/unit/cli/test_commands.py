@@ -49,8 +49,8 @@ def report(text: str, passed: bool = True) -> SimpleNamespace:
 def test_compile_passes_everything_on(install, script: Path, tmp_path: Path, capsys) -> None:
     driver = install("compile", "compile_script", report("4 ranks"))
     arguments = (
-        f"compile {script} --mesh data=2,tensor=2 --micro-batches 4 --plan data*tensor --clip 1.0 --no-fuse --numerics eager --target sm_90 --verify "
-        "--schedule zb-h1 --stages layers.2,layers.4 --recompute full,none,none --memory 4e9 "
+        f"compile {script} --mesh data=2,tensor=2 --micro-batches 4 --plan data*tensor --clip 1.0 --no-fuse --numerics eager --target sm_90 --matmuls extern --verify "
+        "--schedule zb-h1 --stages layers.2,layers.4 --stale-weights --recompute full,none,none --memory 4e9 "
         "--forbid tanh+exp --forbid a.py:1+a.py:2 --force mul+exp -o"
     )
     assert main([*arguments.split(), str(tmp_path / "out")]) == 0
@@ -66,9 +66,11 @@ def test_compile_passes_everything_on(install, script: Path, tmp_path: Path, cap
                 "fuse": False,
                 "numerics": "eager",
                 "target": "sm_90",
+                "matmuls": "extern",
                 "verify": True,
                 "schedule": "zb-h1",
                 "stages": ["layers.2", "layers.4"],
+                "stale_weights": True,
                 "recompute": ["full", "none", "none"],
                 "cap_bytes": 4e9,
                 "forbid": ["tanh+exp", "a.py:1+a.py:2"],
@@ -87,9 +89,11 @@ def test_compile_defaults(install, script: Path, tmp_path: Path) -> None:
         "fuse": True,
         "numerics": "fused",
         "target": None,
+        "matmuls": "auto",
         "verify": False,
         "schedule": None,
         "stages": None,
+        "stale_weights": False,
         "recompute": None,
         "cap_bytes": None,
     }

@@ -5,6 +5,7 @@ compiled.
 stages].
 """
 
+import itertools
 import json
 import sys
 from types import SimpleNamespace
@@ -17,7 +18,8 @@ from triton.runtime import driver
 from shardc.runtime.triton_kernels import Modules
 
 TYPES = {"*fp32": torch.float32, "*bf16": torch.bfloat16, "*i64": torch.int64, "*i32": torch.int32, "*i1": torch.bool}
-SIZE = 1 << 12
+SIZES = (1 << 12, (1 << 12) + 3)
+"""Of which one is a multiple of 16: Triton compiles a function for each such case."""
 
 
 def main(folder: str, functions: str) -> None:
@@ -28,14 +30,14 @@ def main(folder: str, functions: str) -> None:
             get_current_stream=lambda device: 0,
         )
     )
-    hits: dict[str, bool] = {}
+    hits: dict[str, list[bool]] = {}
     modules = Modules(folder)
-    triton.knobs.compilation.listener = lambda src, cache_hit, **_: hits.setdefault(src.name, cache_hit)
+    triton.knobs.compilation.listener = lambda src, cache_hit, **_: hits.setdefault(src.name, []).append(cache_hit)
     for module, name, types, constants, warps, stages in json.loads(functions):
-        given = [TYPES.get(t, SIZE) for t in types]
         function = getattr(modules._module(module), name)
-        function.warmup(*given, **constants, num_warps=warps, num_stages=stages, grid=(1,))
-    print(json.dumps(hits))
+        for given in itertools.product(*([TYPES[t]] if t in TYPES else SIZES for t in types)):
+            function.warmup(*given, **constants, num_warps=warps, num_stages=stages, grid=(1,))
+    print(json.dumps({name: all(found) for name, found in hits.items()}))
 
 
 if __name__ == "__main__":

@@ -24,10 +24,13 @@ from .programs import SM_90
 
 
 @pytest.mark.parametrize(
-    ("kind", "dtype"), [("llama", torch.float32), ("gpt2", torch.bfloat16)], ids=["llama", "gpt2 bf16"]
+    ("kind", "dtype", "matmuls"),
+    [("llama", torch.float32, "extern"), ("gpt2", torch.bfloat16, "extern"), ("llama", torch.float32, "generated")],
+    ids=["llama", "gpt2 bf16", "llama with its matmuls"],
 )
 def test_every_kernel_of_a_training_step(
-    interpreter: Interpreter, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, dtype: torch.dtype
+    interpreter: Interpreter, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, dtype: torch.dtype,
+    matmuls: str,
 ) -> None:
     """Forward, backward, and AdamW of all parameters in one launch."""
     monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path))
@@ -47,7 +50,7 @@ def test_every_kernel_of_a_training_step(
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error", ShardcFallbackWarning)
-        options = {"fuse": True, "matmuls": "extern"}
+        options = {"fuse": True, "matmuls": matmuls}
         torch.compile(model, backend="shardc", options=options)(torch.randint(0, 64, (2, 17))).backward()
         torch.compile(optimizer.step, backend="shardc", options=options)()
     torch._dynamo.reset()

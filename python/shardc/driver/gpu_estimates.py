@@ -1,0 +1,128 @@
+"""What each kernel and each call of a program takes on a GPU that need not be here, by the models of costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch_mlir import ir
+
+from shardc.backends.body.extract import kernel_name
+from shardc.backends.triton.attention import padded
+from shardc.backends.triton.attention_model import Scores
+from shardc.backends.triton.emit import emit_kernel
+from shardc.backends.triton.emitted import Estimate
+from shardc.backends.triton.library_model import attention_call, matmul_call, stream_call
+from shardc.backends.triton.matmul_model import LAUNCH_S
+from shardc.backends.triton.targets import Target
+from shardc.dialects.aten.call import CallReader, target_name
+from shardc.dialects.aten.types import TensorType, read_type
+from shardc.dialects.dist.mesh import read_mesh
+from shardc.dialects.dist.sharding import ShardingCodec
+from shardc.dialects.kern.kernel import KernelOp, operand_types, result_types
+from shardc.dialects.location import source_line
+from shardc.passes.fuse.lower_matmul import TARGETS as MATMULS
+from shardc.passes.fuse.read import VIEWS
+from shardc.passes.program import find_function
+
+_ATTENTION = ("shardc.attention", "shardc.attention_backward")
+_NARROW = (torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class Estimated:
+    """A kernel (``calls`` says how many of that name) or a call of ATen, and what one takes; ``times``: in a step."""
+
+    name: str
+    is_kernel: bool
+    where: str | None
+    times: int
+    estimate: Estimate
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """Estimates for ``target``; ``tf32``: torch allows it in products of f32."""
+
+    target: Target
+    tf32: bool = False
+
+    def program(self, module: ir.Module) -> list[Estimated]:
+        """The kernels and calls of a program's step, in order. Raises TritonKernelNotSupported, KernelNotSupported."""
+        function = find_function(module)
+        emitted: dict[str, Estimate | None] = {}
+        return [] if function is None else list(self._block(module, function.regions[0].blocks[0], 1, emitted))
+
+    def seconds(self, module: ir.Module) -> float:
+        """Of the whole program: kernels and calls run one after the other."""
+        return sum(found.times * found.estimate.seconds for found in self.program(module))
+
+    def _block(
+        self, module: ir.Module, block: ir.Block, times: int, emitted: dict[str, Estimate | None]
+    ) -> Iterator[Estimated]:
+        for view in block.operations:
+            op = view.operation
+            if op.name == "dist.loop":
+                yield from self._block(module, op.regions[0].blocks[0], times * _trips(module, op), emitted)
+            elif op.name == KernelOp.OPERATION_NAME:
+                known = kernel_name(op) in emitted
+                if not known:
+                    emitted[kernel_name(op)] = emit_kernel(op, self.target, tf32=self.tf32).estimate
+                made = emitted[kernel_name(op)] or self._flat(op, first=not known)
+                yield Estimated(kernel_name(op), True, source_line(op.location), times, made)
+            elif (call := self._call(op)) is not None:
+                yield Estimated(target_name(op), False, source_line(op.location), times, call)
+
+    def _flat(self, op: ir.Operation, first: bool) -> Estimate:
+        """A member of a kernel of any number of elements, which starts once for all of its members."""
+        made = stream_call(sum(t.size_bytes for t in (*operand_types(op), *result_types(op))), self.target)
+        return made if first else replace(made, seconds=made.seconds - LAUNCH_S)
+
+    def _call(self, op: ir.Operation) -> Estimate | None:
+        """What a call takes; None for what starts nothing: views, constants, collectives."""
+        if not op.name.startswith("torch.") or op.name.startswith(("torch.prim", "torch.constant", "torch.vtensor")):
+            return None
+        results = [type_ for r in op.results if (type_ := read_type(r.type)) is not None]
+        target = target_name(op)
+        if not results or target in VIEWS:
+            return None
+        operands = [type_ for v in op.operands if (type_ := read_type(v.type)) is not None]
+        if any(not t.is_static for t in (*operands, *results)):
+            return None
+        if target in MATMULS:
+            return self._matmul(operands)
+        if target in _ATTENTION:
+            return self._attention(op)
+        return stream_call(sum(t.size_bytes for t in (*operands, *results)), self.target)
+
+    def _matmul(self, operands: list[TensorType]) -> Estimate:
+        *added, x, y = operands
+        batch = x.shape[0] if len(x.shape) == 3 else 1
+        more = sum(t.size_bytes for t in added)
+        sizes = (batch, x.shape[-2], y.shape[-1], x.shape[-1])
+        return matmul_call(*sizes, x.dtype.itemsize, self._has_matrix(x.dtype), self.target, more)
+
+    def _attention(self, op: ir.Operation) -> Estimate:
+        """As ``shardc.runtime.attention`` computes it."""
+        spec = CallReader().read(op).spec
+        q, k, v = spec["q"], spec["k"], spec["v"]
+        (batch, heads, queries, size), (keys, value_size) = q.shape, (k.shape[2], v.shape[3])
+        forward = Scores(
+            "forward", batch * heads, batch * heads, queries, keys, padded(size), padded(value_size), q.dtype.itemsize,
+            0.5 if spec["causal"] else 1.0, self._has_matrix(q.dtype),
+        )  # fmt: skip
+        fits = size == value_size and size % 8 == 0 and size <= 256
+        flash = self.target.backend == "cuda" and spec["mask"] is None and q.dtype in _NARROW and fits
+        return attention_call(forward, spec.target.endswith("backward"), flash, self.target)
+
+    def _has_matrix(self, dtype: torch.dtype) -> bool:
+        """Whether matrix units multiply such numbers."""
+        return dtype in _NARROW or (dtype == torch.float32 and self.tf32)
+
+
+def _trips(module: ir.Module, loop: ir.Operation) -> int:
+    mesh = read_mesh(module)
+    assert mesh is not None
+    codec = ShardingCodec(module.context, mesh)
+    return codec.read_axes(ir.ArrayAttr.get([loop.attributes["axis"]], loop.context))[0].size

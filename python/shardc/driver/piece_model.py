@@ -1,0 +1,56 @@
+"""Whether matmuls and attention are parts of kernels or calls of a library on a GPU that is not here: by the models of
+costs, a piece of a program both ways.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch_mlir import ir
+
+from shardc.diagnostics.base import ShardcError
+from shardc.driver.gpu_estimates import Estimator
+from shardc.driver.levels import copy_module
+from shardc.passes.fuse.kern_fuse import fuse_module
+from shardc.passes.fuse.piece import EveryPiece, Piece, Verdict
+
+SURE = 0.97
+"""Of the time of calls, that kernels must be estimated below: the models are no more exact, and libraries are tried."""
+
+
+@dataclass(frozen=True)
+class ModelledMatmuls:
+    """Decides on pieces by the estimates of their two programs. ``numerics`` as for ``kern-fuse``.
+
+    Equal pieces are estimated once.
+    """
+
+    estimator: Estimator
+    numerics: str = "fused"
+    _known: dict[str, Verdict] = field(default_factory=dict, repr=False)
+
+    def __call__(self, piece: Piece) -> Verdict:
+        text = piece.module.operation.get_asm(enable_debug_info=False)
+        if text not in self._known:
+            self._known[text] = self._verdict(piece.module)
+        return self._known[text]
+
+    def _verdict(self, piece: ir.Module) -> Verdict:
+        try:
+            calls_s = self.estimator.seconds(self._fused(piece, False))
+            made = self.estimator.program(self._fused(piece, True))
+        except ShardcError as error:
+            return Verdict(False, f"no kernel for {self.estimator.target.name}: {str(error).partition(chr(10))[0]}")
+        kernels_s = sum(found.estimate.seconds for found in made)
+        least_s = sum(found.estimate.roofline_s for found in made)
+        times = f"{_us(calls_s)} as calls, {_us(kernels_s)} as kernels, {_us(least_s)} by the roofline"
+        return Verdict(kernels_s < SURE * calls_s, f"estimated for {self.estimator.target.name}: {times}")
+
+    def _fused(self, piece: ir.Module, generated: bool) -> ir.Module:
+        module = copy_module(piece)
+        fuse_module(module, self.numerics, matmuls=EveryPiece(lambda _: Verdict(generated, "")))
+        return module
+
+
+def _us(seconds: float) -> str:
+    return f"{1e6 * seconds:,.1f} us"

@@ -1,0 +1,106 @@
+"""Who computes the matmuls of an artefact for a GPU that is not here: as the model says, or as the user does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import shardc
+from shardc.diagnostics.api import BadArgument
+from shardc.driver.explain import explain
+from shardc.driver.explain_fusion import explain_path
+
+pytest.importorskip("triton", reason="Triton is not installed: its kernels can be neither run nor compiled")
+
+RUN = """
+import sys
+import torch
+from shardc.backends.triton.interpret_worker import patch
+from shardc.runtime import TrainStep
+
+patch()
+step = TrainStep.load(sys.argv[1], device="cpu")
+batch = torch.load(sys.argv[2])
+torch.save([step(batch) for _ in range(2)], sys.argv[3])
+"""
+
+
+class Net(nn.Module):
+    """Two layers, of which the first has much around its product."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(24, 40), nn.Linear(40, 17)
+
+    def forward(self, x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return nn.functional.mse_loss(self.down(nn.functional.gelu(self.up(x))), target)
+
+
+def _training() -> tuple[nn.Module, torch.optim.Optimizer, dict[str, torch.Tensor]]:
+    torch.manual_seed(0)
+    model = Net()
+    return model, torch.optim.SGD(model.parameters(), lr=1e-2), {"x": torch.randn(33, 24), "target": torch.randn(33, 17)}
+
+
+def _saved(folder: Path, **options: str) -> str:
+    """The artefact in ``folder``; its program."""
+    model, optimizer, batch = _training()
+    shardc.compile_step(model, optimizer, batch, mesh={"data": 1}, target="sm_90", **options).save(folder)
+    return (folder / "program.py").read_text()
+
+
+@pytest.mark.parametrize("matmuls", ["auto", "generated"])
+def test_it_trains_as_eager_does(matmuls: str, tmp_path: Path) -> None:
+    """Kernels with a matmul in them, its bias and gelu, their gradients and the update of the weights."""
+    text = _saved(tmp_path / "out", matmuls=matmuls)
+    sources = [path.read_text() for path in (tmp_path / "out" / "kernels").glob("*.py")]
+    assert any("tl.dot(" in source for source in sources)
+    assert matmuls == "auto" or ".mm(" not in text
+    _, _, batch = _training()
+    torch.save(batch, tmp_path / "batch.pt")
+    command = [sys.executable, "-c", RUN, *(str(tmp_path / name) for name in ("out", "batch.pt", "losses.pt"))]
+    subprocess.run(command, env=os.environ | {"TRITON_INTERPRET": "1"}, check=True)
+    model, optimizer, batch = _training()
+    expected = []
+    for _ in range(2):
+        loss = model(**batch)
+        expected.append(loss.detach())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    found = torch.stack([loss.reshape(()) for loss in torch.load(tmp_path / "losses.pt")])
+    torch.testing.assert_close(found, torch.stack(expected), rtol=1e-4, atol=1e-5)
+
+
+def test_calls_where_the_user_wants_them(tmp_path: Path) -> None:
+    _saved(tmp_path / "out", matmuls="extern")
+    assert not any("tl.dot(" in path.read_text() for path in (tmp_path / "out" / "kernels").glob("*.py"))
+
+
+def test_explain_says_what_both_would_take(tmp_path: Path) -> None:
+    _saved(tmp_path / "out")
+    table = explain(tmp_path / "out")
+    assert "estimates for sm_90 (989 TFLOP/s in 16 bits, 4.8 TB/s)" in table
+    assert "roofline" in table and "bound by" in table and " us " in table
+    choices = explain_path(tmp_path / "out").partition("matmuls and attention:")[2].partition("\n\n")[0].splitlines()[1:]
+    assert len(choices) == 5
+    assert all("as calls" in line and "as kernels" in line and "by the roofline" in line for line in choices)
+
+
+def test_an_edge_that_is_forbidden(tmp_path: Path) -> None:
+    """Wishes hold for a GPU's kernels, too."""
+    text = _saved(tmp_path / "out", matmuls="generated", forbid_fusion=["aten.addmm+aten.gelu"])
+    assert "addmm_gelu" not in text and "addmm" in text
+    assert "forbid aten.addmm+aten.gelu" in explain_path(tmp_path / "out")
+
+
+def test_no_such_choice() -> None:
+    model, optimizer, batch = _training()
+    with pytest.raises(BadArgument, match="'auto' or 'extern' or 'generated'"):
+        shardc.compile_step(model, optimizer, batch, mesh={"data": 1}, target="sm_90", matmuls="cublas")

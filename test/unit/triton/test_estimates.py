@@ -1,0 +1,130 @@
+"""Estimates of kernels and of calls of libraries, and who computes a matmul by them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch_mlir import ir
+
+from shardc.backends.triton.library_model import matmul_call
+from shardc.backends.triton.stream_model import stream_s
+from shardc.backends.triton.targets import TARGETS, Target
+from shardc.driver.gpu_estimates import Estimator
+from shardc.driver.piece_model import ModelledMatmuls
+from shardc.driver.roofline import roofline
+from shardc.frontend.aot_graph import import_graph
+from shardc.passes.fuse.explain import FusionReport, explain_fusion
+from shardc.passes.fuse.piece import EveryPiece
+
+from .programs import as_list, emitted, fused
+from .test_golden import CASES
+
+H200 = TARGETS["sm_90"]
+EVERY = pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+
+
+def meta(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+def chosen(f: Callable[..., Any], *tensors: Tensor, target: Target = H200) -> tuple[ir.Module, FusionReport]:
+    """The program of ``f``, fused as the models say, and the report of it."""
+    module = import_graph(make_fx(lambda *t: as_list(f(*t)), tracing_mode="fake")(*tensors), "forward").module
+    return module, explain_fusion(module, matmuls=EveryPiece(ModelledMatmuls(Estimator(target))))
+
+
+@EVERY
+@pytest.mark.parametrize("name", [name for name in CASES if name != "adamw"])
+def test_no_kernel_is_faster_than_the_roofline(name: str, target: Target) -> None:
+    function, given = CASES[name]
+    for kernel in emitted(fused(function, *given), target):
+        assert kernel.estimate is not None
+        assert 0 < kernel.estimate.roofline_s < kernel.estimate.seconds
+        assert kernel.estimate.bound == "memory" and not kernel.estimate.flops
+
+
+def test_traffic_is_what_a_kernel_reads_and_writes() -> None:
+    """A gathered table counts as what is asked for, a tensor that is read twice once."""
+    table, index = torch.empty(50000, 64), torch.zeros(100, dtype=torch.int64)
+    (kernel,) = emitted(fused(lambda t, i: torch.sin(F.embedding(i, t)), table, index))
+    assert kernel.estimate.moved_bytes == 2 * 100 * 64 * 4 + 100 * 8 + 8  # the largest wrong index
+    (kernel,) = emitted(fused(lambda x: torch.softmax(x, -1), torch.empty(64, 128)))
+    assert kernel.estimate.moved_bytes == 2 * 64 * 128 * 4
+
+
+@EVERY
+def test_large_streams_reach_nine_tenths_of_the_memory(target: Target) -> None:
+    moved = 1 << 32
+    assert moved / stream_s(moved, 1 << 18, 4, target) == pytest.approx(0.9 * target.memory_bytes_s, rel=0.02)
+
+
+def test_few_programs_do_not_fill_the_memory() -> None:
+    """One program that walks a long row waits for each of its steps."""
+    assert stream_s(1 << 20, 1, 8, H200, steps=256) > 256 * 0.5e-6 > stream_s(1 << 20, 256, 8, H200)
+
+
+@EVERY
+def test_libraries_are_a_little_faster_than_the_same_tile_of_ours(target: Target) -> None:
+    def ours(x: Tensor, w: Tensor) -> Tensor:
+        return x @ w
+
+    _, report = chosen(ours, meta(4096, 4096), meta(4096, 4096), target=target)
+    ((_, verdict),) = report.choices
+    assert not verdict.generated and "as calls" in verdict.why and "by the roofline" in verdict.why
+    call = matmul_call(1, 4096, 4096, 4096, 2, True, target)
+    assert call.roofline_s < call.seconds < 4 * call.roofline_s and call.bound == "arithmetic"
+
+
+@EVERY
+def test_what_saves_traffic_goes_into_the_kernel(target: Target) -> None:
+    """Few terms and much around the product: it is written and read again, if it is a call."""
+    module, report = chosen(lambda x, w, y: F.relu(x @ w) + y, meta(8192, 64), meta(64, 8192), meta(8192, 8192), target=target)
+    assert [verdict.generated for _, verdict in report.choices] == [True]
+    assert "torch.aten.mm" not in str(module)
+
+
+def test_products_of_f32_are_left_to_the_library() -> None:
+    """Which has faster ones where no matrix instructions may be used; with tf32 the same decision is another."""
+    f32 = {"dtype": torch.float32}
+    _, report = chosen(lambda x, w: F.relu(x @ w), meta(4096, 4096, **f32), meta(4096, 4096, **f32))
+    assert [verdict.generated for _, verdict in report.choices] == [False]
+    exact, tf32 = (matmul_call(1, 4096, 4096, 4096, 4, matrix, H200).seconds for matrix in (False, True))
+    assert exact > 4 * tf32
+
+
+@EVERY
+def test_attention_by_plain_ops_is_left_behind(target: Target) -> None:
+    """A mask has no flash kernel in PyTorch: scores would be written and read several times."""
+    q, mask = meta(2, 8, 2048, 64), meta(1, 1, 2048, 2048, dtype=torch.bool)
+    _, report = chosen(
+        lambda q, k, v, m: torch.ops.shardc.attention(q, k, v, m, False, 0.125)[0], q, q, q, mask, target=target
+    )
+    assert [verdict.generated for _, verdict in report.choices] == [True]
+
+
+def test_equal_pieces_are_estimated_once_and_equally() -> None:
+    w = meta(256, 256)
+    model = ModelledMatmuls(Estimator(H200))
+    module = import_graph(
+        make_fx(lambda x, w: [F.gelu(F.gelu(F.gelu(x @ w) @ w) @ w)], tracing_mode="fake")(meta(512, 256), w), "forward"
+    ).module
+    report = explain_fusion(module, matmuls=EveryPiece(model))
+    assert len(report.choices) == 3 and len(model._known) < 3
+    assert len({verdict for _, verdict in report.choices}) == len(model._known)
+
+
+def test_the_table_has_each_kernel_and_call() -> None:
+    module, _ = chosen(lambda x, w: torch.cumsum(F.gelu(x @ w) + x, 0), meta(4096, 4096), meta(4096, 4096))
+    found = Estimator(H200).program(module)
+    lines = roofline(found, H200)
+    assert "989 TFLOP/s in 16 bits, 4.8 TB/s" in lines[0]
+    names = [line.split()[0] for line in lines[2:]]
+    assert names == ["gelu_add_0", "aten.mm", "aten.cumsum", "total"]
+    assert "arithmetic" in next(line for line in lines if "aten.mm" in line)
+    assert "memory" in next(line for line in lines if "gelu_add" in line)
