@@ -266,12 +266,17 @@ class _Fusion:
 
         It must, too, if it asks an operand for its shape alone (``ones_like``), of which groups know nothing: as a call
         it would wait for the operand, and what waits for the call may be in one kernel with what the operand is made
-        from.
+        from. And if a kernel reads what the call itself does not give: a sum before it is rounded.
         """
         shared = {call for unit in self._units.groups if len(unit.calls) > 1 for call in unit.calls}
         shared |= {step.number for step in self._read.steps if step.always} | self._alone
         shared |= {call for unit in self._units.groups if not unit.accesses for call in unit.calls if self._waits(call)}
-        return [unit for unit in self._units.groups if unit.calls & shared]
+        todo = found = {unit for unit in self._units.groups if unit.calls & shared}
+        while todo:
+            inner = (value for unit in todo for value in unit.accesses if value.ir is None)
+            todo = {self._units.maker[value] for value in inner if value in self._units.maker} - found
+            found = found | todo
+        return [unit for unit in self._units.groups if unit in found]
 
     def _waits(self, call: int) -> bool:
         """Whether a call has an operand that is computed."""

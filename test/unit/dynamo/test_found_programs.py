@@ -48,6 +48,13 @@ FOUND = {
             "v2 = torch.cat(tuple(reversed(v1.chunk(3, -3))), -3)", "v3 = v2.std((0, 1, 2, 3, 4), correction=0).add(0.1)",
         ),
     ),
+    "parts of a sum that a call gives rounded alone": (
+        How(numerics="eager", matmuls="generated"),
+        _program(
+            (_given((17, 1), "bf16"),), "v1 = F.linear(v0, v0[:9])",
+            "v2 = torch.einsum('bi,bj->bij', v1.flatten(1)[:5, :5], v1.flatten(1)[:5, :6])",
+        ),
+    ),
     "one element of a dim of symbolic size": (
         How(sizes="dynamic"), _program((_given((1, 1, 127)),), "v1 = v0.flatten()", "v2 = (torch.full_like(v1, 0.1) * v1).narrow(0, 46, 1)"),
     ),
