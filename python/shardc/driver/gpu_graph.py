@@ -10,7 +10,7 @@ from shardc.backends.triton.folder import write_folder
 from shardc.backends.triton.targets import Target
 from shardc.diagnostics.fusion import FusionWish
 from shardc.driver import module_archive
-from shardc.driver.gpu_kernels import make_kernels
+from shardc.driver.gpu_kernels import is_tf32, make_kernels
 from shardc.driver.kernels import ALL, Fuse, say_once, strided_results
 from shardc.frontend.aot_graph import ImportedGraph
 from shardc.runtime.triton_kernels import Modules
@@ -42,7 +42,7 @@ def _fused(
     with tempfile.TemporaryDirectory(prefix="shardc-kernels-") as name:
         while True:
             fuse(graph.module, numerics, strided_results(graph), without, writes=graph.writes)
-            made, failed = make_kernels(graph.module, target, Path(name), PROCESSES)
+            made, failed = make_kernels(graph.module, target, Path(name), PROCESSES, is_tf32())
             if not failed - without:
                 break
             without |= failed

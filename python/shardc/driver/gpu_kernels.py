@@ -49,7 +49,7 @@ def fuse_step_for(
     Raises:
         UnknownGpuTarget, TritonMissing, TritonTooOld, BadFusionEdge, NoSuchFusionEdge, FusionRefused.
     """
-    gpu, tf32 = check_gpu(target), torch.get_float32_matmul_precision() != "highest"
+    gpu, tf32 = check_gpu(target), is_tf32()
     started = time.perf_counter()
     folder = tempfile.TemporaryDirectory(prefix="shardc-kernels-")
     wished = FusionRecord(numerics, tuple(forbid), tuple(force), matmuls=matmuls, tf32=tf32)
@@ -81,9 +81,17 @@ def check_gpu(target: str) -> Target:
 
 def choose_for(target: Target, wished: FusionRecord) -> str | Choose:
     """What decides on matmuls and attention, as ``fuse_module`` takes it."""
-    if wished.matmuls == "auto":
-        return EveryPiece(ModelledMatmuls(Estimator(target, wished.tf32), wished.numerics))
-    return wished.matmuls
+    return by_model(target, wished.numerics, wished.tf32) if wished.matmuls == "auto" else wished.matmuls
+
+
+def by_model(target: Target, numerics: str, tf32: bool) -> Choose:
+    """What has matmuls and attention in kernels that are estimated to be faster there."""
+    return EveryPiece(ModelledMatmuls(Estimator(target, tf32), numerics))
+
+
+def is_tf32() -> bool:
+    """Whether torch is set to compute products of f32 in tf32."""
+    return torch.get_float32_matmul_precision() != "highest"
 
 
 def make_kernels(

@@ -8,9 +8,11 @@ from torch.fx import GraphModule
 
 from shardc.backends.measure.contractions import measured_form
 from shardc.backends.torch.emit_graph import emit_graph
+from shardc.backends.triton.targets import Target
 from shardc.driver import program_cache
 from shardc.driver.fusion import fuse, is_explained
 from shardc.driver.gpu_graph import fuse_graph_for
+from shardc.driver.gpu_kernels import by_model, is_tf32
 from shardc.driver.gpu_target import gpu_target, has_kernels
 from shardc.driver.graph_program import GraphProgram, runner
 from shardc.driver.kernels import fuse_graph
@@ -42,13 +44,13 @@ def compile_graph(settings: Settings, wishes: Wishes | None, phase: str, graph: 
     device, constants = check_graph(graph), constants_of(graph)
     fuses = settings.fuse and has_kernels(device)
     gpu = gpu_target(device) if fuses else None
-    key = program_key(graph, phase, f"{settings.cache_key()} {gpu}" if gpu else settings.cache_key())
+    key = program_key(graph, phase, f"{settings.cache_key()} {gpu} {is_tf32()}" if gpu else settings.cache_key())
     found = None if is_explained() else program_cache.load(key)
     whole = True
     if found is None:
         imported, library, externs = prepared(), None, 0
         if fuses and gpu:
-            fuse_ = partial(fuse, wishes, phase, _gpu_matmuls(settings))
+            fuse_ = partial(fuse, wishes, phase, _gpu_matmuls(settings, gpu))
             imported, library, whole = fuse_graph_for(gpu, prepared, imported, settings.numerics, fuse_)
         elif fuses:
             fuse_ = partial(fuse, wishes, phase, _matmuls(settings))
@@ -75,9 +77,11 @@ def _matmuls(settings: Settings) -> str | Choose:
     return MeasuredMatmuls(settings.numerics) if settings.measured else "extern"
 
 
-def _gpu_matmuls(settings: Settings) -> str:
-    """As :func:`_matmuls`: on a GPU they are cuBLAS's, unless kernels are asked for."""
-    return settings.matmuls if settings.matmuls != "measured" else "extern"
+def _gpu_matmuls(settings: Settings, gpu: Target) -> str | Choose:
+    """As :func:`_matmuls`: on a GPU by the models of costs, where measuring is not asked to be left out."""
+    if settings.matmuls != "measured":
+        return settings.matmuls
+    return by_model(gpu, settings.numerics, is_tf32()) if settings.measured else "extern"
 
 
 def is_complex(graph: GraphModule) -> bool:

@@ -95,7 +95,8 @@ def _surroundings(graph: GraphModule, example_inputs: Sequence[Any], settings: S
     """What a program depends on and PyTorch's hash leaves out."""
     backends = torch.backends
     state = (
-        torch.get_default_device(), backends.mkldnn.enabled, backends.opt_einsum.enabled, backends.opt_einsum.strategy,
+        torch.get_default_device(), torch.get_float32_matmul_precision(), backends.mkldnn.enabled,
+        backends.opt_einsum.enabled, backends.opt_einsum.strategy,
         backends.cuda.flash_sdp_enabled(), backends.cuda.mem_efficient_sdp_enabled(), backends.cuda.math_sdp_enabled(),
     )  # fmt: skip
     gpus = {str(t.device): gpu_target(t.device) for t in example_inputs}

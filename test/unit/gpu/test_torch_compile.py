@@ -98,6 +98,18 @@ def test_a_graph_of_cuda_tensors_becomes_kernels_of_its_gpu(h200: None, monkeypa
     assert gpu_target.gpu_target(torch.device("cuda", 0)).l2_bytes == 60 << 20
 
 
+def test_models_of_costs_choose_who_computes_a_matmul(h200: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cuBLAS would give memory to be read again is part of a kernel, unless it is not to be."""
+    with FakeTensorMode():
+        x, w = (torch.empty(2048, 2048, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    graph = make_fx(lambda x, w: [torch.nn.functional.silu(x @ w) * x], tracing_mode="fake")(x, w)
+    texts = []
+    monkeypatch.setattr(graph_program, "load", lambda text, library: texts.append(text) or (lambda *given: None))
+    for settings in (Settings(), Settings(matmuls="extern")):
+        graph_compiler.compile_graph(settings, None, "forward", graph)
+    assert ["aten.mm" in text for text in texts] == [False, True]
+
+
 @pytest.mark.parametrize(
     "found, arch, shared",
     [((8, 0), 80, 166912), ((8, 9), 89, 101376), ((10, 0), 100, 232448), ((12, 0), 120, 101376)],
