@@ -82,13 +82,12 @@ class _Former:
                 op.erase()
 
     def _move(self, op: ir.Operation) -> None:
-        """To the end of what is placed so far, the tensor lists it reads with it."""
+        """To the end of what is placed so far, the lists of tensors and of computed numbers that it reads with it."""
         for value in op.operands:
-            owner = value.owner
-            is_list = isinstance(owner, ir.Operation | ir.OpView) and is_constant(owner.operation)
-            if is_list and value not in self._moved and any(_is_tensor(v) for v in owner.operands):
+            maker = None if isinstance(value.owner, ir.Block) else value.owner.operation
+            if maker is not None and value not in self._moved and is_constant(maker) and _is_computed(value):
                 self._moved.add(value)
-                owner.operation.move_before(self._end)
+                self._move(maker)
         op.move_before(self._end)
 
     def _find_exits(self, k: int) -> None:
@@ -302,8 +301,12 @@ def _heavy(op: ir.Operation) -> bool:
     return name.startswith(_HEAVY) and op.name not in ("dist.slice", "dist.offset")
 
 
-def _is_tensor(value: ir.Value) -> bool:
-    return read_type(value.type) is not None
+def _is_computed(value: ir.Value) -> bool:
+    """Whether a value is not known until the program runs."""
+    if isinstance(value.owner, ir.Block):
+        return True
+    op = value.owner.operation
+    return not is_constant(op) or any(map(_is_computed, op.operands))
 
 
 def _type(value: ir.Value) -> TensorType:
