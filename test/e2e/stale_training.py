@@ -11,11 +11,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
-from models import Batch, default_f64
+from models import Batch, Training, default_f64
 from pipelines import PIPELINED
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch_mlir import ir
 from training import Values, Wide, state_of
+
+from shardc.backends.eager.pipeline import read_pipeline
 
 
 @dataclass(frozen=True)
@@ -55,18 +58,25 @@ def _of_images(part: Batch, batch: Batch, output: object) -> Tensor:
     return loss(output, part) * len(part[0]) / len(batch[0])
 
 
+SHARES = {"skips": _of_labels, "llama": _of_tokens, "unet": _of_images}
 CASES = [
-    Case("skips", 2, 8, _of_labels),
-    Case("skips", 4, 8, _of_labels),
-    Case("llama", 2, 4, _of_tokens),
-    Case("llama", 4, 8, _of_tokens),
-    Case("unet", 2, 8, _of_images),
+    Case(model, ranks, micro_batches, SHARES[model])
+    for model, ranks, micro_batches in (("skips", 2, 8), ("skips", 4, 8), ("llama", 2, 4), ("llama", 4, 8), ("unet", 2, 8))
 ]
 
 
-def stale_training(case: Case, schedule: str, stage: Mapping[str, int], steps: int) -> list[Values]:
-    """Loss and state after each step. ``stage``: of each parameter."""
-    training = PIPELINED[case.model]
+def stages_of_parameters(module: ir.Module) -> dict[str, int]:
+    """Of a pipeline with a stage on each rank."""
+    program = read_pipeline(module)
+    assert program is not None
+    return {p.name: rank for rank, ports in enumerate(program.arguments) for p in ports if p.role == "param"}
+
+
+def stale_training(
+    case: Case, schedule: str, stage: Mapping[str, int], steps: int, training: Training | None = None
+) -> list[Values]:
+    """Loss and state after each step. ``stage``: of each parameter. ``training``: that of ``PIPELINED`` if not given."""
+    training = training or PIPELINED[case.model]
     model = training.fresh()
     optimizer = training.optimizer(model)
     made = []

@@ -14,7 +14,7 @@ from torch import nn
 
 from shardc.diagnostics import pipeline as errors
 from shardc.diagnostics.api import BadArgument
-from shardc.diagnostics.plan import UnknownAxis
+from shardc.diagnostics.plan import TooManyWays, UnknownAxis
 from shardc.dialects.pipe.schedule import Updates
 from shardc.driver.api import compile_step
 from shardc.passes.pipeline.schedules.by_name import schedule as by_name
@@ -109,3 +109,18 @@ def test_the_report_says_who_holds_and_sends_what() -> None:
     assert first.sent_bytes == 4 * activation
     assert second.sent_bytes == 4 * activation + 4  # gradients, and the loss
     assert "pipeline: 1f1b, 2 stages, 4 micro-batches" in str(report)
+
+
+@pytest.mark.parametrize("model", ["mean of what counts", "sum"])
+def test_micro_batches_of_different_sizes(model: str) -> None:
+    """Ten samples in four micro-batches: the last is filled up, and what fills it counts for nothing."""
+    labels = torch.where(torch.rand(10) < 0.3, -100, torch.randint(0, 8, (10,)))
+    if model == "sum":
+        compile_pipeline(Tower(), (torch.randn(10, 64),), loss=sum_of_squares, verify=True)
+    else:
+        compile_pipeline(Skips(), (torch.randn(10, 8), labels), loss=lambda output, batch: output, verify=True)
+
+
+def test_fewer_samples_than_micro_batches() -> None:
+    with pytest.raises(TooManyWays, match="has 3 elements and can't be cut 4 ways"):
+        compile_pipeline(Tower(), (torch.randn(3, 64),), loss=sum_of_squares)

@@ -8,12 +8,11 @@ import pytest
 import torch
 from models import sum_of_squares
 from pipelines import PIPELINED, PipelineRanks, Tower, captured, cut_step
-from stale_training import CASES, Case, stale_training
+from stale_training import CASES, Case, stages_of_parameters, stale_training
 from torch_mlir import ir
 from training import BOUND, errors
 
 from shardc.backends.eager.compare import prove_step
-from shardc.backends.eager.pipeline import read_pipeline
 from shardc.diagnostics import pipeline as diagnostics
 from shardc.diagnostics.oracle import ProgramsDiffer
 from shardc.dialects.pipe.rank_function import rank_functions
@@ -32,12 +31,6 @@ NAMES = ("pipedream", "pipedream-2bw")
 
 def cut(case: Case, schedule: str) -> ir.Module:
     return cut_step(case.model, case.ranks, case.micro_batches, PipeCut(schedule=schedule, stale_weights=True))
-
-
-def stages_of_parameters(module: ir.Module) -> dict[str, int]:
-    program = read_pipeline(module)
-    assert program is not None
-    return {p.name: rank for rank, ports in enumerate(program.arguments) for p in ports if p.role == "param"}
 
 
 @pytest.mark.parametrize("schedule", NAMES)

@@ -61,12 +61,13 @@ def render(found: dict[Cell, str]) -> str:
         "",
         "Written by `test/e2e/schedules/walk_matrix.py`; not edited by hand. One step in f64, cut into stages: loss,",
         "parameters and optimizer state after it equal those of eager training on one device to 1e-9. A column is",
-        "stages x micro-batches; ranks are the stages, or half of them for schedules with two stages a rank.",
+        "stages x micro-batches; ranks are the stages, or half of them for schedules with two stages a rank. Token-level",
+        "schedules run two slices of each sequence; asynchronous ones (`pipedream`) equal a loop that keeps old weights by hand.",
     ]  # fmt: skip
     for model in MODELS:
         heads = [f"{stages} x {count}" for stages, count in sizes]
         lines += ["", f"## {model}", "", f"| schedule | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
-        for schedule in SCHEDULES:
+        for schedule in SCHEDULES[model]:
             row = [found[Cell(model, schedule, *size)] for size in sizes]
             lines.append(f"| {schedule} | {' | '.join(row)} |")
     return "\n".join(lines) + "\n"
