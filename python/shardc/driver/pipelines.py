@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch_mlir.dialects.torch  # noqa: F401 (Torch-MLIR's passes are known from then on)
 from torch_mlir import ir
 from torch_mlir.passmanager import PassManager
 
