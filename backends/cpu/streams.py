@@ -26,8 +26,11 @@ LINE_BYTES = 64
 
 def streamed(nest: Nest, loop: Loop, kept: Collection[Root], far_bytes: int) -> list[Root]:
     """The roots of a loop that are stored past the caches: results of ``far_bytes`` and more whose lines are written
-    whole, one after the other. Those in ``kept`` are read again.
+    whole, one after the other. Those in ``kept`` are read again. None of a loop that accumulates in a register: it does
+    not run in pieces.
     """
+    if any(root.is_reduction and not any(a in root.parallel for a in loop.axes) for root in loop.roots):
+        return []
     axis, *rest = loop.axes or [None]
     if axis is None or axis in nest.written_out or not set(rest) <= set(nest.written_out):
         return []

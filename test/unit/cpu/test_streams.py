@@ -3,7 +3,7 @@
 import pytest
 import torch
 from bodies import Body, compiled
-from programs import gelu_chain, layer_norm_backward, rms_norm, softmax
+from programs import NEGATIVE_INFINITY, gelu_chain, layer_norm_backward, rms_norm, softmax
 from test_schedule import CHOOSE, loops_of
 
 CONFIG = "streamed_bytes = 1 : i64, far_bytes = 1 : i64, work_per_thread = 1000 : i64"
@@ -56,6 +56,20 @@ def test_a_result_beside_sums_over_the_rows(threads):
     assert streams(body) == 1
     for got, wanted in zip(compiled(body)(*inputs), compiled(plain)(*inputs), strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(5, 16), (33, 272)], ids=str)
+def test_a_result_beside_a_sum_of_its_row(shape, threads):
+    """A loop that adds up in a register does not run in pieces."""
+    body = Body("doubled")
+    x = body.argument(shape)
+    doubled = body.map([x], "%r = arith.addf %0, %0 : f32")
+    largest = body.reduce([doubled], "%r = arith.maximumf %0, %acc : f32", [1], NEGATIVE_INFINITY)
+    body.results = [doubled, largest]
+    assert streams(body) == 0
+    given = torch.randn(shape)
+    made = compiled(body)(given)
+    assert torch.equal(made[0], 2 * given) and torch.equal(made[1], (2 * given).amax(1))
 
 
 def test_what_is_read_again_is_not_streamed():
