@@ -1,4 +1,4 @@
-"""Imports point one way (design: diagnostics <- dialects <- cost <- passes <- backends <- driver <- report <- cli)."""
+"""Imports point one way (design: diagnostics <- dialects <- cost <- passes <- backends <- tuner <- driver <- report <- cli)."""
 
 import ast
 from pathlib import Path
@@ -15,9 +15,10 @@ ALLOWED = {
     "cost": {"diagnostics", "dialects"},
     "passes": {"diagnostics", "dialects", "cost", "runtime"},
     "backends": {"diagnostics", "dialects", "passes", "runtime"},
-    "driver": {"diagnostics", "dialects", "cost", "passes", "backends", "frontend", "runtime"},
+    "tuner": {"diagnostics", "dialects", "cost", "passes", "backends", "runtime"},
+    "driver": {"diagnostics", "dialects", "cost", "passes", "backends", "tuner", "frontend", "runtime"},
     "cli": {"diagnostics", "driver", "report"},
-    "report": {"diagnostics", "dialects", "cost", "passes", "driver"},
+    "report": {"diagnostics", "dialects", "cost", "passes", "tuner", "driver"},
 }
 HOMES = {
     package: ROOT / package if package in ("dialects", "passes", "backends") else ROOT / "python" / "shardc" / package
