@@ -199,3 +199,14 @@ def carried_values(program: Program) -> list[tuple[int, int]]:
         if key in arguments and key != ("", "") and arguments[key] != value:
             pairs.append((arguments[key], value))
     return pairs
+
+
+def copy_module(module: ir.Module) -> ir.Module:
+    """A module of its own in the same context, locations included."""
+    with module.context, ir.Location.unknown():
+        made = ir.Module.create(module.operation.location)
+        for name in module.operation.attributes:
+            made.operation.attributes[name] = module.operation.attributes[name]
+        for op in module.body:
+            op.operation.clone(ip=ir.InsertionPoint(made.body))
+        return made

@@ -30,8 +30,8 @@ from shardc.diagnostics.oracle import Deadlock
 from shardc.dialects.dist.axis import Axis
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
-from shardc.dialects.pipe.action import Action
 from shardc.dialects.pipe.action_op import find_stage
+from shardc.dialects.pipe.collective import parse_action
 from shardc.dialects.pipe.rank_function import pipeline_axis, rank_functions
 from shardc.dialects.pipe.schedule_op import find_schedule
 from shardc.runtime.kernels import Library
@@ -173,8 +173,8 @@ class _Rank:
         return True
 
     def _run_action(self, op: ir.Operation) -> list[Values]:
-        action, name = Action.parse(op.attributes["action"].value), op.attributes["stage"].value
-        number = action.micro_batch // self._slices
+        action, name = parse_action(op.attributes["action"].value), op.attributes["stage"].value
+        number = (action.micro_batch or 0) // self._slices
         stage = find_stage(op, name)
         assert stage is not None
         inputs = self._values[op.operands[0]] if len(op.operands) else []

@@ -19,6 +19,7 @@ from shardc.dialects.dist.mesh import read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.dialects.pipe.action import OPTIMIZER, Action
 from shardc.dialects.pipe.action_op import ActionOp
+from shardc.dialects.pipe.collective import Collective, parse_action
 from shardc.dialects.pipe.rank_function import rank_functions
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.schedule_op import find_schedule, read_schedule
@@ -48,13 +49,13 @@ def stages_of_state(module: ir.Module) -> dict[Key, int]:
     return found
 
 
-def _action(value: ir.Value) -> Action | None:
+def _action(value: ir.Value) -> Action | Collective | None:
     """The action that made an element of a tuple."""
     if isinstance(value.owner, ir.Block) or value.owner.operation.name != "torch.prim.TupleUnpack":
         return None
     made = value.owner.operation.operands[0].owner
     op = None if isinstance(made, ir.Block) else made.operation
-    return Action.parse(op.attributes["action"].value) if op and op.name == ActionOp.OPERATION_NAME else None
+    return parse_action(op.attributes["action"].value) if op and op.name == ActionOp.OPERATION_NAME else None
 
 
 class StaleStep:

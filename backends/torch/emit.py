@@ -28,6 +28,7 @@ from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.dialects.pipe.rank_function import function_name, pipeline_axis, rank_functions
 from shardc.dialects.roles import STATE_ROLES
+from shardc.passes.pipeline.inline_collectives import inlined
 
 HEAD = '''"""The step that every rank runs, written by shardc. Shapes are local; `rank` does the communication."""
 
@@ -61,6 +62,7 @@ def emit_program(module: ir.Module) -> str:
 
 
 def _emit(module: ir.Module) -> str:
+    module = inlined(module)
     mesh = read_mesh(module)
     if mesh is None:
         raise ValueError("the module has no dist.mesh: it is not at level 3")

@@ -1,4 +1,4 @@
-"""``pipe.action``: runs a stage for one micro-batch. Level 3."""
+"""``pipe.action``: runs a stage for one micro-batch, or a collective of its parameters or gradients. Level 3."""
 
 from collections.abc import Sequence
 from typing import Any, Optional
@@ -12,6 +12,7 @@ from shardc.dialects.dist.tuples import element_types, pack, tuple_type, unpack
 from shardc.dialects.dist.verifier import Illegal, Site, verify
 from shardc.dialects.dist.yield_op import expect_types
 from shardc.dialects.pipe.action import Action
+from shardc.dialects.pipe.collective import Collective, parse_action
 from shardc.dialects.pipe.dialect import Pipe
 from shardc.dialects.pipe.stage import StageOp, signature, stage_name
 
@@ -56,14 +57,15 @@ def _check(site: Site) -> None:
     expect_types("result", makes, _elements(site.op.results))
 
 
-def action_of(site: Site) -> Action:
+def action_of(site: Site) -> Action | Collective:
     """The action that the op's attribute ``action`` writes. Raises Illegal."""
     text = site.attribute("action", ir.StringAttr).value
     try:
-        return Action.parse(text)
+        return parse_action(text)
     except BadAction:
         raise Illegal(
-            f"action must be a stage, a kind (F, B, I, W, O) and a micro-batch, such as 2F0, not {text!r}"
+            "action must be a stage, a kind (F, B, I, W, O) and a micro-batch, such as 2F0, or a stage and a "
+            f"collective, such as 2REDUCE_GRAD, not {text!r}"
         ) from None
 
 
@@ -89,7 +91,7 @@ def _elements(values: Sequence[ir.Value]) -> list[ir.Type]:
 
 
 def run_action(
-    action: Action,
+    action: Action | Collective,
     stage: tuple[int, str] | tuple[int, str, int],
     values: Sequence[ir.Value],
     results: Sequence[ir.Type],

@@ -1,6 +1,6 @@
 """Schedules as CSV, a row a rank, a cell an action, in the two forms of ``torch.distributed.pipelining``.
 
-``compute_only`` has actions alone; ``compute_comms`` also sends and receives.
+``compute_only`` has actions alone; ``compute_comms`` also sends, receives, and collectives of parameters and gradients.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from shardc.dialects.pipe.schedule import Schedule, one_route, orders
 from shardc.dialects.pipe.transfer import Step, Steps, parse_step
 
 _OVERLAP = re.compile(r"\(([^)]*)\)OVERLAP_F_B")
-_OF_PARAMETERS = re.compile(r"\d+(UNSHARD|RESHARD|REDUCE_GRAD)")
 
 
 def write_csv(rows: Schedule | Iterable[Iterable[Step]]) -> str:
     """What ``PipelineScheduleMulti._load_csv`` reads: actions of a schedule, or lists with transfers
-    (``compute_comms``).
+    and collectives (``compute_comms``).
 
     Routes, slices and updates are not in it.
     """
@@ -41,7 +40,8 @@ def read_csv(
 ) -> Schedule:
     """The actions of a file in either form.
 
-    Empty cells, which say that a rank waits, are left out, and so is communication, which follows from the actions.
+    Empty cells, which say that a rank waits, are left out, and so is communication, which follows from the actions
+    and the plan.
     ``routes``: every micro-batch through all stages if not given. ``stages``, ``ranks``: how many there must be.
     Raises BadAction, BadSchedule if a stage has no action, WrongStages.
     """
@@ -57,8 +57,7 @@ def read_csv(
 
 
 def read_steps(text: str) -> Steps:
-    """Each rank's actions and transfers. What FSDP does to parameters is left out; actions that overlap follow each
-    other.
+    """Each rank's actions, transfers and collectives. Actions that overlap follow each other.
 
     Raises BadAction.
     """
@@ -70,5 +69,5 @@ def _steps(row: list[str]) -> Iterator[Step]:
         overlap = _OVERLAP.fullmatch(cell)
         if overlap:
             yield from map(parse_step, overlap[1].split(";"))
-        elif cell and not _OF_PARAMETERS.fullmatch(cell):
+        elif cell:
             yield parse_step(cell)

@@ -9,13 +9,15 @@ from shardc.dialects.dist.build import i64, string
 from shardc.dialects.dist.tuples import element_types
 from shardc.dialects.dist.verifier import Illegal, Site, tensor_type, verify
 from shardc.dialects.pipe.action import KINDS, OPTIMIZER
+from shardc.dialects.pipe.collective import COLLECTIVE_KINDS
 from shardc.dialects.pipe.dialect import Pipe
 from shardc.dialects.pipe.yield_op import YieldOp
 
 
 class StageOp(Pipe.Operation, name="stage", traits=[ir.IsIsolatedFromAboveTrait]):
     """The forward (``kind`` "F"), backward ("B"), input gradient ("I") or weight gradient ("W") of the stage ``index``,
-    or its optimizer ("O") where a schedule has ``updates``.
+    or its optimizer ("O") where a schedule has ``updates``; or what is done over the other axes of the mesh to its
+    parameters ("UNSHARD") or gradients ("REDUCE_GRAD") once a step.
 
     The body's arguments are the values that it reads: of other stages, saved by an earlier action of its own, captured
     (the same for all micro-batches), and sums so far. It yields what others read, and the sums with its terms in them.
@@ -45,8 +47,9 @@ class StageOp(Pipe.Operation, name="stage", traits=[ir.IsIsolatedFromAboveTrait]
 
 def _check(site: Site) -> None:
     index, kind = site.integer("index", 0), site.attribute("kind", ir.StringAttr).value
-    if kind not in (*KINDS, OPTIMIZER):
-        raise Illegal(f"kind must be one of {', '.join([*KINDS, OPTIMIZER])}, not {kind!r}")
+    known = (*KINDS, OPTIMIZER, *COLLECTIVE_KINDS)
+    if kind not in known:
+        raise Illegal(f"kind must be one of {', '.join(known)}, not {kind!r}")
     number = site.integer("slice", 1) if site.has("slice") else 0
     name = site.attribute("sym_name", ir.StringAttr).value
     if name != stage_name(index, kind, number):

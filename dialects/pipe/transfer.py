@@ -6,6 +6,7 @@ import re
 from typing import Literal, NamedTuple
 
 from shardc.dialects.pipe.action import Action
+from shardc.dialects.pipe.collective import Collective, parse_action
 
 TransferKind = Literal["SEND_F", "RECV_F", "SEND_B", "RECV_B"]
 _TEXT = re.compile(r"(\d+)(SEND_F|RECV_F|SEND_B|RECV_B)(\d+)")
@@ -29,14 +30,14 @@ class Transfer(NamedTuple):
         return f"{self.stage}{self.kind}{self.micro_batch}"
 
 
-Step = Action | Transfer
+Step = Action | Transfer | Collective
 Steps = tuple[tuple[Step, ...], ...]
-"""For each rank its actions, sends and receives in order."""
+"""For each rank its actions, sends, receives and collectives in order."""
 
 
 def parse_step(text: str) -> Step:
-    """An action or a transfer. Raises BadAction."""
+    """An action, a transfer or a collective. Raises BadAction."""
     match = _TEXT.fullmatch(text.strip())
     if match is None:
-        return Action.parse(text)
+        return parse_action(text)
     return Transfer(int(match[1]), match[2], int(match[3]))  # type: ignore[arg-type]  (one of TransferKind's)

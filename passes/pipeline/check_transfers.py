@@ -8,6 +8,7 @@ from typing import Literal, NoReturn
 
 from shardc.diagnostics.pipeline import BadTransfers, TooManyBuffers
 from shardc.dialects.pipe.action import Action
+from shardc.dialects.pipe.collective import Collective
 from shardc.dialects.pipe.dependence import Dependences
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.transfer import Step, Steps, Transfer
@@ -21,7 +22,8 @@ for what it reads (streams of NCCL)."""
 
 
 def check_transfers(schedule: Schedule, steps: Steps, mode: Mode = "blocking", room: int | None = None) -> None:
-    """Plays ``steps``, the lists of the ranks of ``schedule`` with their transfers, through.
+    """Plays ``steps``, the lists of the ranks of ``schedule`` with their transfers, through. Collectives wait for no
+    transfer: :func:`shardc.passes.pipeline.check_collectives.check_collectives` is about them.
 
     ``room``: received values that a rank has buffers for at a time. Raises BadTransfers and TooManyBuffers, which name
     the step.
@@ -106,7 +108,7 @@ class _Machine:
 
     def _group(self, steps: Sequence[Step], start: int) -> list[Step]:
         """The steps that the rank begins together: one, or the transfers that are batched."""
-        if self._mode != "batched" or isinstance(steps[start], Action):
+        if self._mode != "batched" or not isinstance(steps[start], Transfer):
             return [steps[start]]
         return [*itertools.takewhile(lambda step: isinstance(step, Transfer), steps[start:])]
 
@@ -117,13 +119,15 @@ class _Machine:
         """What the rank itself must have done before ``step`` and has not."""
         if isinstance(step, Transfer):
             before: list[Step] = [self._made_by[step]] if step.sends else []
+        elif isinstance(step, Collective):
+            before = []
         else:
             before = [n for n in self._needs(step) if self._rank_of[n.stage] == rank]
             before += self._reads.get(step, ())
         return next((needed for needed in before if needed not in self._done), None)
 
     def _ends(self, step: Step) -> bool:
-        if isinstance(step, Action) or (step.sends and self._mode == "buffered"):
+        if not isinstance(step, Transfer) or (step.sends and self._mode == "buffered"):
             return True
         return self._partner[step] in self._posted
 

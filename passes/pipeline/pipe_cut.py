@@ -15,6 +15,7 @@ from shardc.diagnostics.pipeline import (
     NoMicroBatches,
     OneRouteOnly,
     ScheduleNotYet,
+    WrongGather,
     WrongRecompute,
     WrongStages,
 )
@@ -27,6 +28,7 @@ from shardc.passes.base import Pass
 from shardc.passes.pipeline.activations import kept_bytes
 from shardc.passes.pipeline.assign_stages import assign_stages, forward_of
 from shardc.passes.pipeline.check_schedule import check_schedule
+from shardc.passes.pipeline.collective_bodies import find_reductions, hoist_gathers, write_collective
 from shardc.passes.pipeline.fit_memory import fit_memory
 from shardc.passes.pipeline.rank_programs import results_of, write_rank_programs
 from shardc.passes.pipeline.recompute import POLICIES
@@ -37,6 +39,10 @@ from shardc.passes.pipeline.stage_bodies import stage_bodies, write_bodies
 from shardc.passes.pipeline.step_program import read_step
 from shardc.passes.pipeline.token_slices import slice_tokens
 from shardc.passes.pipeline.weight_updates import StageUpdate, find_updates, write_update
+
+GATHERS = ("micro-batch", "step")
+"""What parameters that are cut over other axes are gathered for: each micro-batch (and in backward again), or the whole
+step, an action of its own, which sends less and holds more."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,8 @@ class PipeCut(Pass):
     of slices cut dim 1 of the inputs, too, and there is a body for each slice. Schedules that change the mathematics
     are refused without ``stale-weights``.
     ``recompute``: for all stages, or one for each, ``none``, ``full`` or ``selective``
-    (:mod:`shardc.passes.pipeline.recompute`). ``cap-bytes``: what a device may hold of parameters, gradients, optimizer
+    (:mod:`shardc.passes.pipeline.recompute`). ``gather``: what parameters that are cut over other axes are gathered for,
+    each ``micro-batch`` or the ``step``. ``cap-bytes``: what a device may hold of parameters, gradients, optimizer
     state and activations; the stages that cost the same within it, 0 for any amount.
     """
 
@@ -59,6 +66,7 @@ class PipeCut(Pass):
     stages: int = 0
     cuts: tuple[str, ...] = ()
     stale_weights: bool = False
+    gather: str = "micro-batch"
     recompute: tuple[str, ...] = ("none",)
     cap_bytes: int = 0
 
@@ -67,7 +75,7 @@ class PipeCut(Pass):
         policies = self.recompute[0] if len(self.recompute) == 1 else self.recompute
         cut_into_stages(
             module, chosen, self.axis, self.cuts,
-            policies=policies, cap_bytes=self.cap_bytes, stale_weights=self.stale_weights,
+            policies=policies, cap_bytes=self.cap_bytes, stale_weights=self.stale_weights, gather=self.gather,
         )  # fmt: skip
 
 
@@ -91,12 +99,14 @@ def cut_into_stages(
     cap_bytes: float = 0.0,
     *,
     stale_weights: bool = False,
+    gather: str = "micro-batch",
 ) -> None:
     """Rewrites the step of ``module`` for ``schedule``, which may be anybody's: it is checked first.
 
     ``wanted``: how many stages there must be; 0 for any number. ``policies``: of recomputation, for all stages or one
     for each. ``cap_bytes``: what a device may hold of parameters, gradients, optimizer state and activations of
     micro-batches in flight; 0 for any amount. ``stale_weights``: whether the schedule may change the mathematics.
+    ``gather``: one of ``GATHERS``, what parameters that are cut are gathered for.
     Raises BadSchedule, WrongStages, WrongRecompute, NoCutFits, ScheduleNotYet, ChangesMathematics, OneRouteOnly,
     OneUpdateForAll, NotCausal, TooFewTokens, and what reading and cutting the step raise.
     """
@@ -109,6 +119,7 @@ def cut_into_stages(
     check_schedule(schedule)
     policies = policies_of(policies, stages)
     _check_memory(schedule, policies, cap_bytes)
+    _check_gather(schedule, gather, cap_bytes)
     program = read_step(module)
     forward = forward_of(program)
     kinds: dict[int, set[str]] = {}
@@ -123,6 +134,7 @@ def cut_into_stages(
     if any(policy != "none" for policy in policies):
         assignment = assign_stages(program, forward, places, policies)
         bodies = stage_bodies(program, assignment, kinds)
+    gathers = hoist_gathers(program, bodies) if gather == "step" else {}
     ip = ir.InsertionPoint(program.function)
     write_schedule(module, schedule, axis, ip)
     if schedule.slices > 1:
@@ -140,7 +152,11 @@ def cut_into_stages(
         updates = find_updates(program, bodies.bodies.values(), assignment.folds, returned)
     for update in updates.values():
         write_update(program, update, ip)
-    write_rank_programs(program, bodies, assignment.folds, schedule, updates, ip)
+    results = [value for value, _, _ in results_of(program)]
+    collectives = [*gathers.values(), *find_reductions(program, assignment.folds, schedule, results).values()]
+    for body in collectives:
+        write_collective(program, body, ip)
+    write_rank_programs(program, bodies, assignment.folds, schedule, updates, collectives, ip)
     program.function.erase()
     module.operation.verify()
 
@@ -169,6 +185,19 @@ def _check_memory(schedule: Schedule, policies: Sequence[str], cap_bytes: float)
     if cap_bytes and (schedule.slices > 1 or schedule.changes_mathematics):
         what = "slices of sequences" if schedule.slices > 1 else "old weights"
         raise ScheduleNotYet(schedule=schedule.name, why=f"it holds {what}, which a cap on memory does not count")
+
+
+def _check_gather(schedule: Schedule, gather: str, cap_bytes: float) -> None:
+    """Raises WrongGather, or ScheduleNotYet where parameters cannot stay gathered."""
+    if gather not in GATHERS:
+        nearest = difflib.get_close_matches(gather, GATHERS, n=1, cutoff=0.0)[0]
+        raise WrongGather(gather=gather, nearest=nearest)
+    if gather == "step" and (schedule.slices > 1 or schedule.changes_mathematics):
+        what = "cuts sequences into slices" if schedule.slices > 1 else "keeps old weights"
+        raise ScheduleNotYet(schedule=schedule.name, why=f"it {what}, and parameters are to be gathered once a step")
+    if gather == "step" and cap_bytes:
+        why = "parameters that stay gathered are not counted under a cap on memory"
+        raise ScheduleNotYet(schedule=schedule.name, why=why)
 
 
 def policies_of(given: str | Sequence[str], stages: int) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from torch_mlir import ir
 from shardc.dialects.aten.call import is_constant
 from shardc.dialects.pipe.action import OPTIMIZER, Action
 from shardc.dialects.pipe.action_op import run_action
+from shardc.dialects.pipe.collective import Collective
 from shardc.dialects.pipe.dependence import Dependences
 from shardc.dialects.pipe.rank_function import function_name
 from shardc.dialects.pipe.receive import receive
@@ -19,6 +20,8 @@ from shardc.dialects.pipe.send import send
 from shardc.dialects.pipe.transfer import Step, Transfer
 from shardc.dialects.pipe.weight_versions import forward_weights, group_ends
 from shardc.passes.pipeline.assign_stages import Fold
+from shardc.passes.pipeline.collective_bodies import CollectiveBody
+from shardc.passes.pipeline.collectives import place_collectives
 from shardc.passes.pipeline.copy_ops import Copier
 from shardc.passes.pipeline.rank_demand import Demand, find_demand
 from shardc.passes.pipeline.stage_bodies import StageBody, Stages
@@ -33,14 +36,17 @@ def write_rank_programs(
     folds: Sequence[Fold],
     schedule: Schedule,
     updates: Mapping[int, StageUpdate],
+    collectives: Sequence[CollectiveBody],
     ip: ir.InsertionPoint,
 ) -> None:
     """Puts a function for each rank of ``schedule`` at ``ip`` in the module; ``updates`` are the optimizers of stages
-    that run among the actions, none of a schedule that updates once."""
+    that run among the actions, none of a schedule that updates once, and ``collectives`` what else stands there."""
     bodies = [_bodies_on(rank, stages, schedule) for rank in range(schedule.ranks)]
     numbers = [list(dict.fromkeys(n for body in own for n in body.numbers)) for own in bodies]
+    gathers = {body.index: body for body in collectives if body.kind == "UNSHARD"}
     wanted = [
-        [program.captures[v] for body in own for v in body.captures] + [program.values.inits[n] for n in mine]
+        [program.captures[v] for body in [*own, *_gathers_of(own, gathers)] for v in _captures(body)]
+        + [program.values.inits[n] for n in mine]
         for own, mine in zip(bodies, numbers, strict=True)
     ]
     fetched: list[list[ir.Value]] = [[] for _ in bodies]
@@ -56,9 +62,15 @@ def write_rank_programs(
     old = {new: old for update in updates.values() for old, new in zip(update.state, update.new, strict=True)}
     results = [(old.get(value, value), key) for value, key, _ in returned]
     demand = find_demand(program, wanted, summed, results, fetched)
-    steps = place_transfers(schedule)
+    kinds = {
+        stage: [body.kind for body in collectives if body.index == index]
+        for route in schedule.routes
+        for index, stage in enumerate(route)
+    }
+    steps = place_collectives(schedule, place_transfers(schedule), kinds)
     ranks = [
-        _Rank(program, stages, schedule, demand, updates, steps[rank], rank, ip) for rank in range(schedule.ranks)
+        _Rank(program, stages, schedule, demand, updates, collectives, steps[rank], rank, ip)
+        for rank in range(schedule.ranks)
     ]
     ends = {fold.number: fold.op for fold in folds}
     for value in program.block.arguments:
@@ -70,12 +82,21 @@ def write_rank_programs(
             _exchange_sums(ranks, demand, program, ends)
         elif not is_constant(op):
             for rank in ranks:
-                if len(op.results) and op.results[0] in demand.ops[rank.number]:
+                if len(op.results) and op.results[0] in demand.ops[rank.number] - rank.reduced:
                     rank.copier.copy(op)
             for place, result in enumerate(op.results):
                 _transfer(ranks, demand, result, f"value {number}.{place}")
     for rank in ranks:
         rank.finish(returned)
+
+
+def _captures(body: StageBody | CollectiveBody) -> list[ir.Value]:
+    return body.captures if isinstance(body, StageBody) else body.reads
+
+
+def _gathers_of(bodies: Sequence[StageBody], gathers: Mapping[int, CollectiveBody]) -> list[CollectiveBody]:
+    """What the stages of ``bodies`` gather."""
+    return [gathers[index] for index in dict.fromkeys(body.index for body in bodies) if index in gathers]
 
 
 def _bodies_on(rank: int, stages: Stages, schedule: Schedule) -> list[StageBody]:
@@ -149,6 +170,7 @@ class _Rank:
         schedule: Schedule,
         demand: Demand,
         updates: Mapping[int, StageUpdate],
+        collectives: Sequence[CollectiveBody],
         steps: Sequence[Step],
         number: int,
         ip: ir.InsertionPoint,
@@ -175,6 +197,11 @@ class _Rank:
         self._rests: dict[tuple[int, int, ir.Value], ir.Value] = {}
         """The same -> what a slice of a sequence hands to the one before it, of a value of both."""
         self._dependences, self._steps = Dependences(schedule), steps
+        self._collectives = {(body.index, body.kind): body for body in collectives}
+        self._gathered: dict[tuple[int, ir.Value], ir.Value] = {}
+        """(stage by its place in its route, value) -> what was gathered."""
+        self.reduced: set[ir.Value] = set()
+        """The first results of ops that ran among the actions."""
 
     def send(self, values: Sequence[ir.Value], to: int, tag: str) -> None:
         send(values, to, tag, loc=self._loc, ip=self._end)
@@ -205,6 +232,8 @@ class _Rank:
                 self._run(step)
                 for group in self._ends.get(step, ()):
                     self._update(step.stage, self._place(step)[1], group)
+            elif isinstance(step, Collective):
+                self._communicate(step)
             elif step.sends:
                 self._hand_on(self._about(step))
             else:
@@ -250,6 +279,7 @@ class _Rank:
         values += [self._values[index, m - number + before, v] for v, before in body.earlier]
         values += [self._rests[index, m + 1, v] for v in body.rest_in]
         values += [known[self._program.captures[v]] for v in body.captures]
+        values += [self._gathered[index, v] for v in body.gathers]
         types = [self._stages.type(v, number) for v in body.outputs]
         types += [self._stages.rest_type(v, number - 1) for v in body.rest_out] + [v.type for v in sums]
         stage = index, action.kind, number
@@ -263,6 +293,24 @@ class _Rank:
                 self._group_sums[summed, self._group(m)] = result
             else:
                 self.sums[summed] = result
+
+    def _communicate(self, step: Collective) -> None:
+        """Gathers the parameters of a stage, or reduces its gradients."""
+        index = next(route.index(step.stage) for route in self._schedule.routes if step.stage in route)
+        body = self._collectives[index, step.kind]
+        if step.kind == "UNSHARD":
+            values = [self.copier.values[self._program.captures[v]] for v in body.reads]
+        else:
+            number = {value: n for n, value in enumerate(self._program.values.carried)}
+            values = [self.sums[number[v]] for v in body.reads]
+            self.reduced.update(op.results[0] for op in body.ops)
+        types = [v.type for v in body.makes]
+        made = run_action(step, (index, step.kind), values, types, loc=self._loc, ip=self._end)
+        for value, result in zip(body.makes, made, strict=True):
+            if step.kind == "UNSHARD":
+                self._gathered[index, value] = result
+            else:
+                self.copier.values[value] = result
 
     def _update(self, stage: int, index: int, group: int) -> None:
         """Runs a stage's optimizer on what a group of micro-batches has summed."""

@@ -23,8 +23,9 @@ class StageBody:
     """The ops of one stage and kind of action.
 
     It reads ``inputs`` (values of the same micro-batch made elsewhere), ``captures`` (arguments of the loop's body that
-    hold the same for all micro-batches) and the sums ``numbers``, in that order; it makes ``outputs``, then the new
-    sums. Captured ``integers`` it computes by itself.
+    hold the same for all micro-batches), what was ``gathered`` once for all of them (pairs of a value and of the one
+    that was gathered for it) and the sums ``numbers``, in that order; it makes ``outputs``, then the new sums. Captured
+    ``integers`` it computes by itself.
     """
 
     index: int
@@ -41,6 +42,12 @@ class StageBody:
     earlier: list[tuple[ir.Value, int]] = field(default_factory=list)
     rest_in: list[ir.Value] = field(default_factory=list)
     rest_out: list[ir.Value] = field(default_factory=list)
+    gathered: list[tuple[ir.Value, ir.Value]] = field(default_factory=list)
+
+    @property
+    def gathers(self) -> list[ir.Value]:
+        """The values that were gathered, each once."""
+        return list(dict.fromkeys(found for _, found in self.gathered))
 
     @property
     def numbers(self) -> list[int]:
@@ -196,10 +203,12 @@ def write_bodies(program: StepProgram, stages: Stages, ip: ir.InsertionPoint) ->
 def _write_body(program: StepProgram, body: StageBody, ip: ir.InsertionPoint) -> None:
     loc = body.ops[0].location if body.ops else program.loop.location
     sums = [program.carried[number] for number in body.numbers]
-    arguments = [*body.inputs, *body.captures, *sums]
+    arguments = [*body.inputs, *body.captures, *body.gathers, *sums]
     block = stage(body.index, body.kind, [v.type for v in arguments], loc=loc, ip=ip)
     end = ir.InsertionPoint(block)
     copier = Copier(end, dict(zip(arguments, block.arguments, strict=True)))
+    for value, found in body.gathered:
+        copier.values[value] = copier.values[found]
     for value in body.integers:
         copier.values[value] = copier.operand(program.captures[value])
     for op in body.ops:

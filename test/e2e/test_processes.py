@@ -92,6 +92,14 @@ RUNS = {
         1e-5,
         pipeline={"micro_batches": 4},
     ),
+    "gpt2-pipe2-zero3": Run(  # parameters gathered once a step, gradients reduced among the actions
+        TRAININGS["gpt2"],
+        {"pipe": 2, "data": 2},
+        "pipeline*zero3",
+        1e-9,
+        False,
+        {"micro_batches": 4, "gather": "step"},
+    ),
     "unet-pipe2": Run(PIPELINED["unet"], {"pipe": 2}, "pipeline", 1e-9, False, {"micro_batches": 4, "stages": ["up"]}),
     # With these, two schedules for each of Llama, T5 and a model with skip connections.
     "llama-pipe2-interleaved": pipeline_of_two(replace(TRAININGS["llama"], optimizer=sgd), 1e-5, "interleaved"),

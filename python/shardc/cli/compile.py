@@ -56,6 +56,12 @@ def compile_(
         float | None,
         typer.Option(min=1.0, metavar="BYTES", help="What a device may hold of state and activations; cuts stages so."),
     ] = None,
+    gather: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOR", help="What a pipeline gathers parameters for that are cut: each micro-batch, or once a step."
+        ),
+    ] = None,
     clip: Annotated[float | None, typer.Option(min=0.0, help="Clip the gradients to this global norm.")] = None,
     fuse: Annotated[
         bool, typer.Option(help="Compile groups of ops to kernels for this machine's CPU (none where there are GPUs).")
@@ -97,7 +103,7 @@ def compile_(
     options = {
         "clip": clip, "fuse": fuse, "numerics": numerics, "target": target, "matmuls": matmuls, "verify": verify,
         "schedule": schedule, "stages": _stages(stages), "stale_weights": stale_weights, "recompute": _recompute(recompute),
-        "cap_bytes": memory, "forbid": forbid or (), "force": force or (),
+        "cap_bytes": memory, "gather": gather, "forbid": forbid or (), "force": force or (),
     }  # fmt: skip
     with status(f"compiling {script.name}"):
         from shardc.driver.compile import compile_script

@@ -118,6 +118,26 @@ class BadTransfers(PipelineError):
     )
 
 
+class WrongGather(PipelineError):
+    """What parameters are to be gathered for has no such name.
+
+    Fails: ``gather="batch"``. Works: ``gather="step"``, ``gather="micro-batch"``.
+    """
+
+    template: ClassVar[str] = "parameters cannot be gathered for {gather!r}"
+    hint: ClassVar[str] = "take micro-batch, or step, which sends less and holds more: {nearest!r} is nearest"
+
+
+class BadCollective(PipelineError):
+    """Collectives of a stage's parameters or gradients stand where they gather or reduce the wrong thing."""
+
+    template: ClassVar[str] = "schedule {schedule} cannot run: {step} on rank {rank} {problem}"
+    hint: ClassVar[str] = (
+        "UNSHARD stands before a stage's actions, RESHARD behind those that read what it gathered, and REDUCE_GRAD once, "
+        "behind the stage's last backward; passes/pipeline/collectives.py places them so"
+    )
+
+
 class TooManyBuffers(PipelineError):
     """A rank would keep more values that it received, and did not use yet, than it has room for."""
 

@@ -175,6 +175,7 @@ def compile_step(
     stale_weights: bool = False,
     recompute: str | Sequence[str] | None = None,
     cap_bytes: float | None = None,
+    gather: str | None = None,
     seed: int = 0,
     state: Source = None,
     fuse: bool = True,
@@ -199,7 +200,8 @@ def compile_step(
     ``stages`` how many there are, or the names of the modules at which all but the first start; ``recompute`` what
     their backward computes again and does not keep: ``"none"``, ``"full"`` or ``"selective"`` (all but matmuls,
     convolutions, attention and communication), or a list with one for each stage; ``cap_bytes`` what a device may hold
-    of parameters, gradients, optimizer state and activations in flight. ``stale_weights`` must be set for a schedule
+    of parameters, gradients, optimizer state and activations in flight; ``gather`` what parameters that the rest of the
+    plan cuts are gathered for, each ``"micro-batch"`` or the ``"step"``. ``stale_weights`` must be set for a schedule
     that changes the mathematics (``"pipedream"``, ``"pipedream-2bw"``): stages then update their weights several times
     in a step, from gradients of older weights.
     ``state`` gives initial values (a state dict, or a function ``(name, shape, dtype, slices) -> tensor`` called for
@@ -240,7 +242,9 @@ def compile_step(
             context=new_context(),
         )
         fields = fields_of(capture, optimizer, capture.module.operation.get_asm(assume_verified=True), seed)
-        said = {"schedule": schedule, "stages": stages, "recompute": recompute, "cap_bytes": cap_bytes}
+        said = {
+            "schedule": schedule, "stages": stages, "recompute": recompute, "cap_bytes": cap_bytes, "gather": gather,
+        }  # fmt: skip
         given = {name: value for name, value in said.items() if value is not None}
         options = PipelineOptions(**given, stale_weights=stale_weights) if given else None
         compiled = compile_capture(capture, device_mesh, plan, model_plan=model_plan_of(model), pipeline=options)

@@ -128,6 +128,11 @@ RULES: dict[str, Rule] = {
         "none, full or selective, or a list of these with one for each stage",
         'as in recompute="full", or recompute=["selective", "none"] for two stages',
     ),
+    "gather": (
+        lambda v: v is None or isinstance(v, str),
+        "micro-batch or step",
+        'as in gather="step" for parameters that are gathered once a step and not for each micro-batch',
+    ),
     "cap_bytes": (
         lambda v: v is None or (_is_number(v) and v > 0),
         "a number of bytes above 0",

@@ -20,8 +20,8 @@ def compile_script(
     """Compile what ``script`` builds for ``mesh`` and write the folder ``out``; what was done, as a report.
 
     ``options``: ``clip`` (largest gradient norm, or None), ``fuse``, ``numerics``, ``target`` and ``matmuls`` (of
-    kernels), ``forbid`` and ``force`` (edges of fusion), ``schedule``, ``stages``, ``stale_weights``, ``recompute`` and
-    ``cap_bytes`` (of a pipeline), and ``verify`` (prove equality first).
+    kernels), ``forbid`` and ``force`` (edges of fusion), ``schedule``, ``stages``, ``stale_weights``, ``recompute``,
+    ``cap_bytes`` and ``gather`` (of a pipeline), and ``verify`` (prove equality first).
     """
     check_folder(out.absolute())
     training = read_script(script)
@@ -47,6 +47,7 @@ def compile_script(
             stale_weights=bool(options.get("stale_weights")),
             recompute=options.get("recompute"),
             cap_bytes=options.get("cap_bytes"),
+            gather=options.get("gather"),
         )
     step.save(out)
     return replace(step.plan, written=out)

@@ -17,7 +17,7 @@ from shardc.diagnostics.pipeline import NotAPipeline
 from shardc.diagnostics.plan import BadMeshSpec
 from shardc.dialects.collection import collection_paused
 from shardc.dialects.dist.mesh import Mesh, MeshAxis, write_mesh
-from shardc.driver.levels import Levels, copy_module
+from shardc.driver.levels import Levels
 from shardc.driver.pipeline_options import PipelineOptions, cut_pipeline
 from shardc.driver.pipelines import build, run
 from shardc.driver.plan_check import check_plan
@@ -26,7 +26,7 @@ from shardc.passes.plan.dist_apply_plan import apply_plan, arguments_of, preset_
 from shardc.passes.plan.patterns import read_patterns
 from shardc.passes.plan.plan import Plan
 from shardc.passes.plan.plan_file import plan_to_json, read_plan
-from shardc.passes.program import Program
+from shardc.passes.program import Program, copy_module
 from shardc.passes.reading import Reading
 
 PlanLike = str | Path | Mapping[str, Sequence[Any]]

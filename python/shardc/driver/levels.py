@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from torch_mlir import ir
 
+from shardc.passes.program import copy_module
+
 
 class Levels(Mapping[str, str]):
     """Texts with source lines by level (``1-global``), in the order in which they were kept. One is printed when it is
@@ -29,14 +31,3 @@ class Levels(Mapping[str, str]):
 
     def __len__(self) -> int:
         return len(self._modules)
-
-
-def copy_module(module: ir.Module) -> ir.Module:
-    """A module of its own in the same context, locations included."""
-    with module.context, ir.Location.unknown():
-        made = ir.Module.create(module.operation.location)
-        for name in module.operation.attributes:
-            made.operation.attributes[name] = module.operation.attributes[name]
-        for op in module.body:
-            op.operation.clone(ip=ir.InsertionPoint(made.body))
-        return made

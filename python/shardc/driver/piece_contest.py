@@ -20,12 +20,11 @@ from shardc.backends.torch.emit_graph import emit_graph
 from shardc.dialects.aten.types import read_type
 from shardc.dialects.kern.strides import argument_strides
 from shardc.driver.graph_program import load
-from shardc.driver.levels import copy_module
 from shardc.driver.program_cache import versions
 from shardc.passes.extern.kern_extern import extern_module
 from shardc.passes.fuse.kern_fuse import fuse_module
 from shardc.passes.fuse.piece import Piece, Verdict
-from shardc.passes.program import find_function
+from shardc.passes.program import copy_module, find_function
 from shardc.runtime.kernels import Library
 
 CALLS, KERNELS = "calls", "kernels"

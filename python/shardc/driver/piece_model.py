@@ -10,9 +10,9 @@ from torch_mlir import ir
 
 from shardc.diagnostics.base import ShardcError
 from shardc.driver.gpu_estimates import Estimator
-from shardc.driver.levels import copy_module
 from shardc.passes.fuse.kern_fuse import fuse_module
 from shardc.passes.fuse.piece import EveryPiece, Piece, Verdict
+from shardc.passes.program import copy_module
 
 SURE = 0.97
 """Of the time of calls, that kernels must be estimated below: the models are no more exact, and libraries are tried."""

@@ -20,13 +20,14 @@ class PipelineOptions:
     schedule takes), or the modules at which each but the first starts. ``recompute``: ``none``, ``full`` or
     ``selective``, for all stages or one for each. ``cap_bytes``: what a device may hold of parameters, gradients,
     optimizer state and activations; 0 for any amount. ``stale_weights``: whether the schedule may change the
-    mathematics."""
+    mathematics. ``gather``: ``micro-batch`` or ``step``, what parameters that are cut are gathered for."""
 
     schedule: str | Path | Schedule = "1f1b"
     stages: int | Sequence[str] = 0
     recompute: str | Sequence[str] = "none"
     cap_bytes: float = 0
     stale_weights: bool = False
+    gather: str = "micro-batch"
 
 
 def cut_pipeline(module: ir.Module, axis: str, options: PipelineOptions) -> None:
@@ -41,8 +42,9 @@ def cut_pipeline(module: ir.Module, axis: str, options: PipelineOptions) -> None
         given = schedule_for(module, axis, given, stages)
     schedule = given if isinstance(given, Schedule) else _from_file(given)
     cut_into_stages(
-        module, schedule, axis, cuts, stages, options.recompute, options.cap_bytes, stale_weights=options.stale_weights
-    )
+        module, schedule, axis, cuts, stages, options.recompute, options.cap_bytes,
+        stale_weights=options.stale_weights, gather=options.gather,
+    )  # fmt: skip
 
 
 def _from_file(given: str | Path) -> Schedule:

@@ -15,6 +15,7 @@ from shardc.dialects.pipe.csv_form import read_csv, read_steps
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.transfer import Steps, Transfer
 from shardc.dialects.pipe.weight_versions import versions_held
+from shardc.passes.pipeline.check_collectives import check_collectives
 from shardc.passes.pipeline.check_schedule import check_memory, check_schedule
 from shardc.passes.pipeline.check_transfers import Mode, check_transfers, peak_buffers
 from shardc.passes.pipeline.schedules.by_name import schedule as by_name
@@ -98,6 +99,7 @@ def play_schedule(
     check_schedule(made, micro_batches * made.slices)
     if not any(isinstance(step, Transfer) for row in steps for step in row):
         steps = place_transfers(made)
+    check_collectives(made, steps)
     buffers = peak_buffers(made, steps)
     part = {stage: costs[place] for route in made.routes for place, stage in enumerate(route)}
     costs = [part[stage] for stage in range(made.stages)]

@@ -21,12 +21,13 @@ from shardc.driver.compiler import Compiled
 from shardc.driver.fusion_record import FusionRecord
 from shardc.driver.fusion_report import effect
 from shardc.driver.kernels import can_compile, failing, say_once
-from shardc.driver.levels import copy_module
 from shardc.driver.piece_contest import MeasuredMatmuls
 from shardc.passes.extern.kern_extern import extern_module
 from shardc.passes.fuse.explain import explain_fusion
 from shardc.passes.fuse.kern_fuse import fuse_module
 from shardc.passes.fuse.piece import Choose
+from shardc.passes.pipeline.inline_collectives import inlined
+from shardc.passes.program import copy_module
 
 log = logging.getLogger(__name__)
 
@@ -110,6 +111,7 @@ def fuse_copy(module: ir.Module, wished: FusionRecord, matmuls: str | Choose) ->
     Raises BadFusionEdge, NoSuchFusionEdge, FusionRefused.
     """
     without = frozenset(wished.without)
+    module = inlined(module)
     fused, wishes, said = copy_module(module), wished.wishes(), ""
     if wishes:
         report = explain_fusion(fused, wished.numerics, without=without, wishes=wishes, matmuls=matmuls)

@@ -22,10 +22,10 @@ from training import Captured, Values, capture, train_eagerly
 from shardc.backends.eager.recall import Recall
 from shardc.dialects.dist.mesh import Mesh, MeshAxis, read_mesh, write_mesh
 from shardc.dialects.pipe.schedule import Schedule
-from shardc.driver.levels import copy_module
 from shardc.passes.pipeline.pipe_cut import cut_into_stages
 from shardc.passes.pipeline.schedules import by_name, registry
 from shardc.passes.pipeline.schedules.registry import AUTO
+from shardc.passes.program import copy_module
 
 STAGES, TIMES = (2, 4, 8), (1, 2, 4)
 ROWS = max(STAGES) * max(TIMES)

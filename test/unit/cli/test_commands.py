@@ -50,7 +50,7 @@ def test_compile_passes_everything_on(install, script: Path, tmp_path: Path, cap
     driver = install("compile", "compile_script", report("4 ranks"))
     arguments = (
         f"compile {script} --mesh data=2,tensor=2 --micro-batches 4 --plan data*tensor --clip 1.0 --no-fuse --numerics eager --target sm_90 --matmuls extern --verify "
-        "--schedule zb-h1 --stages layers.2,layers.4 --stale-weights --recompute full,none,none --memory 4e9 "
+        "--schedule zb-h1 --stages layers.2,layers.4 --stale-weights --recompute full,none,none --memory 4e9 --gather step "
         "--forbid tanh+exp --forbid a.py:1+a.py:2 --force mul+exp -o"
     )
     assert main([*arguments.split(), str(tmp_path / "out")]) == 0
@@ -73,6 +73,7 @@ def test_compile_passes_everything_on(install, script: Path, tmp_path: Path, cap
                 "stale_weights": True,
                 "recompute": ["full", "none", "none"],
                 "cap_bytes": 4e9,
+                "gather": "step",
                 "forbid": ["tanh+exp", "a.py:1+a.py:2"],
                 "force": ["mul+exp"],
             },
@@ -96,6 +97,7 @@ def test_compile_defaults(install, script: Path, tmp_path: Path) -> None:
         "stale_weights": False,
         "recompute": None,
         "cap_bytes": None,
+        "gather": None,
     }
     options |= {"forbid": (), "force": ()}
     assert driver.calls == [(script, tmp_path, {"data": 2}, 1, "data", options)]

@@ -13,9 +13,9 @@ from torch_mlir import ir
 from shardc.cli import main
 from shardc.dialects.context import new_context
 from shardc.driver import explain_fusion as driver
-from shardc.driver.levels import copy_module
 from shardc.passes.fuse.explain import calls_in_kernels, read_fusion
 from shardc.passes.fuse.kern_fuse import fuse_module
+from shardc.passes.program import copy_module
 
 MODULE = """func.func @step(%x: !torch.vtensor<[4,8],f32>) -> !torch.vtensor<[4,8],f32> {
   %0 = torch.aten.tanh %x : !torch.vtensor<[4,8],f32> -> !torch.vtensor<[4,8],f32>

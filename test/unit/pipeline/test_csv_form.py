@@ -14,6 +14,7 @@ from shardc.diagnostics.pipeline import BadAction, BadSchedule, WrongStages
 from shardc.dialects.pipe.action import Action
 from shardc.dialects.pipe.csv_form import read_csv, read_steps, write_csv
 from shardc.dialects.pipe.schedule import Schedule
+from shardc.passes.pipeline.check_collectives import check_collectives
 from shardc.passes.pipeline.check_schedule import check_schedule
 from shardc.passes.pipeline.check_transfers import check_transfers
 from shardc.passes.pipeline.schedules.by_name import schedule as by_name
@@ -74,6 +75,7 @@ def test_we_load_what_torch_writes(name: str, tmp_path: Path) -> None:
     assert "SEND_F" in text or schedule.ranks == 1
     assert read_csv(text, stages=4).orders == schedule.orders
     check_transfers(schedule, read_steps(text), "batched")
+    check_collectives(schedule, read_steps(text))
     loaded._dump_csv(str(path), format="compute_only")
     assert read_csv(path.read_text()).orders == schedule.orders
 

@@ -1,7 +1,7 @@
 // RUN: shardc-opt %s --verify-diagnostics --split-input-file
 
 func.func @f() {
-  // expected-error@+1 {{'pipe.action' op action must be a stage, a kind (F, B, I, W, O) and a micro-batch, such as 2F0, not 'F0'}}
+  // expected-error@+1 {{'pipe.action' op action must be a stage, a kind (F, B, I, W, O) and a micro-batch, such as 2F0, or a stage and a collective, such as 2REDUCE_GRAD, not 'F0'}}
   "pipe.action"() {action = "F0", stage = @stage_0_F} : () -> ()
   return
 }
@@ -57,5 +57,16 @@ func.func @f(%x: !torch.tuple<vtensor<[5],f32>>) {
 func.func @f() {
   // expected-error@+1 {{'pipe.action' op version is -1; it must be at least 0}}
   "pipe.action"() {action = "0F0", stage = @stage_0_F, version = -1 : i64} : () -> ()
+  return
+}
+
+// -----
+
+"pipe.stage"() ({
+  "pipe.yield"() : () -> ()
+}) {index = 0 : i64, kind = "UNSHARD", sym_name = "stage_0_UNSHARD"} : () -> ()
+func.func @f() {
+  // expected-error@+1 {{'pipe.action' op is 0REDUCE_GRAD, but @stage_0_UNSHARD is of kind UNSHARD}}
+  "pipe.action"() {action = "0REDUCE_GRAD", stage = @stage_0_UNSHARD} : () -> ()
   return
 }

@@ -1,6 +1,6 @@
 // RUN: shardc-opt %s --verify-diagnostics --split-input-file
 
-// expected-error@+1 {{'pipe.stage' op kind must be one of F, B, I, W, O, not 'X'}}
+// expected-error@+1 {{'pipe.stage' op kind must be one of F, B, I, W, O, UNSHARD, RESHARD, REDUCE_GRAD, not 'X'}}
 "pipe.stage"() ({
   "pipe.yield"() : () -> ()
 }) {index = 0 : i64, kind = "X", sym_name = "stage_0_X"} : () -> ()
