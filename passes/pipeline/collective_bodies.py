@@ -59,7 +59,7 @@ def find_reductions(
             bodies.setdefault(body, CollectiveBody(body, "REDUCE_GRAD")).ops.insert(0, op)
     for body in bodies.values():
         _find_edges(body, [op for op in program.outside if op not in body.ops], returned)
-    return bodies
+    return dict(sorted(bodies.items()))
 
 
 def _behind_loop(program: StepProgram) -> int:
