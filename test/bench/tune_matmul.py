@@ -77,10 +77,10 @@ def kernel(task: Task, point: Point, shape: tuple[int, int], folder: Path) -> Ca
     return lambda: call(*inputs)
 
 
-def peer(python: str, size: str, trials: int, mcpu: str) -> dict[str, float]:
+def peer(python: str, size: str, trials: int) -> dict[str, float]:
     """TVM's wall time and seconds."""
     script = Path(__file__).with_name("tvm_matmul.py")
-    command = [python, str(script), *size.split("x"), str(trials), mcpu]
+    command = [python, str(script), *size.split("x"), str(trials)]
     made = subprocess.run(command, capture_output=True, text=True, check=False)
     if made.returncode:
         raise SystemExit(f"TVM failed on {size}: {made.stderr[-2000:]}")
@@ -96,7 +96,6 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", default=list(SIZES))
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--tvm", help="the interpreter that has TVM")
-    parser.add_argument("--mcpu", default="znver4", help="TVM's name of this CPU")
     parser.add_argument("--repeats", type=int, default=31)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -117,7 +116,7 @@ def main() -> None:
             ratios["oneDNN"].append(rate["tuned"] / rate["oneDNN"])
             row = [size, rate["analytic"], rate["tuned"], rate["oneDNN"], ratios["oneDNN"][-1], found.trials, found.wall_s]
             if options.tvm:
-                theirs = peer(options.tvm, size, options.trials, options.mcpu)
+                theirs = peer(options.tvm, size, options.trials)
                 rate_tvm = 2e-9 * m * k * n / theirs["seconds"]
                 ratios["TVM"].append(rate["tuned"] / rate_tvm)
                 ratios["wall"].append(found.wall_s / theirs["wall_s"])

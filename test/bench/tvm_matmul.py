@@ -1,4 +1,4 @@
-"""TVM MetaSchedule on one matmul, in an interpreter of its own: ``tvm_matmul.py M K N TRIALS MCPU``; a line of JSON.
+"""TVM MetaSchedule on one matmul, in an interpreter of its own: ``tvm_matmul.py M K N TRIALS``; a line of JSON.
 
 Needs apache-tvm 0.27.0.post1 and apache-tvm-ffi 0.1.14.post1 (newer ones crash it), installed without their
 dependencies, and numpy, scipy, psutil, cloudpickle, ml_dtypes, typing_extensions, tornado, decorator, attrs, xgboost:
@@ -39,7 +39,7 @@ def layer(m: int, k: int, n: int) -> object:
 
 def main() -> None:
     m, k, n, trials = map(int, sys.argv[1:5])
-    target = tvm.target.Target({"kind": "llvm", "mcpu": sys.argv[5], "num-cores": 1})
+    target = tvm.target.Target({"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu(), "num-cores": 1})
     function = layer(m, k, n)
     builder = meta_schedule.builder.LocalBuilder(timeout_sec=BUILD_S)
     runner = meta_schedule.runner.LocalRunner(timeout_sec=BUILD_S)
