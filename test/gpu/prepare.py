@@ -34,7 +34,7 @@ import shardc  # noqa: E402
 from shardc.backends.torch.emit_graph import emit_graph  # noqa: E402
 from shardc.backends.triton.folder import write_folder  # noqa: E402
 from shardc.backends.triton.targets import Target, find_target  # noqa: E402
-from shardc.driver.gpu_kernels import make_kernels  # noqa: E402
+from shardc.driver.gpu_compile import make_kernels  # noqa: E402
 from shardc.frontend.aot_graph import import_graph  # noqa: E402
 from shardc.passes.fuse.kern_fuse import fuse_module  # noqa: E402
 from shardc.runtime.check import MANIFEST  # noqa: E402

@@ -76,7 +76,7 @@ def shardc_backend(graph: GraphModule, example_inputs: Sequence[Any], **options:
     ``"counter"``, those of ``compile_step`` from a seed of each call, or ``"torch"``, PyTorch's own; ``"externs"`` who
     computes the matmuls that are in no kernel: ``"measured"`` whichever of ATen and oneDNN is faster here, ``"aten"``
     always ATen.
-    ``"matmuls"``: ``"measured"`` puts those into kernels, with what is around them, that are faster so here;
+    ``"matmuls"``: ``"measured"`` puts those into kernels, with what is around them, that are faster so on this device;
     ``"generated"`` all that share a kernel with something, ``"extern"`` none.
     ``"forbid_fusion"`` and ``"force_fusion"`` list edges such as ``"aten.add.Tensor+gelu@model.py:12"``: pairs of ops
     that must not, and that must share a kernel. Raises BadBackendOption, BadFusionEdge, FusionRefused.

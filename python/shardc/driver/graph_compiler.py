@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from functools import cache, partial
 
+import torch
 from torch.fx import GraphModule
 
+from shardc.backends.measure.clocks import DeviceClock
 from shardc.backends.measure.contractions import measured_form
 from shardc.backends.torch.emit_graph import emit_graph
 from shardc.backends.triton.targets import Target
 from shardc.driver import program_cache
 from shardc.driver.fusion import fuse, is_explained
+from shardc.driver.gpu_compile import is_tf32
+from shardc.driver.gpu_contest import gpu_matmuls, is_here
 from shardc.driver.gpu_graph import fuse_graph_for
-from shardc.driver.gpu_kernels import by_model, is_tf32
 from shardc.driver.gpu_target import gpu_target, has_kernels
 from shardc.driver.graph_program import GraphProgram, runner
 from shardc.driver.kernels import fuse_graph
@@ -44,13 +47,13 @@ def compile_graph(settings: Settings, wishes: Wishes | None, phase: str, graph: 
     device, constants = check_graph(graph), constants_of(graph)
     fuses = settings.fuse and has_kernels(device)
     gpu = gpu_target(device) if fuses else None
-    key = program_key(graph, phase, f"{settings.cache_key()} {gpu} {is_tf32()}" if gpu else settings.cache_key())
+    key = program_key(graph, phase, " ".join([settings.cache_key(), *(_gpu_key(settings, gpu, device) if gpu else ())]))
     found = None if is_explained() else program_cache.load(key)
     whole = True
     if found is None:
         imported, library, externs = prepared(), None, 0
         if fuses and gpu:
-            fuse_ = partial(fuse, wishes, phase, _gpu_matmuls(settings, gpu))
+            fuse_ = partial(fuse, wishes, phase, _gpu_matmuls(settings, gpu, device))
             imported, library, whole = fuse_graph_for(gpu, prepared, imported, settings.numerics, fuse_)
         elif fuses:
             fuse_ = partial(fuse, wishes, phase, _matmuls(settings))
@@ -70,6 +73,12 @@ def compile_graph(settings: Settings, wishes: Wishes | None, phase: str, graph: 
     return GraphProgram(runner(text, library, device), key if whole else None, device, constants, is_complex(graph))
 
 
+def _gpu_key(settings: Settings, gpu: Target, device: torch.device) -> tuple[str, ...]:
+    """What a program for a GPU depends on besides the settings."""
+    measured = settings.measured and is_here(device)
+    return str(gpu), str(is_tf32()), DeviceClock(device).surroundings() if measured else "models"
+
+
 def _matmuls(settings: Settings) -> str | Choose:
     """What decides on matmuls, as ``fuse_module`` takes it."""
     if settings.matmuls != "measured":
@@ -77,11 +86,11 @@ def _matmuls(settings: Settings) -> str | Choose:
     return MeasuredMatmuls(settings.numerics) if settings.measured else "extern"
 
 
-def _gpu_matmuls(settings: Settings, gpu: Target) -> str | Choose:
-    """As :func:`_matmuls`: on a GPU by the models of costs, where measuring is not asked to be left out."""
+def _gpu_matmuls(settings: Settings, gpu: Target, device: torch.device) -> str | Choose:
+    """As :func:`_matmuls`; by the models of costs where the GPU is not here."""
     if settings.matmuls != "measured":
         return settings.matmuls
-    return by_model(gpu, settings.numerics, is_tf32()) if settings.measured else "extern"
+    return gpu_matmuls(gpu, device if is_here(device) else None, settings.numerics, is_tf32()) if settings.measured else "extern"
 
 
 def is_complex(graph: GraphModule) -> bool:
