@@ -26,6 +26,7 @@ from shardc.driver.program_key import program_key
 from shardc.driver.settings import Settings
 from shardc.frontend.aot_graph import ImportedGraph, constants_of, import_graph
 from shardc.frontend.graph_check import check_graph, values_of
+from shardc.frontend.host_scalars import host_scalars
 from shardc.passes.base import Pass
 from shardc.passes.extern.kern_extern import extern_module
 from shardc.passes.fuse.piece import Choose
@@ -70,7 +71,8 @@ def compile_graph(settings: Settings, wishes: Wishes | None, phase: str, graph: 
         text, library = found
         wishes.unmatched.clear()  # only programs for which all were met are kept
     say_peak(phase, text, graph, constants)
-    return GraphProgram(runner(text, library, device), key if whole else None, device, constants, is_complex(graph))
+    run_, scalars = runner(text, library, device), host_scalars(graph, device)
+    return GraphProgram(run_, key if whole else None, device, constants, is_complex(graph), scalars)
 
 
 def _gpu_key(settings: Settings, gpu: Target, device: torch.device) -> tuple[str, ...]:

@@ -17,12 +17,14 @@ from torch._inductor.output_code import OutputCode
 from torch.utils._python_dispatch import _get_current_dispatch_mode, _pop_mode_temporarily
 
 from shardc.driver import program_cache
+from shardc.frontend.host_scalars import HostScalars
 from shardc.runtime import pool
 from shardc.runtime.program import Kernels
 
 log = logging.getLogger("shardc.driver.dynamo")
 
 _numbers = itertools.count()
+NO_SCALARS = HostScalars()
 
 Runner = Callable[[list[Any]], Sequence[Any]]
 """A function of a list of inputs, which it empties."""
@@ -33,7 +35,7 @@ class GraphProgram(OutputCode):
     cache.
 
     ``key`` is that name; None for what is not there, which AOTAutograd then does not keep either. ``constants`` follow
-    the inputs.
+    the inputs. ``scalars`` are those of the CPU in a program of a GPU.
     """
 
     def __init__(
@@ -43,9 +45,11 @@ class GraphProgram(OutputCode):
         device: torch.device | None = None,
         constants: Sequence[torch.Tensor] = (),
         is_complex: bool = False,
+        scalars: HostScalars = NO_SCALARS,
     ) -> None:
         super().__init__()
         self.key, self.device, self.constants, self.is_complex = key, device, list(constants), is_complex
+        self.scalars = scalars
         self._boxed_call = True
         self._set(run)
 
@@ -68,7 +72,9 @@ class GraphProgram(OutputCode):
         self._set(runner(*found, self.device))
 
     def _set(self, run: Runner) -> None:
-        run = _with_constants(run, self.constants) if self.constants else run
+        if self.scalars != NO_SCALARS:
+            run = with_host_scalars(run, self.scalars, self.device)
+        run = _with_constants(run, self.constants, self.device) if self.constants else run
         self.run = _unwatched(run) if self.is_complex else run
 
 
@@ -134,9 +140,42 @@ def _copy_odd(inputs: list[Any]) -> list[tuple[torch.Tensor, torch.Tensor]]:
     return copied
 
 
-def _with_constants(function: Runner, constants: list[torch.Tensor]) -> Runner:
+def with_host_scalars(function: Runner, scalars: HostScalars, device: torch.device) -> Runner:
+    """``function`` of ``device`` with copies there of inputs that are on the CPU, and copies here of results.
+
+    A result that is such an input is the caller's own tensor, and what is written to a copy the input gets.
+    """
+
     def call(inputs: list[Any]) -> Sequence[Any]:
-        inputs.extend(constants)  # into the list that the program empties
+        given = {n: inputs[n] for n in scalars.inputs}
+        for n, x in given.items():
+            inputs[n] = _moved(x, device)
+        own = {id(inputs[n]): x for n, x in given.items()}
+        written = [(x, inputs[n]) for n, x in given.items() if n in scalars.written]
+        copies = [inputs[n] for n in given]  # alive, so that no other tensor has their ids
+        results = list(function(inputs))
+        for x, copy in written:
+            x.copy_(copy)
+        for n in scalars.results:
+            results[n] = own[id(results[n])] if id(results[n]) in own else results[n].cpu()
+        del copies
+        return results
+
+    return _marked(call)
+
+
+def _moved(x: torch.Tensor, device: torch.device) -> torch.Tensor:
+    return x.to(device, non_blocking=True)
+
+
+def _with_constants(function: Runner, constants: list[torch.Tensor], device: torch.device | None) -> Runner:
+    """``function`` with its constants behind its inputs: the graph's own, or for a GPU copies there."""
+    placed: list[torch.Tensor] = []
+
+    def call(inputs: list[Any]) -> Sequence[Any]:
+        if not placed:
+            placed.extend(constants if device is None else [c.to(device) for c in constants])
+        inputs.extend(placed)  # into the list that the program empties
         return function(inputs)
 
     return _marked(call)
