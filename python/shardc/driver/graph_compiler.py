@@ -17,6 +17,7 @@ from shardc.driver.gpu_compile import is_tf32
 from shardc.driver.gpu_contest import gpu_matmuls, is_here
 from shardc.driver.gpu_graph import fuse_graph_for
 from shardc.driver.gpu_target import gpu_target, has_kernels
+from shardc.driver.graph_plan import graph_plan
 from shardc.driver.graph_program import GraphProgram, runner
 from shardc.driver.kernels import fuse_graph
 from shardc.driver.memory import say_peak
@@ -36,8 +37,13 @@ PIPELINE = "torch-share"
 """What an imported graph goes through before it is written as a program."""
 
 
-def compile_graph(settings: Settings, wishes: Wishes | None, phase: str, graph: GraphModule) -> GraphProgram:
-    """The program of a functional graph on fake tensors. Raises GraphNotCompiled, FusionRefused."""
+def compile_graph(
+    settings: Settings, wishes: Wishes | None, phase: str, graph: GraphModule, is_inference: bool = False
+) -> GraphProgram:
+    """The program of a functional graph on fake tensors, a forward that has no backward if ``is_inference``.
+
+    Raises GraphNotCompiled, FusionRefused.
+    """
     wishes = settings.wishes() if wishes is None else wishes
 
     def prepared() -> ImportedGraph:
@@ -71,8 +77,9 @@ def compile_graph(settings: Settings, wishes: Wishes | None, phase: str, graph: 
         text, library = found
         wishes.unmatched.clear()  # only programs for which all were met are kept
     say_peak(phase, text, graph, constants)
-    run_, scalars = runner(text, library, device), host_scalars(graph, device)
-    return GraphProgram(run_, key if whole else None, device, constants, is_complex(graph), scalars)
+    plan = graph_plan(graph, phase, is_inference, device, len(constants)) if settings.cuda_graphs else None
+    run_, scalars = runner(text, library, device, plan), host_scalars(graph, device)
+    return GraphProgram(run_, key if whole else None, device, constants, is_complex(graph), scalars, plan)
 
 
 def _gpu_key(settings: Settings, gpu: Target, device: torch.device) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from torch._inductor.output_code import OutputCode
 from torch.utils._python_dispatch import _get_current_dispatch_mode, _pop_mode_temporarily
 
 from shardc.driver import program_cache
+from shardc.driver.graphed_program import GraphedProgram, GraphPlan
 from shardc.frontend.host_scalars import HostScalars
 from shardc.runtime import pool
 from shardc.runtime.program import Kernels
@@ -35,7 +36,8 @@ class GraphProgram(OutputCode):
     cache.
 
     ``key`` is that name; None for what is not there, which AOTAutograd then does not keep either. ``constants`` follow
-    the inputs. ``scalars`` are those of the CPU in a program of a GPU.
+    the inputs. ``scalars`` are those of the CPU in a program of a GPU; ``graphs``: how it is captured, if it is
+    to be.
     """
 
     def __init__(
@@ -46,10 +48,11 @@ class GraphProgram(OutputCode):
         constants: Sequence[torch.Tensor] = (),
         is_complex: bool = False,
         scalars: HostScalars = NO_SCALARS,
+        graphs: GraphPlan | None = None,
     ) -> None:
         super().__init__()
         self.key, self.device, self.constants, self.is_complex = key, device, list(constants), is_complex
-        self.scalars = scalars
+        self.scalars, self.graphs = scalars, graphs
         self._boxed_call = True
         self._set(run)
 
@@ -69,7 +72,7 @@ class GraphProgram(OutputCode):
         found = program_cache.load(self.key)
         if found is None:
             raise FXGraphCacheMiss(f"program {self.key} is gone")
-        self._set(runner(*found, self.device))
+        self._set(runner(*found, self.device, self.graphs))
 
     def _set(self, run: Runner) -> None:
         if self.scalars != NO_SCALARS:
@@ -78,11 +81,15 @@ class GraphProgram(OutputCode):
         self.run = _unwatched(run) if self.is_complex else run
 
 
-def runner(text: str, library: Kernels | None, device: torch.device) -> Runner:
-    """A program with its kernels as a function."""
+def runner(
+    text: str, library: Kernels | None, device: torch.device, graphs: GraphPlan | None = None
+) -> Runner:
+    """A program with its kernels as a function, replayed from CUDA graphs if ``graphs`` says how."""
     log.debug("%s", text)
     program = partial(load(text, library), SimpleNamespace(device=device))
     program = program if library is None else _in_memory(program)
+    if graphs is not None and not graphs.refused:
+        program = GraphedProgram(program, graphs)
     return _marked(program if device.type != "cuda" else _on(device, program))
 
 
