@@ -36,7 +36,7 @@ def train(name: str, ranks: int = 1, *options: str) -> dict[str, Any]:
         for r in range(ranks)
     ]  # fmt: skip
     try:
-        said = [process.communicate(timeout=400) for process in processes]
+        said = [process.communicate(timeout=150) for process in processes]
     finally:
         for process in processes:
             process.kill()
