@@ -7,16 +7,14 @@ operator, a library's, or a generated kernel.
 from __future__ import annotations
 
 import logging
-import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from shardc.backends.cpu.target import host_model
 from shardc.backends.measure.choices import Choice, deciding, find_choice, keep_choice
+from shardc.backends.measure.clocks import Clock, HostClock
 
 log = logging.getLogger(__name__)
 
@@ -26,9 +24,6 @@ ROUNDS = (4, 20)
 """The fewest and the most calls of each candidate that count."""
 LONG_S = 0.2
 """How long they may take before half as many rounds are enough: what takes so long is little disturbed."""
-ALIVE = 2
-"""Results that stay alive: a candidate's next one does not lie in what it has just read, but in memory that was used
-before, as in a program that runs again and again."""
 MARGIN = 0.98
 """Part of the first candidate's time that another must stay under to be chosen: less is within the noise."""
 
@@ -50,24 +45,27 @@ def choose(subject: str, candidates: Sequence[Candidate]) -> str:
     return decide(subject, candidates).name
 
 
-def decide(subject: str, candidates: Sequence[Candidate]) -> Choice:
-    """The fastest candidate for ``subject``, with all their times, from the record or by measurement.
+def decide(subject: str, candidates: Sequence[Candidate], clock: Clock | None = None) -> Choice:
+    """The fastest candidate for ``subject`` by ``clock`` (the host's), with all their times, from the record or by
+    measurement.
 
     The first candidate is the one to keep when in doubt: others must be faster by more than the noise, and one that
-    cannot be built or called here is out. Choices are remembered on disk by ``subject``, the candidates and
-    :func:`surroundings`; of several processes one measures, and the others choose as it did.
+    cannot be built or called here is out. Choices are remembered on disk by ``subject``, the candidates and what the
+    clock's measurements hold for; of several processes one measures, and the others choose as it did. Raises
+    torch.OutOfMemoryError, which says nothing of who is faster, and is not remembered.
     """
-    key = "\n".join([subject, *(f"{c.name} {c.version}" for c in candidates), surroundings()])
+    clock = clock or HostClock()
+    key = "\n".join([subject, *(f"{c.name} {c.version}" for c in candidates), clock.surroundings()])
     found = find_choice(key)
     if found is not None and found.name in [c.name for c in candidates]:
         return found
     with deciding(key):
-        return find_choice(key) or _held(key, subject, candidates)
+        return find_choice(key) or _held(key, subject, candidates, clock)
 
 
-def _held(key: str, subject: str, candidates: Sequence[Candidate]) -> Choice:
+def _held(key: str, subject: str, candidates: Sequence[Candidate], clock: Clock) -> Choice:
     """The winner of a contest that is held now, remembered."""
-    seconds = measure(candidates)
+    seconds = measure(candidates, clock)
     found = Choice(_winner(candidates[0].name, seconds), seconds)
     log.debug("%s: %s of %s", subject, found.name, {name: f"{1e6 * s:.0f} us" for name, s in seconds.items()})
     keep_choice(key, found)
@@ -75,9 +73,8 @@ def _held(key: str, subject: str, candidates: Sequence[Candidate]) -> Choice:
 
 
 def surroundings() -> str:
-    """What a measurement holds for: the CPU, the number of threads, PyTorch's version and the precision asked of it."""
-    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
-    return f"{host_model()}, {threads} threads, torch {torch.__version__}, {precision}"
+    """What a measurement by the host's clock holds for."""
+    return HostClock().surroundings()
 
 
 def _winner(first: str, seconds: dict[str, float]) -> str:
@@ -87,25 +84,22 @@ def _winner(first: str, seconds: dict[str, float]) -> str:
     return best if first not in seconds or seconds[best] < MARGIN * seconds[first] else first
 
 
-def measure(candidates: Sequence[Candidate]) -> dict[str, float]:
+def measure(candidates: Sequence[Candidate], clock: Clock | None = None) -> dict[str, float]:
     """Seconds of the shortest call of each candidate, called in turns. Those that fail are left out.
 
-    One thread is timed by its own clock, on which other load counts little; several by the wall's.
+    Raises torch.OutOfMemoryError.
     """
-    clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
+    clock = clock or HostClock()
     # Measuring is no part of whatever is being traced or compiled around it.
     with _disable_current_modes(), torch.no_grad(), torch._C._DisableAutocast():
         calls = {c.name: call for c in candidates if (call := _built(c)) is not None}
         seconds: dict[str, list[float]] = {name: [] for name in calls}
-        results: deque[object] = deque(maxlen=ALIVE)
         spent, least, most = 0.0, *ROUNDS
         for number in range(most if calls else 0):
             if (number >= least and spent >= BUDGET_S) or (2 * number >= least and spent >= LONG_S):
                 break
             for name, call in calls.items():
-                start = clock()
-                results.append(call())
-                seconds[name].append(clock() - start)
+                seconds[name].append(clock.seconds(call))
                 spent += seconds[name][-1]
     return {name: min(times) for name, times in seconds.items()}
 
@@ -115,6 +109,8 @@ def _built(candidate: Candidate) -> Callable[[], object] | None:
     try:
         call = candidate.build()
         call()
+    except torch.OutOfMemoryError:  # a GPU's memory is taken by others, for now
+        raise
     except Exception:  # a library may lack a dtype or a shape; the other candidates remain
         log.debug("%s cannot be measured", candidate.name, exc_info=True)
         return None

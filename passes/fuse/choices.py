@@ -9,4 +9,5 @@ MATMULS = ("extern", "generated")
 """Whether matrix products stay calls, or go into kernels with what is around them."""
 
 STEP_MATMULS = ("auto", *MATMULS)
-"""Of a compiled step: ``auto`` decides for each piece of it, by measurement on CPUs and by a model for GPUs."""
+"""Of a compiled step: ``auto`` decides for each piece of it, by measurement, or by a model for a GPU that is
+not here."""

@@ -95,8 +95,8 @@ def explain_fusion(
     verdicts: dict[str, Verdict] = {}
     calls = matmul_calls(matmuls) if isinstance(matmuls, str) else TARGETS
     ops = {op.number: op for op in _ops(module, exclude, calls)}
-    noting = matmuls if isinstance(matmuls, str) else _noting(matmuls, verdicts)
-    decisions = fuse_module(module, numerics, exclude, without, wishes=wishes, writes=writes, matmuls=noting)
+    noted = matmuls if isinstance(matmuls, str) else noting(matmuls, verdicts)
+    decisions = fuse_module(module, numerics, exclude, without, wishes=wishes, writes=writes, matmuls=noted)
     pairs = [(ops[first], ops[second], decision) for first, second, decision in decisions]
     chosen = [(ops[number], verdict) for number, verdict in verdicts.items()]
     return replace(_report(ops, module), pairs=pairs, choices=chosen)
@@ -131,15 +131,15 @@ def _numbers(kernel: ir.Operation) -> list[str]:
     return [ir.StringAttr(number).value for number in kernel.attributes["kern.calls"]]
 
 
-def _noting(choose: Choose, verdicts: dict[str, Verdict]) -> Choose:
+def noting(choose: Choose, verdicts: dict[str, Verdict]) -> Choose:
     """``choose``, its verdicts noted by the numbers of the matmuls."""
 
-    def noting(piece: Piece) -> Verdict:
+    def note(piece: Piece) -> Verdict:
         verdict = choose(piece)
         verdicts.update(dict.fromkeys(piece.calls, verdict))
         return verdict
 
-    return EveryPiece(noting) if isinstance(choose, EveryPiece) else noting
+    return EveryPiece(note) if isinstance(choose, EveryPiece) else note
 
 
 def _blocks(module: ir.Module) -> list[ir.Block]:

@@ -36,7 +36,7 @@ def train(name: str, ranks: int = 1, *options: str) -> dict[str, Any]:
         for r in range(ranks)
     ]  # fmt: skip
     try:
-        said = [process.communicate(timeout=400) for process in processes]
+        said = [process.communicate(timeout=150) for process in processes]
     finally:
         for process in processes:
             process.kill()
@@ -54,9 +54,17 @@ def test_llama_trains_as_eager_does() -> None:
 
 
 @pytest.mark.parametrize("name", ["llama_2_ranks", "llama_tensor"])
-def test_ranks_that_share_a_gpu(name: str) -> None:
+def test_two_ranks(name: str) -> None:
+    """On one GPU they talk over Gloo; on two over NCCL, and what is small by symmetric memory where that fits."""
     said = train(name, 2)
     _assert_near(said["losses"], said["expected"])
+    (line,) = said["collectives"]
+    print(f"{name}: collectives of {line}; taken: {said['taken']}")
+    if prepared.interprets() or torch.cuda.device_count() < 2:
+        assert "by Gloo" in line and not said["taken"]
+    else:
+        assert ("by symmetric memory" in line) == bool(said["taken"])
+        assert "by symmetric memory" in line or "by NCCL (" in line
 
 
 def test_a_cuda_graph_gives_equal_bits(gpu: torch.device) -> None:

@@ -20,7 +20,8 @@ def main(name: str, graph: bool) -> None:
     losses = [step(models.batch(said["kind"], size, n)).item() for n in range(len(said["losses"]))]
     if step.rank == 0:
         captures = step._graphed.captures if graph else 0
-        print(json.dumps({"losses": losses, "expected": said["losses"], "captures": captures}))
+        found = {"losses": losses, "expected": said["losses"], "captures": captures}
+        print(json.dumps(found | {"collectives": step.collectives, "taken": step.symmetric_collectives()}))
     if dist.is_initialized():
         dist.barrier()
 

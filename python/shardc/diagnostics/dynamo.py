@@ -42,6 +42,17 @@ class KernelNotCompiled(ShardcError):
     hint: ClassVar[str] = "results are right; please report this message with the model"
 
 
+class NoCudaGraph(ShardcError):
+    """A graph was to be captured as a CUDA graph and is not; it runs as it is.
+
+    Runs as it is: ``options={"cuda_graphs": True}`` for a model on the CPU, or one that calls ``x.item()``. Is captured:
+    a model whose tensors are on a GPU, and whose ops do not wait for it.
+    """
+
+    template: ClassVar[str] = "shardc runs a graph of torch.compile without a CUDA graph: {reason}"
+    hint: ClassVar[str] = 'results are right; leave out options={{"cuda_graphs": True}} to be told no more'
+
+
 class BadBackendOption(ShardcError):
     """``torch.compile(backend="shardc", options=...)`` was given an option that there is not, or a value of another
     kind.
@@ -51,7 +62,7 @@ class BadBackendOption(ShardcError):
 
     template: ClassVar[str] = "the shardc backend has no option {option} = {value!r}"
     hint: ClassVar[str] = (
-        'options are "fuse" (True or False), "numerics" ("fused" or "eager"), "random" ("counter" or "torch"),'
+        'options are "fuse" and "cuda_graphs" (True or False), "numerics" ("fused" or "eager"), "random" ("counter" or "torch"),'
         ' "externs" ("measured" or "aten"), "forbid_fusion" and "force_fusion" (lists of edges such as'
         ' "aten.add.Tensor+gelu@model.py:12")'
     )

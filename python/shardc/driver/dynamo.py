@@ -76,20 +76,24 @@ def shardc_backend(graph: GraphModule, example_inputs: Sequence[Any], **options:
     ``"counter"``, those of ``compile_step`` from a seed of each call, or ``"torch"``, PyTorch's own; ``"externs"`` who
     computes the matmuls that are in no kernel: ``"measured"`` whichever of ATen and oneDNN is faster here, ``"aten"``
     always ATen.
-    ``"matmuls"``: ``"measured"`` puts those into kernels, with what is around them, that are faster so here;
+    ``"matmuls"``: ``"measured"`` puts those into kernels, with what is around them, that are faster so on this device;
     ``"generated"`` all that share a kernel with something, ``"extern"`` none.
     ``"forbid_fusion"`` and ``"force_fusion"`` list edges such as ``"aten.add.Tensor+gelu@model.py:12"``: pairs of ops
-    that must not, and that must share a kernel. Raises BadBackendOption, BadFusionEdge, FusionRefused.
+    that must not, and that must share a kernel. ``"cuda_graphs": True`` (``mode="reduce-overhead"`` of ``torch.compile``
+    sets it) replays programs of GPUs from CUDA graphs: see ``graphed_program.py``. Raises BadBackendOption, BadFusionEdge, FusionRefused.
     """
-    settings = Settings.of(options.pop("options", None) or {})
+    asked = dict(options.pop("options", None) or {})
+    if options.pop("mode", None) == "reduce-overhead":
+        asked = {"cuda_graphs": True} | asked
+    settings = Settings.of(asked)
     table = decomposition_table()
     lists = {op: table[same] for op, same in _LISTS.items()} | foreach_table() | fma_table() | complex_table()
     wishes = settings.wishes() if settings.has_edges else None
-    forward, backward = (partial(_compile, settings, wishes, phase) for phase in (FORWARD, BACKWARD))
+    compile_ = partial(_compile, settings, wishes)
     compilers = {
-        "fw_compiler": forward,
-        "bw_compiler": _last(wishes, backward),
-        "inference_compiler": _last(wishes, forward),
+        "fw_compiler": partial(compile_, FORWARD, False),
+        "bw_compiler": _last(wishes, partial(compile_, BACKWARD, False)),
+        "inference_compiler": _last(wishes, partial(compile_, FORWARD, True)),
     }
     draws = GraphStream() if settings.random == "counter" else None
     fuses = settings.fuse and all(has_kernels(t.device) for t in example_inputs if isinstance(t, torch.Tensor))
@@ -172,14 +176,19 @@ def _last(wishes: Wishes | None, compiler: Compiler) -> Compiler:
 
 
 def _compile(
-    settings: Settings, wishes: Wishes | None, phase: str, graph: GraphModule, example_inputs: Sequence[Any]
+    settings: Settings,
+    wishes: Wishes | None,
+    phase: str,
+    is_inference: bool,
+    graph: GraphModule,
+    example_inputs: Sequence[Any],
 ) -> GraphProgram:
     """The program of a graph; where that cannot be had, the graph itself, as the backend ``aot_eager`` runs it."""
     from shardc.driver import graph_compiler  # loads MLIR, which a start from the caches does without
 
     drop_unread_seed(graph)
     try:
-        return graph_compiler.compile_graph(settings, wishes, phase, graph)
+        return graph_compiler.compile_graph(settings, wishes, phase, graph, is_inference)
     except FusionWish:
         raise
     except GraphNotCompiled as cause:

@@ -105,7 +105,7 @@ def _artefact(levels: Path, target: Target | None, forbid: Sequence[str], force:
     model = ModelledMatmuls(Estimator(target, record.tf32), record.numerics) if target else None
 
     def again(record: FusionRecord, wishes: Wishes) -> FusionReport:
-        matmuls = EveryPiece(partial(_as_it_is, inside, model))
+        matmuls = EveryPiece(partial(_as_it_is, inside, model, dict(record.verdicts)))
         return explain_module(
             _parsed(ranked, before), record.numerics, without=frozenset(record.without), wishes=wishes, matmuls=matmuls
         )
@@ -127,9 +127,12 @@ def _unfused(levels: Path) -> Path:
     return pipeline if pipeline.is_file() else levels / "3-rank.mlir"
 
 
-def _as_it_is(inside: frozenset[str], model: ModelledMatmuls | None, piece: Piece) -> Verdict:
-    """What was chosen; for a GPU also what is estimated."""
-    why = "as it was compiled" if model is None else model(piece).why
+def _as_it_is(
+    inside: frozenset[str], model: ModelledMatmuls | None, measured: Mapping[str, str], piece: Piece
+) -> Verdict:
+    """What was chosen; for a GPU also what was measured, or is estimated."""
+    found = [measured[call] for call in piece.calls if call in measured]
+    why = found[0] if found else "as it was compiled" if model is None else model(piece).why
     return Verdict(not inside.isdisjoint(piece.calls), why)
 
 

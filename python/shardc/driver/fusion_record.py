@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from torch_mlir import ir
 
+from shardc.passes.fuse.piece import Verdict
 from shardc.passes.fuse.wishes import Wishes
 from shardc.passes.program import find_function
 
@@ -16,7 +17,8 @@ ATTRIBUTE = "kern.fusion"
 @dataclass(frozen=True)
 class FusionRecord:
     """``numerics``, who computes ``matmuls``, and the edges that a user forbade and forced; ``without``: the calls whose
-    kernels did not compile; ``tf32``: whether products of f32 are of tf32.
+    kernels did not compile; ``tf32``: whether products of f32 are of tf32; ``verdicts``: by the number of a call, why
+    it is or is not in a kernel, where that was measured.
     """
 
     numerics: str = "fused"
@@ -25,6 +27,7 @@ class FusionRecord:
     without: tuple[str, ...] = ()
     matmuls: str = "auto"
     tf32: bool = False
+    verdicts: tuple[tuple[str, str], ...] = ()
 
     @staticmethod
     def read(module: ir.Module) -> FusionRecord:
@@ -36,16 +39,29 @@ class FusionRecord:
         lists = {
             name: tuple(ir.StringAttr(text).value for text in held[name]) for name in ("forbid", "force", "without")
         }
-        return FusionRecord(ir.StringAttr(held["numerics"]).value, **lists, tf32="tf32" in held)
+        verdicts = (
+            tuple((entry.name, ir.StringAttr(entry.attr).value) for entry in ir.DictAttr(held["verdicts"]))
+            if "verdicts" in held
+            else ()
+        )
+        return FusionRecord(
+            ir.StringAttr(held["numerics"]).value, **lists, tf32="tf32" in held, verdicts=verdicts
+        )
 
     def write(self, module: ir.Module) -> None:
         function = find_function(module)
         assert function is not None
         with module.context:
             lists = {name: _texts(getattr(self, name)) for name in ("forbid", "force", "without")}
-            more = {"tf32": ir.UnitAttr.get()} if self.tf32 else {}
+            more: dict[str, ir.Attribute] = {"tf32": ir.UnitAttr.get()} if self.tf32 else {}
+            if self.verdicts:
+                more["verdicts"] = ir.DictAttr.get({call: ir.StringAttr.get(why) for call, why in self.verdicts})
             held = {"numerics": ir.StringAttr.get(self.numerics), **lists, **more}
             function.attributes[ATTRIBUTE] = ir.DictAttr.get(held)
+
+    def with_verdicts(self, verdicts: Mapping[str, Verdict]) -> FusionRecord:
+        """With those of calls, by number."""
+        return replace(self, verdicts=tuple((call, verdict.why) for call, verdict in sorted(verdicts.items())))
 
     def wishes(self) -> Wishes:
         """Raises BadFusionEdge."""

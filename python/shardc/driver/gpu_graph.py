@@ -10,7 +10,7 @@ from shardc.backends.triton.folder import write_folder
 from shardc.backends.triton.targets import Target
 from shardc.diagnostics.fusion import FusionWish
 from shardc.driver import module_archive
-from shardc.driver.gpu_kernels import is_tf32, make_kernels
+from shardc.driver.gpu_compile import is_tf32, make_kernels
 from shardc.driver.kernels import ALL, Fuse, say_once, strided_results
 from shardc.frontend.aot_graph import ImportedGraph
 from shardc.runtime.triton_kernels import Modules

@@ -8,26 +8,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-from torch_mlir import ir
-
-from shardc.backends.body.extract import kernel_name, kernels
-from shardc.backends.triton.compile import Compiled as CompiledKernel
-from shardc.backends.triton.compile import check_triton, compile_kernels
-from shardc.backends.triton.emit import emit_kernel
-from shardc.backends.triton.emitted import Emitted
+from shardc.backends.triton.compile import check_triton
 from shardc.backends.triton.folder import write_folder
 from shardc.backends.triton.targets import Target, find_target
-from shardc.diagnostics.base import ShardcError
 from shardc.dialects.collection import collection_paused
-from shardc.dialects.location import source_line
 from shardc.driver.compiler import Compiled
 from shardc.driver.fusion_record import FusionRecord
-from shardc.driver.gpu_estimates import Estimator
-from shardc.driver.kernels import say_once
-from shardc.driver.piece_model import ModelledMatmuls
-from shardc.driver.step_kernels import fuse_copy
-from shardc.passes.fuse.piece import Choose, EveryPiece
+from shardc.driver.gpu_compile import is_tf32, make_kernels
+from shardc.driver.gpu_contest import device_for, gpu_matmuls
+from shardc.driver.step_kernels import fuse_copy, is_measured
+from shardc.passes.fuse.explain import noting
+from shardc.passes.fuse.piece import Verdict
 
 
 def fuse_step_for(
@@ -43,8 +34,9 @@ def fuse_step_for(
     ops share a kernel.
 
     Groups whose kernels cannot be made stay calls of ATen, and a warning says so. ``forbid`` and ``force`` are edges of
-    :mod:`shardc.passes.fuse.wishes`. ``matmuls``: ``auto`` has those and attention in kernels that are estimated to be
-    faster there, or what STEP_MATMULS says. Products of f32 are of tf32 where torch is set to that now.
+    :mod:`shardc.passes.fuse.wishes`. ``matmuls``: ``auto`` has those and attention in kernels that are faster there, by
+    measurement if such a GPU is here, else by estimate; or what STEP_MATMULS says. Products of f32 are of tf32 where
+    torch is set to that now.
 
     Raises:
         UnknownGpuTarget, TritonMissing, TritonTooOld, BadFusionEdge, NoSuchFusionEdge, FusionRefused.
@@ -53,11 +45,15 @@ def fuse_step_for(
     started = time.perf_counter()
     folder = tempfile.TemporaryDirectory(prefix="shardc-kernels-")
     wished = FusionRecord(numerics, tuple(forbid), tuple(force), matmuls=matmuls, tf32=tf32)
-    choose = choose_for(gpu, wished)
+    here = device_for(gpu) if is_measured() else None
+    verdicts: dict[str, Verdict] = {}
+    choose = noting(gpu_matmuls(gpu, here, numerics, tf32), verdicts) if matmuls == "auto" else matmuls
     with collection_paused():
         while True:
             module, compiled.fusion_effect = fuse_copy(compiled.unfused, wished, choose)
             made, failed = make_kernels(module, gpu, Path(folder.name), processes, tf32)
+            if here is not None:
+                wished.with_verdicts(verdicts).write(module)
             without = tuple(sorted(failed | {*wished.without}))
             if without == wished.without:
                 break
@@ -77,42 +73,3 @@ def check_gpu(target: str) -> Target:
     found = find_target(target)
     check_triton(target)
     return found
-
-
-def choose_for(target: Target, wished: FusionRecord) -> str | Choose:
-    """What decides on matmuls and attention, as ``fuse_module`` takes it."""
-    return by_model(target, wished.numerics, wished.tf32) if wished.matmuls == "auto" else wished.matmuls
-
-
-def by_model(target: Target, numerics: str, tf32: bool) -> Choose:
-    """What has matmuls and attention in kernels that are estimated to be faster there."""
-    return EveryPiece(ModelledMatmuls(Estimator(target, tf32), numerics))
-
-
-def is_tf32() -> bool:
-    """Whether torch is set to compute products of f32 in tf32."""
-    return torch.get_float32_matmul_precision() != "highest"
-
-
-def make_kernels(
-    module: ir.Module, target: Target, folder: Path, processes: int, tf32: bool = False
-) -> tuple[list[CompiledKernel], frozenset[str]]:
-    """The kernels of ``module``, compiled, and the calls (``kern.calls``) of those that could not be."""
-    emitted: list[Emitted] = []
-    named = {kernel_name(op): op for op in kernels(module)}
-    failed: dict[str, Exception] = {}
-    for name, op in named.items():
-        try:
-            emitted.append(emit_kernel(op, target, tf32=tf32))
-        except ShardcError as error:
-            failed[name] = error
-    made = compile_kernels(emitted, [target], folder, processes)
-    failed |= {c.kernel.name: c.error for c in made if c.error is not None}
-    for name, error in failed.items():
-        say_once(", ".join(dict.fromkeys(_texts(named[name], "kern.ops"))), error, source_line(named[name].location))
-    calls = (_texts(op, "kern.calls") for op in kernels(module) if kernel_name(op) in failed)
-    return made, frozenset(call for group in calls for call in group)
-
-
-def _texts(op: ir.Operation, name: str) -> list[str]:
-    return [ir.StringAttr(text).value for text in op.attributes[name]]

@@ -17,12 +17,15 @@ from torch._inductor.output_code import OutputCode
 from torch.utils._python_dispatch import _get_current_dispatch_mode, _pop_mode_temporarily
 
 from shardc.driver import program_cache
+from shardc.driver.graphed_program import GraphedProgram, GraphPlan
+from shardc.frontend.host_scalars import HostScalars
 from shardc.runtime import pool
 from shardc.runtime.program import Kernels
 
 log = logging.getLogger("shardc.driver.dynamo")
 
 _numbers = itertools.count()
+NO_SCALARS = HostScalars()
 
 Runner = Callable[[list[Any]], Sequence[Any]]
 """A function of a list of inputs, which it empties."""
@@ -33,7 +36,8 @@ class GraphProgram(OutputCode):
     cache.
 
     ``key`` is that name; None for what is not there, which AOTAutograd then does not keep either. ``constants`` follow
-    the inputs.
+    the inputs. ``scalars`` are those of the CPU in a program of a GPU; ``graphs``: how it is captured, if it is
+    to be.
     """
 
     def __init__(
@@ -43,9 +47,12 @@ class GraphProgram(OutputCode):
         device: torch.device | None = None,
         constants: Sequence[torch.Tensor] = (),
         is_complex: bool = False,
+        scalars: HostScalars = NO_SCALARS,
+        graphs: GraphPlan | None = None,
     ) -> None:
         super().__init__()
         self.key, self.device, self.constants, self.is_complex = key, device, list(constants), is_complex
+        self.scalars, self.graphs = scalars, graphs
         self._boxed_call = True
         self._set(run)
 
@@ -65,18 +72,24 @@ class GraphProgram(OutputCode):
         found = program_cache.load(self.key)
         if found is None:
             raise FXGraphCacheMiss(f"program {self.key} is gone")
-        self._set(runner(*found, self.device))
+        self._set(runner(*found, self.device, self.graphs))
 
     def _set(self, run: Runner) -> None:
-        run = _with_constants(run, self.constants) if self.constants else run
+        if self.scalars != NO_SCALARS:
+            run = with_host_scalars(run, self.scalars, self.device)
+        run = _with_constants(run, self.constants, self.device) if self.constants else run
         self.run = _unwatched(run) if self.is_complex else run
 
 
-def runner(text: str, library: Kernels | None, device: torch.device) -> Runner:
-    """A program with its kernels as a function."""
+def runner(
+    text: str, library: Kernels | None, device: torch.device, graphs: GraphPlan | None = None
+) -> Runner:
+    """A program with its kernels as a function, replayed from CUDA graphs if ``graphs`` says how."""
     log.debug("%s", text)
     program = partial(load(text, library), SimpleNamespace(device=device))
     program = program if library is None else _in_memory(program)
+    if graphs is not None and not graphs.refused:
+        program = GraphedProgram(program, graphs)
     return _marked(program if device.type != "cuda" else _on(device, program))
 
 
@@ -134,9 +147,42 @@ def _copy_odd(inputs: list[Any]) -> list[tuple[torch.Tensor, torch.Tensor]]:
     return copied
 
 
-def _with_constants(function: Runner, constants: list[torch.Tensor]) -> Runner:
+def with_host_scalars(function: Runner, scalars: HostScalars, device: torch.device) -> Runner:
+    """``function`` of ``device`` with copies there of inputs that are on the CPU, and copies here of results.
+
+    A result that is such an input is the caller's own tensor, and what is written to a copy the input gets.
+    """
+
     def call(inputs: list[Any]) -> Sequence[Any]:
-        inputs.extend(constants)  # into the list that the program empties
+        given = {n: inputs[n] for n in scalars.inputs}
+        for n, x in given.items():
+            inputs[n] = _moved(x, device)
+        own = {id(inputs[n]): x for n, x in given.items()}
+        written = [(x, inputs[n]) for n, x in given.items() if n in scalars.written]
+        copies = [inputs[n] for n in given]  # alive, so that no other tensor has their ids
+        results = list(function(inputs))
+        for x, copy in written:
+            x.copy_(copy)
+        for n in scalars.results:
+            results[n] = own[id(results[n])] if id(results[n]) in own else results[n].cpu()
+        del copies
+        return results
+
+    return _marked(call)
+
+
+def _moved(x: torch.Tensor, device: torch.device) -> torch.Tensor:
+    return x.to(device, non_blocking=True)
+
+
+def _with_constants(function: Runner, constants: list[torch.Tensor], device: torch.device | None) -> Runner:
+    """``function`` with its constants behind its inputs: the graph's own, or for a GPU copies there."""
+    placed: list[torch.Tensor] = []
+
+    def call(inputs: list[Any]) -> Sequence[Any]:
+        if not placed:
+            placed.extend(constants if device is None else [c.to(device) for c in constants])
+        inputs.extend(placed)  # into the list that the program empties
         return function(inputs)
 
     return _marked(call)

@@ -17,9 +17,9 @@ from shardc.backends.cpu.compile import build_library
 from shardc.backends.measure.contest import Candidate, decide
 from shardc.backends.measure.contractions import measured_form
 from shardc.backends.torch.emit_graph import emit_graph
-from shardc.dialects.aten.types import read_type
-from shardc.dialects.kern.strides import argument_strides
 from shardc.driver.graph_program import load
+from shardc.driver.piece_inputs import piece_inputs
+from shardc.driver.piece_model import text_of
 from shardc.driver.program_cache import versions
 from shardc.passes.extern.kern_extern import extern_module
 from shardc.passes.fuse.kern_fuse import fuse_module
@@ -40,7 +40,7 @@ class MeasuredMatmuls:
     numerics: str = "fused"
 
     def __call__(self, piece: Piece) -> Verdict:
-        subject = f"{piece.module.operation.get_asm(enable_debug_info=False)}\n{self.numerics} {versions()}"
+        subject = f"{text_of(piece)}\n{self.numerics} {versions()}"
         candidates = [Candidate(name, partial(self._built, piece.module, name)) for name in (CALLS, KERNELS)]
         found = decide(subject, candidates)
         times = ", ".join(f"{1e6 * found.seconds[name]:,.0f} us as {name}" for name in found.seconds)
@@ -56,22 +56,6 @@ class MeasuredMatmuls:
         results = range(len(ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value).results))
         library = Library(build_library(module)) if kernels(module) else None
         program = load(emit_graph(module, results, pooled=True), library)
-        inputs, rank = _inputs(function), SimpleNamespace(device=torch.device("cpu"))
+        cpu = torch.device("cpu")
+        inputs, rank = piece_inputs(function, cpu), SimpleNamespace(device=cpu)
         return lambda: program(rank, list(inputs))
-
-
-def _strides(function: ir.Operation) -> dict[int, tuple[int, ...]]:
-    return {ir.BlockArgument(v).arg_number: tuple(found) for v, found in argument_strides(function).items()}
-
-
-def _inputs(function: ir.Operation) -> list[torch.Tensor]:
-    """Tensors for a function's arguments: halves, and zeros for what is no floating-point number."""
-    strides, made = _strides(function), []
-    for number, argument in enumerate(function.regions[0].blocks[0].arguments):
-        type_ = read_type(argument.type)
-        assert type_ is not None
-        tensor = torch.empty(type_.shape, dtype=type_.dtype, device="cpu")
-        if number in strides:
-            tensor = torch.empty_strided(type_.shape, strides[number], dtype=type_.dtype, device="cpu")
-        made.append(tensor.fill_(0.5 if type_.dtype.is_floating_point else 0))
-    return made

@@ -17,6 +17,14 @@ from shardc.passes.program import copy_module
 SURE = 0.97
 """Of the time of calls, that kernels must be estimated below: the models are no more exact, and libraries are tried."""
 
+NO_KERNEL = "no kernel for"
+"""What a verdict begins with where there is nothing to choose."""
+
+
+def text_of(piece: Piece) -> str:
+    """Equal pieces have equal texts."""
+    return piece.module.operation.get_asm(enable_debug_info=False)
+
 
 @dataclass(frozen=True)
 class ModelledMatmuls:
@@ -30,7 +38,7 @@ class ModelledMatmuls:
     _known: dict[str, Verdict] = field(default_factory=dict, repr=False)
 
     def __call__(self, piece: Piece) -> Verdict:
-        text = piece.module.operation.get_asm(enable_debug_info=False)
+        text = text_of(piece)
         if text not in self._known:
             self._known[text] = self._verdict(piece.module)
         return self._known[text]
@@ -40,7 +48,7 @@ class ModelledMatmuls:
             calls_s = self.estimator.seconds(self._fused(piece, False))
             made = self.estimator.program(self._fused(piece, True))
         except ShardcError as error:
-            return Verdict(False, f"no kernel for {self.estimator.target.name}: {str(error).partition(chr(10))[0]}")
+            return Verdict(False, f"{NO_KERNEL} {self.estimator.target.name}: {str(error).partition(chr(10))[0]}")
         kernels_s = sum(found.estimate.seconds for found in made)
         least_s = sum(found.estimate.roofline_s for found in made)
         times = f"{_us(calls_s)} as calls, {_us(kernels_s)} as kernels, {_us(least_s)} by the roofline"

@@ -26,6 +26,7 @@ class Settings:
     random: str = "counter"
     externs: str = "measured"
     matmuls: str = "measured"
+    cuda_graphs: bool = False
     forbid_fusion: tuple[str, ...] = ()
     force_fusion: tuple[str, ...] = ()
 
@@ -33,7 +34,7 @@ class Settings:
     def of(options: Mapping[str, Any]) -> Settings:
         """Raises BadBackendOption, BadFusionEdge."""
         allowed = {
-            "fuse": (True, False), "numerics": NUMERICS, "random": ("counter", "torch"),
+            "fuse": (True, False), "cuda_graphs": (True, False), "numerics": NUMERICS, "random": ("counter", "torch"),
             "externs": ("measured", "aten"), "matmuls": ("measured", *MATMULS),
         }  # fmt: skip
         found: dict[str, Any] = {}

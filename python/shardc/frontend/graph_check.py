@@ -22,8 +22,12 @@ _SYMBOLIC = "is a symbolic truth value, which is not imported, torch.compile(dyn
 
 
 def check_graph(module: GraphModule) -> torch.device:
-    """The one device that the graph works on. Raises GraphNotCompiled."""
+    """The one device that the graph works on; beside a GPU's, its tensors may be 0-d ones of the CPU.
+
+    Raises GraphNotCompiled.
+    """
     devices: dict[torch.device, Node] = {}
+    scalar: Node | None = None
     writes = set(final_writes(module.graph))
     for node in module.graph.nodes:
         if node.op == "output":
@@ -37,11 +41,18 @@ def check_graph(module: GraphModule) -> torch.device:
         elif node.op != "placeholder":
             raise _cause(node, "it calls a Python object, not an operator")
         for value in _checked_values(node):
-            devices.setdefault(value.device, node)
+            if value.device.type == "cpu" and value.dim() == 0:
+                scalar = scalar or node
+            else:
+                devices.setdefault(value.device, node)
+    if scalar is not None and not any(device.type == "cuda" for device in devices):
+        devices.setdefault(torch.device("cpu"), scalar)
     if len(devices) > 1:
         first, second = list(devices)[:2]
         raise _cause(
-            devices[second], f"it is on {second}, other tensors are on {first}; a compiled graph has one device"
+            devices[second],
+            f"it is on {second}, other tensors are on {first}; a compiled graph has one device, beside which only 0-d "
+            "tensors may be on the CPU",
         )
     return next(iter(devices), torch.device("cpu"))
 

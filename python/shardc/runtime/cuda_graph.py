@@ -64,16 +64,52 @@ def check_index(found: Tensor, message: str) -> None:
         _active.checks.append((found, message))
 
 
+class Captured:
+    """``work()`` as a graph: ``results`` are what it gave, in memory of the graph, which each replay writes anew."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        """Raises RuntimeError where ``work`` cannot be captured; nothing of it was done then."""
+        self._graph = cuda.CUDAGraph()
+        with (
+            _capturing() as capture,
+            cuda.graph(self._graph, capture_error_mode="thread_local"),  # other threads go on
+        ):
+            self.results = work()
+            self._found = torch.stack([f.reshape(()) for f, _ in capture.checks]) if capture.checks else None
+        for made, table in capture.fills:
+            made.copy_(table)
+        self._messages = [message for _, message in capture.checks]
+        self._fills = capture.fills
+        self._late: tuple[Tensor, Any] | None = None
+
+    def replay(self) -> None:
+        """Do the work; what its checks find is left for ``finish``."""
+        self._graph.replay()
+        if self._found is None:
+            return
+        host = torch.empty(self._found.shape, dtype=self._found.dtype, pin_memory=torch.cuda.is_available())
+        host.copy_(self._found, non_blocking=True)
+        event = cuda.Event()
+        event.record()
+        self._late = host, event
+
+    def finish(self) -> None:
+        """Wait for what the checks of the last replay found. Raises IndexOutOfRange."""
+        if self._late is None:
+            return
+        (found, event), self._late = self._late, None
+        event.synchronize()
+        for number, message in zip(found.tolist(), self._messages, strict=True):
+            check(number, message)
+
+
 @dataclass(frozen=True)
 class _Graph:
-    """A captured step: the memory of its arguments, its loss, and what its checks find."""
+    """A captured step, whose result is its loss, and the memory of its arguments."""
 
     key: tuple[Any, ...]
-    graph: Any
     arguments: list[Tensor]
-    loss: Tensor
-    capture: Capture
-    found: Tensor | None
+    work: Captured
 
 
 class GraphedStep:
@@ -86,7 +122,6 @@ class GraphedStep:
         self._steps = self.captures = 0
         self._graph: _Graph | None = None
         self._refused = False
-        self._late: tuple[Tensor, Any, list[str]] | None = None
 
     def __call__(self, values: Sequence[Tensor]) -> Tensor:
         """One step. Returns the loss. Raises IndexOutOfRange for an index of this step, or of the last."""
@@ -104,12 +139,8 @@ class GraphedStep:
 
     def finish(self) -> None:
         """Wait for what the checks of the last step found. Raises IndexOutOfRange."""
-        if self._late is None:
-            return
-        (found, event, messages), self._late = self._late, None
-        event.synchronize()
-        for number, message in zip(found.tolist(), messages, strict=True):
-            check(number, message)
+        if self._graph is not None:
+            self._graph.work.finish()
 
     def _key(self, values: Sequence[Tensor]) -> tuple[Any, ...]:
         """Where what stays lies, and the form of what is copied."""
@@ -120,25 +151,22 @@ class GraphedStep:
     def _captured(self, key: tuple[Any, ...], values: Sequence[Tensor]) -> _Graph | None:
         """None if the step cannot be captured."""
         arguments = [v if stays else v.clone() for v, stays in zip(values, self._kept, strict=True)]
-        graph = cuda.CUDAGraph()
-        try:
-            with (
-                _capturing() as capture,
-                self._rank.late_stores() as stores,
-                cuda.graph(graph, capture_error_mode="thread_local"),  # other threads go on
-            ):
+
+        def work() -> Tensor:
+            with self._rank.late_stores() as stores:
                 loss = self._function(self._rank, *arguments)[0]
                 if stores:
                     torch._foreach_copy_([old for old, _ in stores], [new for _, new in stores])
-                found = torch.stack([f.reshape(()) for f, _ in capture.checks]) if capture.checks else None
+            return loss
+
+        try:
+            captured = Captured(work)
         except RuntimeError as error:
             cuda.synchronize()
-            self.refuse(str(error).strip().partition("\n")[0])
+            self.refuse(first_line(error))
             return None
-        for made, table in capture.fills:
-            made.copy_(table)
         self.captures += 1
-        return _Graph(key, graph, arguments, loss, capture, found)
+        return _Graph(key, arguments, captured)
 
     def refuse(self, why: str) -> None:
         """Run every step as it is, and say so."""
@@ -149,14 +177,13 @@ class GraphedStep:
         for into, value, stays in zip(graph.arguments, values, self._kept, strict=True):
             if not stays:
                 into.copy_(value, non_blocking=True)
-        graph.graph.replay()
-        if graph.found is not None:
-            host = torch.empty(graph.found.shape, dtype=graph.found.dtype, pin_memory=torch.cuda.is_available())
-            host.copy_(graph.found, non_blocking=True)
-            event = cuda.Event()
-            event.record()
-            self._late = host, event, [message for _, message in graph.capture.checks]
-        return graph.loss.clone()
+        graph.work.replay()
+        return graph.work.results.clone()
+
+
+def first_line(error: Exception) -> str:
+    """Of what an error says."""
+    return str(error).strip().partition("\n")[0]
 
 
 @contextmanager

@@ -89,6 +89,14 @@ class Groups:
     def __getitem__(self, axes: Axes) -> Group:
         return self._by_axes[axes]
 
+    def items(self) -> list[tuple[Axes, Group]]:
+        """The groups by their axes, in the same order on every rank."""
+        return list(self._by_axes.items())
+
+    def replace(self, axes: Axes, group: Group) -> None:
+        """Another way for the ranks over ``axes`` to communicate."""
+        self._by_axes[axes] = group
+
     def _make(self, mesh: Mesh, rank: int, axes: Axes, timeout: Any) -> Group:
         parts = mesh.partition(axes)
         ranks = next(p for p in parts if rank in p)

@@ -75,6 +75,9 @@ def _train(folder: Path, options: argparse.Namespace) -> int:
         step.load_checkpoint(options.load)
     if options.cuda_graph:
         step.use_cuda_graph()
+    if step.rank == 0 and step.device.type != "cpu":
+        for line in step.collectives:
+            print(f"collectives of {line}", flush=True)
     batches = _batches(options.batches or folder / "batches.safetensors")
     for number in range(options.steps):
         _drill(step.rank, number)
@@ -84,6 +87,8 @@ def _train(folder: Path, options: argparse.Namespace) -> int:
         loss = float(step.trace_leaves(batch, options.trace) if traced else step.step_leaves(batch))
         if step.rank == 0:
             elapsed_ms = (time.perf_counter() - start_s) * 1e3
+            if number == 0 and (counts := step.symmetric_collectives()):
+                print(f"by symmetric memory: {', '.join(f'{n} {name}' for name, n in counts.items())}", flush=True)
             print(f"step {step.steps_done}  loss {loss:.6g}  {elapsed_ms:.1f} ms", flush=True)
     if options.save:
         step.save_checkpoint(options.save)

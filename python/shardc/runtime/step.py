@@ -29,6 +29,7 @@ from .operators import check_operators
 from .pipeline import part_of
 from .program import Program, check_device, library_of
 from .state import ROLES, Source, State
+from .symmetric import taken, use_symmetric_memory
 from .tensor_file import TensorFile
 from .timeline import check_traceable, recorded, write_timeline
 from .watch import Watch
@@ -65,6 +66,9 @@ class TrainStep:
         through_host = self._place.device.type != "cpu" and not self._place.nccl
         group = HostGroup if through_host else Group
         groups = Groups(self._mesh, self._place.rank, program.groups, self._place.timeout, group)
+        self.collectives = use_symmetric_memory(groups, self._place.device, self._place.nccl)
+        """For each group of ranks how its collectives are made."""
+        self._groups = groups
         flights = Flights() if self._place.nccl else None
         self._rank = Rank(self._mesh, self._place.rank, self._place.device, groups, flights)
         self._watch = Watch(self._place.rank, self._mesh.world_size, flights, timeout_s)
@@ -108,6 +112,14 @@ class TrainStep:
     @property
     def rank(self) -> int:
         return self._place.rank
+
+    @property
+    def device(self) -> torch.device:
+        return self._place.device
+
+    def symmetric_collectives(self) -> dict[str, int]:
+        """How many collectives of this rank went through symmetric memory until now, by name."""
+        return dict(taken(self._groups))
 
     def __call__(self, batch: Any) -> Tensor:
         return self.step(batch)

@@ -1,10 +1,10 @@
 """Measures on a GPU what `prepare.py --bench` made, and writes a dated table in Markdown.
 
-    python test/bench/gpu/run.py out/gpu [--out table.md] [--only matmul,copy,flash,inductor,whole]
+    python test/bench/gpu/run.py out/gpu [--out table.md] [--only matmul,copy,flash,inductor,whole_llama] [--minutes 9]
 
 Needs torch and Triton; Inductor, as part of torch, is what whole models are held against. Times are medians of CUDA
 events, contenders take turns, and their ratios are of one run. What is faster has the ratio above 1. Every result is
-compared with the contender's before it is measured.
+compared with the contender's before it is measured. What fails has a row that says why, as has what there is no time for.
 """
 
 from __future__ import annotations
@@ -40,9 +40,13 @@ Row = tuple[str, ...]
 class Timer:
     """Milliseconds on a GPU; in Triton's interpreter of the host, where they say nothing and prove the path."""
 
-    def __init__(self) -> None:
-        self._is_real = not prepared.interprets()
+    def __init__(self, minutes: float) -> None:
+        self._is_real, self._end_s = not prepared.interprets(), time.monotonic() + 60 * minutes
         self._wipe = torch.empty(256 << 20, dtype=torch.int8, device="cuda") if self._is_real else torch.empty(1)
+
+    def is_over(self) -> bool:
+        """Whether nothing more is to be begun."""
+        return time.monotonic() > self._end_s
 
     def once(self, call: Call, calls: int) -> float:
         if not self._is_real:
@@ -95,12 +99,15 @@ def kernel_rows(timer: Timer, wanted: list[str]) -> Iterator[Row]:
     yield "copy", "", f"{copied / 1e12:.2f} TB/s", "", "", ""
     for name, case in measured.cases().items():
         kind, path = name.partition("_")[0], prepared.folder() / "bench" / name
-        if kind not in wanted or not (path / "program.py").is_file():
+        if not {kind, name} & {*wanted} or not (path / "program.py").is_file():
+            continue
+        if timer.is_over():
+            yield name, "out of time", "", "", "", ""
             continue
         try:
             yield kernel_row(timer, name, kind, case, path, copied)
-        except (AssertionError, RuntimeError) as error:
-            yield name, "failed", f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}", "", "", ""
+        except Exception as error:  # the others are to be measured all the same
+            yield name, "failed", _said(error), "", "", ""
         gc.collect()
         if not prepared.interprets():
             torch.cuda.empty_cache()
@@ -156,17 +163,23 @@ def dropout_of_torch(x: Any, residual: Any, w: Any, b: Any) -> list[torch.Tensor
     return [y, F.layer_norm(y, list(w.shape), w, b)]
 
 
-def model_rows(timer: Timer) -> Iterator[Row]:
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}".replace("|", "/")
+
+
+def model_rows(timer: Timer, wanted: list[str]) -> Iterator[Row]:
     facts = prepared.facts()
     for kind, size in (models.TINY if facts["tiny"] else models.SIZES).items():
         path = prepared.folder() / "whole" / kind
-        if not path.is_dir():
+        if not path.is_dir() or not {"whole", f"whole_{kind}"} & {*wanted}:
+            continue
+        if timer.is_over():
+            yield f"whole {kind}", "out of time", "", "", "", ""
             continue
         try:
             yield from model_row(timer, kind, size, path, facts["seconds"].get(f"whole_{kind}", math.nan))
-        except (AssertionError, RuntimeError) as error:
-            text = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
-            yield f"whole {kind}", "failed", text, "", "", ""
+        except Exception as error:  # the other models are to be measured all the same
+            yield f"whole {kind}", "failed", _said(error), "", "", ""
         gc.collect()
         if not prepared.interprets():
             torch.cuda.empty_cache()
@@ -232,11 +245,12 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--out", type=Path, default=Path("gpu-benchmark.md"))
     parser.add_argument("--only", default="matmul,copy,flash,inductor,whole")
+    parser.add_argument("--minutes", type=float, default=9, help="after which nothing more is begun")
     options = parser.parse_args()
     os.environ[prepared.FOLDER] = str(options.folder.resolve())
     if not prepared.interprets() and not torch.cuda.is_available():
         raise SystemExit(f"no GPU: torch {torch.__version__} sees none")
-    wanted, timer = options.only.split(","), Timer()
+    wanted, timer = options.only.split(","), Timer(options.minutes)
     name = torch.cuda.get_device_name() if not prepared.interprets() else "Triton's interpreter (no measurement)"
     with options.out.open("w") as file:
 
@@ -251,9 +265,8 @@ def main() -> None:
         line("| what | ours | rate | against | ratio (above 1: ours is faster) | wanted |\n|---|--:|--:|--:|--:|--:|")
         for row in kernel_rows(timer, wanted):
             line("| " + " | ".join(row) + " |")
-        if "whole" in wanted:
-            for row in model_rows(timer):
-                line("| " + " | ".join(row) + " |")
+        for row in model_rows(timer, wanted):
+            line("| " + " | ".join(row) + " |")
 
 
 if __name__ == "__main__":

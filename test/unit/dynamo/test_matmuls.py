@@ -90,7 +90,7 @@ def test_choices_are_made_once(all_sizes: None, monkeypatch: pytest.MonkeyPatch,
     model, x = Block(), torch.randn(2, 9, 24)
     found = _step(model, x, "measured")
 
-    def measure(candidates: object) -> None:
+    def measure(*given: object) -> None:
         raise AssertionError("measured again")
 
     monkeypatch.setattr(contest, "measure", measure)

@@ -4,6 +4,7 @@ same addresses, at each replay.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 
 class FakeGraph:
@@ -19,6 +20,7 @@ class FakeGraph:
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, Any, Any, list[Any]]] = []
+        self.pool: list[Tensor] = []
         self.replays = 0
 
     def replay(self) -> None:
@@ -29,6 +31,16 @@ class FakeGraph:
             for old, new in zip(made, tree_leaves(function(*args, **kwargs)), strict=True):
                 if isinstance(old, Tensor) and old.data_ptr() != new.data_ptr():
                     old.copy_(new)
+
+
+def _raw(x: Tensor) -> Tensor:
+    """The memory of a tensor by its address, which keeps nothing alive: all that a graph knows."""
+    storage = x.untyped_storage()
+    if not storage.nbytes():
+        return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype)
+    memory = (ctypes.c_char * storage.nbytes()).from_address(storage.data_ptr())
+    whole = torch.frombuffer(memory, dtype=torch.uint8).view(x.dtype)
+    return whole.as_strided(x.shape, x.stride(), x.storage_offset())
 
 
 class _Recorder(TorchDispatchMode):
@@ -54,16 +66,15 @@ class _Recorder(TorchDispatchMode):
         for value in made_leaves:
             if isinstance(value, Tensor) and value.untyped_storage()._cdata not in given:
                 self._own.add(value.untyped_storage()._cdata)
-        self._graph.calls.append((function, args, kwargs, made_leaves))
+        self._graph.pool += [v for v in made_leaves if isinstance(v, Tensor) and v.untyped_storage()._cdata in self._own]
+        self._graph.calls.append(tree_map_only(Tensor, _raw, (function, args, kwargs, made_leaves)))
         return made
 
     def undo(self) -> None:
         for value, before in reversed(self._before):
             value.copy_(before)
-        for _, _, _, made in self._graph.calls:  # what was computed is not there before a replay
-            for value in made:
-                if isinstance(value, Tensor) and value.untyped_storage()._cdata in self._own:
-                    value.fill_(77)
+        for value in self._graph.pool:  # what was computed is not there before a replay
+            value.fill_(77)
 
 
 class FakeEvent:
@@ -83,9 +94,16 @@ class FakeCuda:
 
     def __init__(self) -> None:
         self.graphs: list[FakeGraph] = []
+        self.stream = "the stream"
 
     def synchronize(self) -> None:
         pass
+
+    def is_current_stream_capturing(self) -> bool:
+        return False
+
+    def current_stream(self) -> str:
+        return self.stream
 
     @contextmanager
     def graph(self, graph: FakeGraph, capture_error_mode: str) -> Iterator[None]:

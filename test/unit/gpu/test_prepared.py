@@ -6,8 +6,10 @@ dependencies, in Triton's interpreter in place of a GPU.
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -53,12 +55,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def _alone(folder: Path, tmp_path: Path, *command: str) -> str:
+def _alone(folder: Path, tmp_path: Path, *command: str, code: int = 0) -> str:
     script = tmp_path / "alone.py"
     script.write_text(ALONE.format(allowed=ALLOWED))
     own = {"TRITON_INTERPRET": "1", "SHARDC_GPU_FOLDER": str(folder), "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, str(script), *command], env=os.environ | own, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == code, done.stdout + done.stderr
     return done.stdout
 
 
@@ -67,6 +69,22 @@ def test_prepared_programs_run_without_the_compiler(folder: Path, tmp_path: Path
     said = _alone(folder, tmp_path, str(TEST / "gpu" / "run.py"), str(folder), "-k", "not artefacts")
     assert f"{len(CASES)} passed" in said, said
     assert "needs a GPU: this is Triton's interpreter" in said and "was left out of what was prepared" in said
+
+
+def test_what_fails_is_named_and_the_rest_runs(folder: Path, tmp_path: Path) -> None:
+    """In the table of the tests, line by line; and what there is no time for is skipped."""
+    other = tmp_path / "gpu"
+    shutil.copytree(folder, other)
+    (other / "cases" / "softmax" / "program.py").write_text("def graph(rank, inputs):\n    raise ValueError('a | b')\n")
+    run = [str(TEST / "gpu" / "run.py"), str(other), "-k", "eager and (softmax or cross_entropy) and not artefacts"]
+    _alone(other, tmp_path, *run, code=1)
+    table = (other / "tests.md").read_text()
+    assert f"# Tests on no GPU, {datetime.date.today().isoformat()}" in table
+    lines = {line.split("|")[1].partition("[")[2].partition("]")[0]: line for line in table.splitlines() if "[" in line}
+    assert "| failed |" in lines["softmax"] and "ValueError: a / b" in lines["softmax"]
+    assert "| passed |" in lines["cross_entropy"]
+    _alone(other, tmp_path, *run, "--minutes", "0")
+    assert "out of time" in (other / "tests.md").read_text()
 
 
 def test_a_prepared_llama_trains(folder: Path, tmp_path: Path) -> None:

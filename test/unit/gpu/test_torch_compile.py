@@ -26,20 +26,9 @@ pytest.importorskip("triton", reason="Triton is not installed: its kernels can b
 
 from shardc.backends.triton import device
 
+from .conftest import Properties
+
 CASES = Path(__file__).with_name("cases")
-H200 = {
-    "major": 9, "minor": 0, "multi_processor_count": 132, "shared_memory_per_block_optin": 232448,
-    "max_threads_per_multi_processor": 2048, "L2_cache_size": 60 << 20, "gcnArchName": "",
-}  # fmt: skip
-
-
-class Properties:
-    """What torch says of a device."""
-
-    def __init__(self, **found: Any) -> None:
-        vars(self).update({**H200, **found})
-
-
 @pytest.mark.parametrize("name", sorted(p.stem for p in CASES.glob("*.py")))
 def test_values_are_those_of_eager(name: str, tmp_path: Path) -> None:
     """Forward, backward and optimizer as kernels, in the interpreter; once compiled, once from the caches."""
@@ -61,18 +50,6 @@ def _case(path: Path) -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-@pytest.fixture
-def h200(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A driver that knows of an H200, and caches of the test's own."""
-    monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: Properties())
-    monkeypatch.setattr(torch._C, "_cuda_getDriverVersion", lambda: 13000, raising=False)
-    gpu_target.gpu_target.cache_clear()
-    yield
-    gpu_target.gpu_target.cache_clear()
 
 
 def test_a_graph_of_cuda_tensors_becomes_kernels_of_its_gpu(h200: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,7 +76,7 @@ def test_what_changes_is_measured_anew(changed: str) -> None:
 
 def test_the_first_stays_within_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     for seconds, winner in ((0.99, "first"), (0.9, "second")):
-        monkeypatch.setattr(contest, "measure", lambda _, s=seconds: {"first": 1.0, "second": s})
+        monkeypatch.setattr(contest, "measure", lambda *_, s=seconds: {"first": 1.0, "second": s})
         assert choose(f"{seconds}", [working("first", [], 0), working("second", [], 0)]) == winner
 
 

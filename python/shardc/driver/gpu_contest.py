@@ -1,0 +1,126 @@
+"""Whether matmuls and attention are parts of kernels or calls of a library on the GPU that is here, by measurement:
+the contest of ``piece_contest.py`` on the device, by events, with what the models say beside it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch_mlir import ir
+
+from shardc.backends.measure.clocks import Clock, DeviceClock
+from shardc.backends.measure.contest import Candidate, decide
+from shardc.backends.torch.emit_graph import emit_graph
+from shardc.backends.triton.folder import write_folder
+from shardc.backends.triton.targets import Target
+from shardc.driver.gpu_compile import try_kernels
+from shardc.driver.gpu_estimates import Estimator
+from shardc.driver.gpu_target import gpu_target
+from shardc.driver.graph_program import load
+from shardc.driver.levels import copy_module
+from shardc.driver.piece_inputs import piece_inputs
+from shardc.driver.piece_model import NO_KERNEL, ModelledMatmuls, text_of
+from shardc.driver.program_cache import versions
+from shardc.passes.fuse.kern_fuse import fuse_module
+from shardc.passes.fuse.piece import Choose, EveryPiece, Piece, Verdict
+from shardc.passes.program import find_function
+from shardc.runtime.triton_kernels import Modules
+
+CALLS, KERNELS = "calls", "kernels"
+PROCESSES = 4
+"""That compile a piece's kernels."""
+
+cuda: Any = torch.cuda
+
+
+def is_here(device: torch.device) -> bool:
+    """Whether programs can be run on a device, which may be that of tensors without memory."""
+    return device.type == "cuda" and cuda.is_available()
+
+
+def device_for(target: Target) -> torch.device | None:
+    """The current GPU, if kernels for ``target`` are those for it; None where there is none, or another."""
+    if not cuda.is_available():
+        return None
+    device = torch.device("cuda", cuda.current_device())
+    found = gpu_target(device)
+    return device if found is not None and (found.backend, found.arch) == (target.backend, target.arch) else None
+
+
+def gpu_matmuls(target: Target, device: torch.device | None, numerics: str, tf32: bool) -> Choose:
+    """What has matmuls and attention in kernels that are faster so: measured on ``device``, estimated without one."""
+    model = ModelledMatmuls(Estimator(target, tf32), numerics)
+    return EveryPiece(model if device is None else MeasuredOnGpu(target, device, model, DeviceClock(device)))
+
+
+@dataclass(frozen=True)
+class MeasuredOnGpu:
+    """Decides on pieces by a contest of their two programs on ``device``, whose outcome is remembered on disk.
+
+    Pieces that the model has no kernel for are calls. The model decides, and the verdict says so, on those that cannot
+    be measured: while a CUDA graph is captured, without the memory, or where neither program runs.
+    """
+
+    target: Target
+    device: torch.device
+    model: ModelledMatmuls
+    clock: Clock
+    _known: dict[str, Verdict] = field(default_factory=dict, repr=False)
+
+    def __call__(self, piece: Piece) -> Verdict:
+        text = text_of(piece)
+        if text not in self._known:
+            self._known[text] = self._verdict(piece)
+        return self._known[text]
+
+    def _verdict(self, piece: Piece) -> Verdict:
+        modelled = self.model(piece)
+        if modelled.why.startswith(NO_KERNEL):
+            return modelled
+        if cuda.is_current_stream_capturing():
+            return _unmeasured(modelled, "a CUDA graph is being captured")
+        subject = f"{text_of(piece)}\n{self.model.numerics} {self.target} {versions()}"
+        candidates = [Candidate(name, partial(self._built, piece.module, name)) for name in (CALLS, KERNELS)]
+        try:
+            with cuda.device(self.device):
+                found = decide(subject, candidates, self.clock)
+        except torch.OutOfMemoryError:
+            return _unmeasured(modelled, "there is too little memory")
+        if CALLS not in found.seconds:
+            return _unmeasured(modelled, "the program of calls does not run by itself")
+        times = ", ".join(_time(name, found.seconds) for name in (CALLS, KERNELS))
+        return Verdict(found.name == KERNELS, f"measured: {times} ({modelled.why})")
+
+    def _built(self, piece: ir.Module, name: str) -> Callable[[], object]:
+        module = copy_module(piece)
+        function = find_function(module)
+        assert function is not None
+        fuse_module(module, self.model.numerics, matmuls=EveryPiece(lambda _: Verdict(name == KERNELS, "")))
+        results = range(len(ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value).results))
+        folder = tempfile.TemporaryDirectory(prefix="shardc-piece-")
+        path = Path(folder.name)
+        made, failed = try_kernels(module, self.target, path, PROCESSES, self.model.estimator.tf32)
+        for error in failed.values():
+            raise error
+        library = None
+        if made:
+            write_folder(made, path)
+            library = Modules(path)
+        program = load(emit_graph(module, results), library)
+        inputs, rank = piece_inputs(function, self.device), SimpleNamespace(device=self.device, folder=folder)
+        return lambda: program(rank, list(inputs))
+
+
+def _unmeasured(modelled: Verdict, why: str) -> Verdict:
+    return Verdict(modelled.generated, f"{modelled.why}; not measured: {why}")
+
+
+def _time(name: str, seconds: dict[str, float]) -> str:
+    return f"{1e6 * seconds[name]:,.1f} us as {name}" if name in seconds else f"it does not run as {name}"

@@ -1,0 +1,35 @@
+"""A GPU that is not here: what PyTorch would say of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from shardc.driver import gpu_target
+
+H200 = {
+    "major": 9, "minor": 0, "multi_processor_count": 132, "shared_memory_per_block_optin": 232448,
+    "max_threads_per_multi_processor": 2048, "L2_cache_size": 60 << 20, "gcnArchName": "",
+}  # fmt: skip
+
+
+class Properties:
+    """What torch says of a device."""
+
+    def __init__(self, **found: Any) -> None:
+        vars(self).update({**H200, **found})
+
+
+@pytest.fixture
+def h200(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A driver that knows of an H200, and caches of the test's own."""
+    monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: Properties())
+    monkeypatch.setattr(torch._C, "_cuda_getDriverVersion", lambda: 13000, raising=False)
+    gpu_target.gpu_target.cache_clear()
+    yield
+    gpu_target.gpu_target.cache_clear()

@@ -1,0 +1,254 @@
+"""Who computes a matmul, measured on a GPU that is pretended: its clock, the contest, the record, what is said."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch_mlir import ir
+
+import shardc
+
+pytest.importorskip("triton", reason="Triton is not installed: its kernels can be neither run nor compiled")
+
+from shardc.backends.measure import clocks, contest
+from shardc.backends.measure.clocks import DeviceClock
+from shardc.backends.triton.targets import TARGETS, Target
+from shardc.diagnostics.triton import TooMuchSharedMemory
+from shardc.dialects.context import new_context
+from shardc.driver import gpu_contest, gpu_kernels
+from shardc.driver.explain_fusion import explain_path
+from shardc.driver.fusion_record import FusionRecord
+from shardc.driver.gpu_contest import MeasuredOnGpu, device_for
+from shardc.driver.gpu_estimates import Estimator
+from shardc.driver.mlir_errors import Source, parse_module
+from shardc.driver.piece_model import ModelledMatmuls
+from shardc.frontend.aot_graph import import_graph
+from shardc.passes.fuse.explain import FusionReport, explain_fusion
+from shardc.passes.fuse.piece import EveryPiece, Verdict
+
+from .test_torch_compile import _case
+
+H100 = TARGETS["sm_90"]
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def pretended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU that is being used for nothing else, and no choice of another test."""
+    monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path / "cache"))
+    fake = SimpleNamespace(is_current_stream_capturing=lambda: False, device=lambda _: nullcontext())
+    monkeypatch.setattr(gpu_contest, "cuda", fake)
+
+
+class Pretended:
+    """A clock: what is called says how long it took."""
+
+    def __init__(self, name: str = "a GPU") -> None:
+        self.name = name
+        self.calls: list[str] = []
+
+    def seconds(self, call: Callable[[], Any]) -> float:
+        name, seconds = call()
+        self.calls.append(name)
+        return seconds
+
+    def surroundings(self) -> str:
+        return self.name
+
+
+def gated(x: Tensor, w: Tensor) -> list[Tensor]:
+    return [torch.nn.functional.silu(x @ w) * x]
+
+
+def explained(
+    monkeypatch: pytest.MonkeyPatch,
+    clock: Pretended,
+    times: dict[str, float | Exception],
+    target: Target = H100,
+) -> FusionReport:
+    def built(self: MeasuredOnGpu, piece: ir.Module, name: str) -> Callable[[], Any]:
+        if isinstance(times[name], Exception):
+            raise times[name]
+        return lambda: (name, times[name])
+
+    monkeypatch.setattr(MeasuredOnGpu, "_built", built)
+    given = [torch.empty(512, 512, dtype=torch.bfloat16, device="meta") for _ in range(2)]
+    module = import_graph(make_fx(gated, tracing_mode="fake")(*given), "forward").module
+    choose = MeasuredOnGpu(target, CPU, ModelledMatmuls(Estimator(target)), clock)
+    return explain_fusion(module, matmuls=EveryPiece(choose))
+
+
+@pytest.mark.parametrize(
+    "calls_us, kernels_us, generated", [(20, 10, True), (10, 20, False), (10, 9.9, False)]
+)
+def test_the_faster_program_is_taken(
+    monkeypatch: pytest.MonkeyPatch, calls_us: float, kernels_us: float, generated: bool
+) -> None:
+    times = {"calls": calls_us * 1e-6, "kernels": kernels_us * 1e-6}
+    clock = Pretended()
+    ((_, verdict),) = explained(monkeypatch, clock, times).choices
+    assert verdict.generated == generated
+    measured = (
+        f"measured: {calls_us:,.1f} us as calls, {kernels_us:,.1f} us as kernels (estimated for sm_90: "
+    )
+    assert verdict.why.startswith(measured)
+    assert clock.calls[:4] == ["calls", "kernels", "calls", "kernels"]  # in turns
+    assert len(clock.calls) == 2 * contest.ROUNDS[1]
+
+
+def test_a_choice_is_remembered_for_this_gpu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = {"calls": 2e-5, "kernels": 1e-5}
+    first, again, other = Pretended(), Pretended(), Pretended("another GPU")
+    found = [explained(monkeypatch, clock, times).choices[0][1] for clock in (first, again, other)]
+    assert found[0] == found[1] == found[2]
+    assert first.calls and not again.calls and other.calls
+
+
+@pytest.mark.parametrize(
+    "times, why",
+    [
+        ({"calls": torch.OutOfMemoryError("no room"), "kernels": 1e-5}, "there is too little memory"),
+        ({"calls": RuntimeError("no"), "kernels": 1e-5}, "the program of calls does not run by itself"),
+    ],
+)
+def test_where_nothing_can_be_measured_the_model_decides(
+    monkeypatch: pytest.MonkeyPatch, times: dict[str, Any], why: str
+) -> None:
+    ((_, verdict),) = explained(monkeypatch, Pretended(), times).choices
+    assert verdict.why.startswith("estimated for sm_90: ") and verdict.why.endswith(f"; not measured: {why}")
+
+
+def test_memory_that_was_short_once_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    explained(monkeypatch, Pretended(), {"calls": torch.OutOfMemoryError("no room"), "kernels": 1e-5})
+    ((_, verdict),) = explained(monkeypatch, Pretended(), {"calls": 1e-5, "kernels": 2e-5}).choices
+    assert verdict.why.startswith("measured: ")
+
+
+def test_kernels_that_do_not_run_lose(monkeypatch: pytest.MonkeyPatch) -> None:
+    ((_, verdict),) = explained(
+        monkeypatch, Pretended(), {"calls": 1e-5, "kernels": RuntimeError("no")}
+    ).choices
+    assert not verdict.generated and "it does not run as kernels" in verdict.why
+
+
+def test_nothing_is_measured_during_a_capture(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_contest.cuda, "is_current_stream_capturing", lambda: True)
+    clock = Pretended()
+    ((_, verdict),) = explained(monkeypatch, clock, {"calls": 1e-5, "kernels": 2e-5}).choices
+    assert verdict.why.endswith("a CUDA graph is being captured") and not clock.calls
+
+
+def test_what_has_no_kernel_is_a_call_unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: Any) -> Any:
+        raise TooMuchSharedMemory(name="k", target="sm_90", needed_bytes=2, shared_bytes=1)
+
+    monkeypatch.setattr(Estimator, "program", none)
+    monkeypatch.setattr(Estimator, "seconds", lambda *_: 1e-5)
+    clock = Pretended()
+    ((_, verdict),) = explained(monkeypatch, clock, {"calls": 1.0, "kernels": 1e-5}).choices
+    assert not verdict.generated and not clock.calls
+
+
+def test_the_clock_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is wiped, then the call stands between two events that are waited for; times are in seconds."""
+    said: list[str] = []
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            said.append("record")
+
+        def synchronize(self) -> None:
+            said.append("wait")
+
+        def elapsed_time(self, last: Event) -> float:
+            return 0.25  # ms
+
+    fake = SimpleNamespace(Event=Event, get_device_name=lambda _: "H100")
+    monkeypatch.setattr(clocks, "cuda", fake)
+    monkeypatch.setattr(clocks, "WIPED_BYTES", 64)
+    clock = DeviceClock(CPU)
+    assert [clock.seconds(lambda: said.append("call")) for _ in range(2)] == [0.25e-3] * 2
+    assert said == ["record", "call", "record", "wait"] * 2
+    assert clock.surroundings().startswith("H100, driver ") and torch.__version__ in clock.surroundings()
+    before = clock.surroundings()
+    try:
+        torch.set_float32_matmul_precision("high")
+        assert clock.surroundings() != before
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.parametrize("found, there", [("sm_90", True), ("sm_80", False), (None, False)])
+def test_an_artefact_is_measured_where_its_gpu_is(
+    monkeypatch: pytest.MonkeyPatch, found: str | None, there: bool
+) -> None:
+    gpu = SimpleNamespace(is_available=lambda: found is not None, current_device=lambda: 0)
+    monkeypatch.setattr(gpu_contest, "cuda", gpu)
+    monkeypatch.setattr(gpu_contest, "gpu_target", lambda _: TARGETS.get(found))
+    assert (device_for(H100) == torch.device("cuda", 0)) is there
+
+
+def test_an_artefact_keeps_what_was_measured() -> None:
+    module = import_graph(
+        make_fx(gated, tracing_mode="fake")(*[torch.empty(8, 8, device="meta")] * 2), "forward"
+    ).module
+    record = FusionRecord(tf32=True).with_verdicts(
+        {"0.12": Verdict(True, 'measured: "x"'), "0.3": Verdict(False, "y")}
+    )
+    record.write(module)
+    again = parse_module(Source("a", module.operation.get_asm(enable_debug_info=True)), new_context())
+    assert FusionRecord.read(again) == record and dict(record.verdicts)["0.3"] == "y"
+
+
+def test_both_programs_run_in_the_interpreter(tmp_path: Path) -> None:
+    """The contest for real but for its clock: both programs are built and called, on tensors that it makes."""
+    (tmp_path / "case.py").write_text((Path(__file__).with_name("cases") / "sizes.py").read_text())
+    own = {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "SHARDC_CACHE_DIR": str(tmp_path / "cache")}
+    own["TORCHINDUCTOR_CACHE_DIR"] = str(tmp_path / "inductor")
+    script = Path(__file__).with_name("interpreted_backend.py")
+    subprocess.run(
+        [sys.executable, str(script), str(tmp_path), "--measured"], env=os.environ | own, check=True
+    )
+    found, bound = torch.load(tmp_path / "results.pt")
+    expected = _case(tmp_path / "case.py").run(lambda f, **_: f)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    kept = [path.read_text(errors="replace") for path in (tmp_path / "cache").glob("choice-*")]
+    assert bound and kept
+    assert all('"calls"' in text and '"kernels"' in text for text in kept)
+
+
+def test_explain_says_what_was_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An artefact that is compiled where its GPU is; the report has the figures of then, also on another machine."""
+
+    def built(self: MeasuredOnGpu, piece: ir.Module, name: str) -> Callable[[], Any]:
+        return lambda: (name, {"calls": 3e-5, "kernels": 1e-5}[name])
+
+    monkeypatch.setattr(MeasuredOnGpu, "_built", built)
+    monkeypatch.setattr(gpu_contest, "DeviceClock", lambda _: Pretended())
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.GELU(), torch.nn.Linear(64, 1), torch.nn.Flatten(0))
+    for here in (CPU, None):
+        monkeypatch.setattr(gpu_kernels, "device_for", lambda _, here=here: here)
+        step = shardc.compile_step(
+            model, torch.optim.SGD(model.parameters(), lr=0.1), {"input": torch.randn(16, 32)},
+            loss=lambda out, batch: out.square().mean(), mesh={"data": 1}, target="sm_90",
+        )  # fmt: skip
+        step.save(tmp_path / "out")
+        monkeypatch.setattr(gpu_kernels, "device_for", lambda _: None)
+        said = explain_path(tmp_path / "out")
+        assert ("measured: 30.0 us as calls, 10.0 us as kernels (estimated for sm_90" in said) == (here is not None)
+        assert "estimated for sm_90" in said
