@@ -25,6 +25,7 @@ from shardc.backends.triton.config import (
     power_of_two,
     row_tile,
 )
+from shardc.backends.triton.cross_entropy_kernel import emit_cross_entropy, is_cross_entropy
 from shardc.backends.triton.element import Elements
 from shardc.backends.triton.emitted import Emitted
 from shardc.backends.triton.function import ROW, Key, Writer, spaces_of
@@ -61,6 +62,9 @@ def emit_kernel(kernel: ir.Operation, target: Target, *, tf32: bool = False) -> 
     if is_attention(function.operation):
         with function.context, ir.Location.unknown():
             return emit_attention(function.operation, kernel, target, tf32=tf32)
+    if is_cross_entropy(function.operation):
+        with function.context, ir.Location.unknown():
+            return emit_cross_entropy(function.operation, kernel, target, tf32=tf32)
     if is_scatter(function.operation):
         with function.context, ir.Location.unknown():
             return emit_scatter(function.operation, kernel, target)
