@@ -16,8 +16,8 @@ from torch_mlir import ir
 
 from shardc.backends.eager.aten import WIDE
 from shardc.backends.eager.attention import run_attention
-from shardc.backends.eager.scalar_ops import EVALUATE, REDUCE, attribute_value
 from shardc.backends.eager.linear_cross_entropy import run_linear_cross_entropy
+from shardc.backends.eager.scalar_ops import EVALUATE, REDUCE, attribute_value
 from shardc.backends.eager.scatter import run_scatter_add
 from shardc.dialects.kern.kernel import checks, kernel_body
 from shardc.dialects.kern.types import read_builtin

@@ -23,11 +23,12 @@ def run_linear_cross_entropy(op: ir.Operation, operands: Sequence[Tensor], widen
         wrong = index[~hit.any(1)]
         logp = torch.where(hit, logits, 0).sum(1) - lse
         return [logp, lse, wrong.max().long() if len(wrong) else torch.tensor(FINE)]
-    grad, rows, weight, index, lse = operands
+    grad, rows, weight, index, lse, *again = operands
     logits = rows.to(dtype) @ weight.to(dtype).T
     slope = _hit(index, weight).to(dtype) - (logits - lse[:, None].to(dtype)).exp()
     dlogits = (ir.FloatAttr(op.attributes["scale"]).value * grad[:, None].to(dtype) * slope).to(rows.dtype)
-    made = dlogits.to(dtype) @ weight.to(dtype), dlogits.T.to(dtype) @ rows.to(dtype)
+    factor = again[0] if again else weight
+    made = dlogits.to(dtype) @ factor.to(dtype), dlogits.T.to(dtype) @ rows.to(dtype)
     return [value.to(rows.dtype) for value in made]
 
 

@@ -180,9 +180,9 @@ def {self.name}_logits(
             f"tl.store(into, {self._cast('total')}, mask=(n[:, None] < CLASSES) & (k[None, :] < SIZE))",
         ]
 
-    def drows(self, t: Tiling, sums: str) -> list[str]:
-        """The body of ``name_drows``: what a chunk adds to a tile of the gradient of the rows. ``sums``: the pointer
-        behind which it is added up, in f32.
+    def drows(self, t: Tiling, factor: str, sums: str) -> list[str]:
+        """The body of ``name_drows``: what a chunk adds to a tile of the gradient of the rows. ``factor`` and ``sums``:
+        the pointers behind which the weight lies, and to what is added up, in f32.
         """
         terms, size = self.spec.classes % t.block_k, self.spec.size % t.block_n
         lines = [
@@ -191,7 +191,7 @@ def {self.name}_logits(
             "k = column * BLOCK_N + tl.arange(0, BLOCK_N)",
             "step = tl.arange(0, BLOCK_K)",
             "left = slopes_ptr + tl.minimum(m, ROWS - 1)[:, None].to(tl.int64) * CHUNK + step[None, :]",
-            "right = weight_ptr + tl.multiple_of(first, 16).to(tl.int64) * SIZE + step[:, None] * SIZE + k[None, :]",
+            f"right = {factor} + tl.multiple_of(first, 16).to(tl.int64) * SIZE + step[:, None] * SIZE + k[None, :]",
             "total = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)",
             "classes = tl.minimum(CHUNK, CLASSES - first)",
             "for start in tl.range(0, classes, BLOCK_K):",

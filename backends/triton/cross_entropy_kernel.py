@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -33,12 +33,12 @@ from shardc.dialects.kern.linear_cross_entropy import (
 )
 from shardc.dialects.kern.linear_cross_entropy_backward import (
     LinearCrossEntropyBackwardOp,
+    given_roles,
     linear_cross_entropy_backward_of,
 )
 from shardc.dialects.kern.types import ELEMENTS
 
 FORWARD, BACKWARD = LinearCrossEntropyOp.OPERATION_NAME, LinearCrossEntropyBackwardOp.OPERATION_NAME
-_GIVEN = {FORWARD: ("rows", "weight", "index"), BACKWARD: ("grad", "rows", "weight", "index", "lse")}
 _MADE = {FORWARD: ("logp", "lse", "wrong"), BACKWARD: ("drows", "dweight")}
 CHUNKS = tuple(1 << n for n in range(9, 14))
 NEAR = 1.05
@@ -71,15 +71,16 @@ def emit_cross_entropy(function: ir.Operation, kernel: ir.Operation, target: Tar
     forward = op.name == FORWARD
     spec = linear_cross_entropy_of(op) if forward else linear_cross_entropy_backward_of(op)
     scale = 1.0 if forward else ir.FloatAttr(op.attributes["scale"]).value
-    return _CrossEntropy(kernel, op.name, spec, made, scale, config_of(function), target, tf32).emit()
+    given = ("rows", "weight", "index") if forward else given_roles(op)
+    return _CrossEntropy(kernel, spec, given, made, scale, config_of(function), target, tf32).emit()
 
 
 @dataclass
 class _CrossEntropy:
     kernel: ir.Operation
-    kind: str
     spec: LinearCrossEntropy
-    made: list[str]
+    given: Sequence[str]
+    made: Sequence[str]
     scale: float
     config: Mapping[str, int]
     target: Target
@@ -87,11 +88,12 @@ class _CrossEntropy:
 
     def emit(self) -> Emitted:
         spec, name = self.spec, kernel_name(self.kernel)
-        given, made = ([self._pointer(role) for role in roles] for roles in (_GIVEN[self.kind], self.made))
+        given, made = ([self._pointer(role) for role in roles] for roles in (self.given, self.made))
         names = Names([p.name for p in (*given, *made)])
         self.memory = Memory(names, given, dict(enumerate(made)), made, [])
         module = Module(name, title(self.kernel), self.memory, Joins(), frozenset())
-        if self.kind == FORWARD:
+        forward = "lse" not in self.given
+        if forward:
             self.writer = Writer(name, spec, self.tf32)
             tiling, module.parts = self._forward()
             module.helpers = [self.writer.logits(tiling)]
@@ -103,8 +105,8 @@ class _CrossEntropy:
         module.sizes = self.writer.constants()
         module.aligned = frozenset(p.name for p in self.memory.pointers)
         product = self._product(spec.rows, spec.classes, spec.size)
-        times = 1 if self.kind == FORWARD else 1 + len(self.made)
-        moved = sum(spec.tensors[role].size_bytes for role in (*_GIVEN[self.kind], *self.made))
+        times = 1 if forward else 1 + len(self.made)
+        moved = sum(spec.tensors[role].size_bytes for role in (*self.given, *self.made))
         module.estimated(times * flops_of(product), flop_rate(product, self.target), moved, self.target)
         return module.finish("matmul")
 
@@ -183,10 +185,11 @@ class _CrossEntropy:
         if "drows" in self.made and spec.dtype != torch.float32:
             sums = "sums_ptr"
             self._work("sums", spec.rows * spec.size, "f32")
+        factor = "weight_again_ptr" if "weight_again" in self.given else "weight_ptr"
         bodies = {
             "slopes": (lambda _: writer.slopes(), "A tile of the gradients of a chunk's logits."),
             "dweight": (writer.dweight, "A tile of the gradient of a chunk's weights."),
-            "drows": (lambda t: writer.drows(t, sums), "A tile of the gradient of the rows: what a chunk adds."),
+            "drows": (lambda t: writer.drows(t, factor, sums), "A tile of the gradient of the rows: what a chunk adds."),
         }
         loop, parts = f"for first in range(0, {spec.classes}, {chunk}):", []
         for role, (p, t) in tilings.items():

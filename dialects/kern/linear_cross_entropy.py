@@ -17,7 +17,7 @@ from shardc.dialects.kern.types import read_builtin
 
 SHAPES = {
     "grad": "m", "rows": "mk", "weight": "nk", "index": "m", "lse": "m", "logp": "m", "wrong": "",
-    "drows": "mk", "dweight": "nk",
+    "drows": "mk", "dweight": "nk", "weight_again": "nk",
 }  # fmt: skip
 """The dims of each tensor: m rows, of k elements each, and n classes."""
 
@@ -93,7 +93,7 @@ def read_linear_cross_entropy(op: ir.Operation, roles: Sequence[str]) -> LinearC
 def _dtypes(role: str, factor: torch.dtype) -> tuple[torch.dtype, ...]:
     if role == "rows":
         return FLOATS
-    if role in ("weight", "drows", "dweight"):
+    if role in ("weight", "weight_again", "drows", "dweight"):
         return (factor,)
     if role == "index":
         return (torch.int64, torch.int32)

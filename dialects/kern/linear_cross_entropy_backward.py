@@ -1,7 +1,7 @@
 """``kern.linear_cross_entropy_backward``: the gradients of ``kern.linear_cross_entropy``. Level 4."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Optional
 
 from torch_mlir import ir
 from torch_mlir.dialects import ext
@@ -17,7 +17,8 @@ class LinearCrossEntropyBackwardOp(Kern.Operation, name="linear_cross_entropy_ba
 
     With ``dlogits[m, n] = scale * grad[m] * ((n == index[m]) - exp(logits[m, n] - lse[m]))``, rounded to the dtype of
     rows, they are ``dlogits weight`` and ``dlogits^T rows``. Logits are computed again from rows and weight; only a
-    part of them, and of dlogits, is in memory at a time. An index that names no class is equal to no n.
+    part of them, and of dlogits, is in memory at a time. An index that names no class is equal to no n. Where the
+    weight was gathered again for its gradient, drows is made with ``weight_again``.
 
     ``%drows, %dweight = "kern.linear_cross_entropy_backward"(%grad, %rows, %weight, %index, %lse)
     {scale = -1.0 : f64} : (tensor<64xf32>, tensor<64x32xbf16>, tensor<1000x32xbf16>, tensor<64xi64>, tensor<64xf32>)
@@ -32,26 +33,36 @@ class LinearCrossEntropyBackwardOp(Kern.Operation, name="linear_cross_entropy_ba
     index: Operand[Any]
     lse: Operand[Any]
     scale: ir.FloatAttr
+    # The bindings read annotations when the class is made, and know this spelling of an optional operand.
+    weight_again: Optional[Operand[Any]] = None  # noqa: UP045
 
     def verify_invariants(self) -> bool:
         return verify(self, _check)
 
 
+LinearCrossEntropyBackwardOp.weight_again = property(lambda op: op.operands[5] if len(op.operands) > 5 else None)
+
+
 def _check(site: Site) -> None:
-    if not site.has("scale") or len(site.op.results) != 2 or len(site.op.operands) != 5:
+    if not site.has("scale") or len(site.op.results) != 2 or len(site.op.operands) not in (5, 6):
         raise LeftToMlir
     linear_cross_entropy_backward_of(site.op)
 
 
 def linear_cross_entropy_backward_of(op: ir.Operation) -> LinearCrossEntropy:
     """What a ``kern.linear_cross_entropy_backward`` says, but its scale. Raises Illegal."""
-    return read_linear_cross_entropy(op, ("grad", "rows", "weight", "index", "lse", "drows", "dweight"))
+    return read_linear_cross_entropy(op, (*given_roles(op), "drows", "dweight"))
+
+
+def given_roles(op: ir.Operation) -> tuple[str, ...]:
+    """What the operands of a ``kern.linear_cross_entropy_backward`` are."""
+    return ("grad", "rows", "weight", "index", "lse", "weight_again")[: len(op.operands)]
 
 
 def linear_cross_entropy_backward(
     operands: Sequence[ir.Value], scale: float, *, loc: ir.Location, ip: ir.InsertionPoint
 ) -> list[ir.Value]:
-    """drows and dweight of grad, rows, weight, index and lse."""
+    """drows and dweight of grad, rows, weight, index, lse and maybe weight_again."""
     types = [operands[1].type, operands[2].type]
     attributes = {"scale": ir.FloatAttr.get(ir.F64Type.get(loc.context), scale, loc)}
     name = LinearCrossEntropyBackwardOp.OPERATION_NAME

@@ -56,7 +56,7 @@ def fuse_step_for(
     choose = choose_for(gpu, wished)
     with collection_paused():
         while True:
-            module, compiled.fusion_effect = fuse_copy(compiled.unfused, wished, choose)
+            module, compiled.fusion_effect = fuse_copy(compiled.unfused, wished, choose, losses=True)
             made, failed = make_kernels(module, gpu, Path(folder.name), processes, tf32)
             without = tuple(sorted(failed | {*wished.without}))
             if without == wished.without:
