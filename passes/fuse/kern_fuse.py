@@ -14,11 +14,13 @@ from shardc.diagnostics.fusion import NoSuchFusionEdge
 from shardc.dialects.aten.call import CallReader, target_name
 from shardc.dialects.aten.types import TensorType, read_type
 from shardc.dialects.dist.build import string
+from shardc.dialects.dist.loop import LoopOp
 from shardc.dialects.kern.kernel import CHECKS, IN_PLACE, NAME, SHAPES, KernelOp, kernel_name, write_checks
 from shardc.dialects.kern.strides import Strides, argument_strides
 from shardc.dialects.pipe.send import SendOp
 from shardc.passes.base import Pass
 from shardc.passes.fuse.bodies import Bodies
+from shardc.passes.fuse.captures import drop_captures
 from shardc.passes.fuse.choices import NUMERICS
 from shardc.passes.fuse.choose import Division, divide_matmuls
 from shardc.passes.fuse.graph import Value
@@ -124,6 +126,9 @@ def fuse_module(
         fusion.write_scatters(scatters)
         fusion.write_losses(linear)
         fusion.release()
+        if linear.numbers and block.owner.name == LoopOp.OPERATION_NAME:
+            drop_captures(block)
+    blocks = [block for function in functions for block in step_blocks(function.regions[0].blocks[0])]
     pairs = _written(functions, writes)
     for block in blocks:
         place_results(block, pairs)
@@ -208,12 +213,12 @@ class _Losses:
                 continue
             first, second = found.forward[0], found.forward[-2]
             why = self._refused(found, choose, steps)
-            self._decide(first, second, not why, found.logits, why)
-            if not why:
+            self._decide(first, second, why is None, found.logits, why or "")
+            if why is None:
                 self._chosen.append(found)
 
-    def _refused(self, loss: LinearLoss, choose: Choose | None, steps: Sequence[ir.Operation]) -> str:
-        """Why a loss is to stay calls; empty if it becomes kernels."""
+    def _refused(self, loss: LinearLoss, choose: Choose | None, steps: Sequence[ir.Operation]) -> str | None:
+        """Why a loss is to stay calls; None if it becomes kernels."""
         named = [Step(n, op, target_name(op) if op.name.startswith("torch.") else op.name, [], []) for n, op in enumerate(steps)]
         wished = self._wishes.in_block(self._number, named)
         for part in (loss.forward, loss.backward):
@@ -225,13 +230,13 @@ class _Losses:
         if any(len(pair & inside) == 1 for pair in pairs):
             return "one of its calls is forced into another kernel"
         if choose is None or any(pair <= inside for pair in pairs):
-            return ""
+            return None
         read = read_block(self._block, CallReader(), self._exclude, self._without)
         piece = loss_piece(self._number, read, loss, self._strides)
         verdict = None if piece is None else choose(piece)
         if verdict is None:
             return "it reads what is known at run time only"
-        return "" if verdict.generated else verdict.why
+        return None if verdict.generated else verdict.why
 
     def _decide(self, first: int, second: int, fused: bool, logits: TensorType, why: str) -> None:
         saved_bytes = LAUNCH_BYTES + (2 * logits.size_bytes if logits.is_static else 0)

@@ -22,7 +22,7 @@ from shardc.dialects.kern.linear_cross_entropy import linear_cross_entropy
 from shardc.dialects.kern.linear_cross_entropy_backward import linear_cross_entropy_backward
 from shardc.dialects.kern.types import builtin_type
 from shardc.dialects.kern.yield_op import yield_values
-from shardc.passes.fuse.lower_scatter import filled
+from shardc.passes.fuse.captures import captured, inside
 from shardc.passes.fuse.read import VIEWS
 
 SOFTMAX, GRADIENT = "aten._log_softmax", "aten._log_softmax_backward_data"
@@ -75,7 +75,9 @@ class LinearLoss:
 
     @property
     def weight(self) -> ir.Value:
-        return self.product.operands[1].owner.operands[0]
+        weight = _turned(self.product)
+        assert weight is not None
+        return weight
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -152,8 +154,8 @@ class LinearLosses:
         index = self._flat(self._reader.read(gather).operands[1], count, loc, ip)
         row, number = TensorType((count,), torch.float32), TensorType((), torch.int64)
         body, values, op = self._kernel(next(names), [loss.rows, loss.weight, index], [row, row, number], loc, ip)
-        inside = ir.InsertionPoint(body)
-        yield_values(linear_cross_entropy(list(body.arguments), loc=loc, ip=inside), loc=loc, ip=inside)
+        end = ir.InsertionPoint(body)
+        yield_values(linear_cross_entropy(list(body.arguments), loc=loc, ip=end), loc=loc, ip=end)
         message = f"index {{}} is out of bounds for dimension 1 with size {loss.logits.shape[-1]}"
         op.attributes[CHECKS] = write_checks({2: message}, self._context)
         old = gather.results[0]
@@ -175,10 +177,10 @@ class LinearLosses:
         given = [grad, loss.rows, loss.weight, index, lse, *([again] if again != loss.weight else [])]
         olds = [op.results[0] for op in gradient.products]
         body, values, op = self._kernel(name, given, [self._type(old) for old in olds], loc, ip)
-        inside = ir.InsertionPoint(body)
-        made = linear_cross_entropy_backward(list(body.arguments), gradient.scale, loc=loc, ip=inside)
+        end = ir.InsertionPoint(body)
+        made = linear_cross_entropy_backward(list(body.arguments), gradient.scale, loc=loc, ip=end)
         wanted = [value for value, old in zip(made, (gradient.rows, gradient.weight), strict=True) if old is not None]
-        yield_values(wanted, loc=loc, ip=inside)
+        yield_values(wanted, loc=loc, ip=end)
         for old, new in zip(olds, values, strict=True):
             old.replace_all_uses_with(new)
         return Written(op, loss.backward, values, olds)
@@ -224,11 +226,9 @@ class LinearLosses:
         if logits.dtype not in FLOATS or (numerics == "eager" and logits.dtype != torch.float32):
             raise _Apart(f"logits are rounded to {logits.dtype}")
         forward = self._chain(softmax, product)
-        rows, turned = self._reader.read(product).operands
-        turn = _maker(turned)
-        if turn is None or target_name(turn) not in _TURNS:
+        rows, weight = product.operands[0], _turned(product)
+        if weight is None:
             raise _Apart("the weight is not [classes, size]")
-        weight = turn.operands[0]
         if not self._type(rows).is_static or not self._type(weight).is_static:
             raise _Apart("sizes are known at run time only")
         gather, gradient = self._readers(softmax)
@@ -290,18 +290,18 @@ class LinearLosses:
             raise _Apart(no_class)
         sides = list(scaled.operands)[:2]
         scatter = next((m for v in sides if (m := _maker(v)) is not None and target_name(m) == "aten.scatter.value"), None)
-        zeros = filled(scatter) if scatter is not None else None
+        zeros = _maker(captured(scatter.operands[0])) if scatter is not None else None
         if scatter is None or zeros is None or not self._is_of_rows(scatter) or len(list(scatter.results[0].uses)) != 1:
             raise _Apart(no_class)
-        said = self._reader.read(zeros).spec
-        if target_name(zeros).startswith(("aten.full", "aten.new_full")) and said["fill_value"] != 0:
+        target = target_name(zeros)
+        if target not in ("aten.zeros", "aten.full") or (target == "aten.full" and self._reader.read(zeros).spec["fill_value"] != 0):
             raise _Apart(no_class)
         side = 1 if sides[0] == scatter.results[0] else 0
         count, type_ = self._type(rows).shape[0], self._type(sides[side])
         if type_.dtype != torch.float32 or type_.shape not in ((count, 1), (1, 1), (1,), ()):
             raise _Apart(no_class)
         scale = float(self._reader.read(scatter).spec["value"])
-        alone = [zeros] if len(list(zeros.results[0].uses)) == 1 else []
+        alone = [zeros] if zeros.block == op.block and len(list(zeros.results[0].uses)) == 1 else []
         links, slopes = self._slopes(op)
         products = self._products(slopes, rows, weight)
         behind = [product for product in products if product is not None]
@@ -357,6 +357,14 @@ def _maker(value: ir.Value) -> ir.Operation | None:
         return None
     op = value.owner.operation
     return op if op.name.startswith("torch.") and not op.name.startswith(("torch.prim", "torch.constant")) else None
+
+
+def _turned(product: ir.Operation) -> ir.Value | None:
+    """The weight [classes, size] of a product with its transpose, as the product's block knows it."""
+    turn = _maker(captured(product.operands[1]))
+    if turn is None or target_name(turn) not in _TURNS:
+        return None
+    return turn.operands[0] if turn.block == product.block else inside(turn.operands[0], product.block)
 
 
 def _behind(value: ir.Value, first: ir.Operation) -> list[ir.Operation]:

@@ -17,9 +17,10 @@ from shardc.passes.fuse.piece import EveryPiece, Piece, Verdict
 
 SURE = 0.97
 """Of the time of calls, that kernels must be estimated below: the models are no more exact, and libraries are tried."""
-SPARED = 1.4
-"""Of the time of calls, that kernels may take which keep logits out of memory: eight products in place of six. That is
-a third of a FLOP for each element of a row and byte spared; recomputing a layer for its activations costs twice that.
+SPARED = 1.5
+"""Of the time of calls, that kernels may take which keep logits out of memory: they multiply eight times in place of
+six. A byte of logits costs a third of a FLOP for each element of a row then; a byte of activations costs twice that,
+where a layer is computed again for them.
 """
 
 
