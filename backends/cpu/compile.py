@@ -11,6 +11,7 @@ from torch_mlir import ir
 
 from shardc.backends.body.extract import extract
 from shardc.backends.body.graph import read_graph
+from shardc.backends.body.scatter import is_scatter
 from shardc.backends.cpu import cache as library_cache
 from shardc.backends.cpu.attention_kernel import emit_attention, is_attention
 from shardc.backends.cpu.emit import emit
@@ -20,7 +21,7 @@ from shardc.backends.cpu.link import shared_object, system_linker
 from shardc.backends.cpu.loops import BARRIER
 from shardc.backends.cpu.lower import SCALES
 from shardc.backends.cpu.object_code import object_code
-from shardc.backends.cpu.scatter import emit_scatter, is_scatter
+from shardc.backends.cpu.scatter import emit_scatter
 from shardc.backends.cpu.target import check_target, host_model, scales_by_powers_of_two, target, without
 
 

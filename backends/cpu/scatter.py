@@ -16,15 +16,13 @@ import torch
 from torch_mlir import ir
 from torch_mlir.dialects import arith, func, memref, scf
 
-from shardc.backends.body.graph import config_of, symbols_and_shapes
+from shardc.backends.body.scatter import read_scatter
 from shardc.backends.cpu.buffers import Buffers, count_of, memory, width_bytes
 from shardc.backends.cpu.config import Config
 from shardc.backends.cpu.element import Elements
 from shardc.backends.cpu.emitted import Emitted
 from shardc.backends.cpu.loops import barrier, bounded_loop, share, when
-from shardc.diagnostics.kernels import KernelNotSupported
-from shardc.dialects.kern.kernel import IN_PLACE
-from shardc.dialects.kern.scatter_add import ScatterAdd, ScatterAddOp, scatter_add_of
+from shardc.dialects.kern.scatter_add import ScatterAdd
 from shardc.dialects.kern.size import AnySize, Symbol, hint
 from shardc.dialects.kern.types import element_type
 from shardc.runtime.kernel_call import FINE
@@ -34,29 +32,10 @@ FEW_ROWS = 64
 LINE_BYTES = 64
 
 
-def is_scatter(function: ir.Operation) -> bool:
-    return any(op.operation.name == ScatterAddOp.OPERATION_NAME for op in function.regions[0].blocks[0].operations)
-
-
 def emit_scatter(function: ir.Operation, module: ir.Module) -> Emitted:
-    """Adds the loops of a function whose body is one ``kern.scatter_add`` to ``module``.
-
-    Raises:
-        KernelNotSupported: the body holds more than that, of its arguments and with out as its first result.
-    """
-    block = function.regions[0].blocks[0]
-    op, *rest = [o.operation for o in block.operations]
-    symbols, shapes = symbols_and_shapes(function)
-    tensors = list(block.arguments)[: len(block.arguments) - len(symbols)]
-    results = list(rest[0].operands) if len(rest) == 1 else []
-    alone = op.name == ScatterAddOp.OPERATION_NAME and list(op.operands) == tensors
-    if not alone or results != list(op.results)[: len(results)] or not results:
-        raise KernelNotSupported(what="a scatter_add that shares a kernel with other ops")
-    name, in_place = ir.StringAttr(function.attributes["sym_name"]).value, "kern.in_place" in function.attributes
-    if in_place and list(ir.DenseI64ArrayAttr(function.attributes["kern.in_place"])) != [0, 2]:
-        raise KernelNotSupported(what=f"a scatter_add whose {IN_PLACE} is not out in the memory of init")
-    spec, config = scatter_add_of(op, shapes), Config.of(config_of(function))
-    return _Scatter(name, spec, len(results) > 1, in_place, symbols, config, module).emit()
+    """Adds the loops of a function whose body is one ``kern.scatter_add`` to ``module``. Raises KernelNotSupported."""
+    name, body = ir.StringAttr(function.attributes["sym_name"]).value, read_scatter(function)
+    return _Scatter(name, body.spec, body.tells, body.in_place, body.symbols, Config.of(body.config), module).emit()
 
 
 class _Scatter:

@@ -14,6 +14,7 @@ from shardc.backends.body.extract import extract_kernels, kernel_name
 from shardc.backends.body.graph import Argument, Graph, read_graph
 from shardc.backends.body.nest import Nest, check_in_place, recursion
 from shardc.backends.body.roots import Reads, Root, Roots, base, find_roots
+from shardc.backends.body.scatter import is_scatter
 from shardc.backends.triton.attention_kernel import emit_attention, is_attention
 from shardc.backends.triton.code import Code
 from shardc.backends.triton.config import (
@@ -25,6 +26,7 @@ from shardc.backends.triton.config import (
     power_of_two,
     row_tile,
 )
+from shardc.backends.triton.cross_entropy_kernel import emit_cross_entropy, is_cross_entropy
 from shardc.backends.triton.element import Elements
 from shardc.backends.triton.emitted import Emitted
 from shardc.backends.triton.function import ROW, Key, Writer, spaces_of
@@ -36,7 +38,7 @@ from shardc.backends.triton.module import Module, Part
 from shardc.backends.triton.names import argument_names, result_names, title
 from shardc.backends.triton.nests import Function, find_functions, with_scalars
 from shardc.backends.triton.reduce import Joins, result_name
-from shardc.backends.triton.scatter import emit_scatter, is_scatter
+from shardc.backends.triton.scatter import emit_scatter
 from shardc.backends.triton.stream_model import stream_s
 from shardc.backends.triton.targets import Target
 from shardc.backends.triton.text import Expr, Names, size_text
@@ -61,6 +63,9 @@ def emit_kernel(kernel: ir.Operation, target: Target, *, tf32: bool = False) -> 
     if is_attention(function.operation):
         with function.context, ir.Location.unknown():
             return emit_attention(function.operation, kernel, target, tf32=tf32)
+    if is_cross_entropy(function.operation):
+        with function.context, ir.Location.unknown():
+            return emit_cross_entropy(function.operation, kernel, target, tf32=tf32)
     if is_scatter(function.operation):
         with function.context, ir.Location.unknown():
             return emit_scatter(function.operation, kernel, target)

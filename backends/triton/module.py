@@ -37,6 +37,10 @@ class Part:
     """That it takes, as far as the models of costs can say."""
     before: tuple[str, ...] = ()
     """Lines of ``launch`` before it starts."""
+    loop: str = ""
+    """The head of the loop in ``launch`` that it is started in, with the parts beside it that have the same one."""
+    integers: tuple[str, ...] = ()
+    """Parameters that ``launch`` knows by their names; one binary is for all numbers."""
 
 
 @dataclass(eq=False)
@@ -109,7 +113,7 @@ class Module:
         used = set(re.findall(r"\b\w+\b(?!=[^=])", "\n".join(part.lines)))  # without names of keyword arguments
         pointers = [p for p in self.memory.pointers if p.name in used]
         signature = {p.name: p.type for p in pointers} | {n: "i32" for n in self.memory.sizes if n in used}
-        signature |= {name: "constexpr" for name in part.constants}
+        signature |= dict.fromkeys(part.integers, "i32") | dict.fromkeys(part.constants, "constexpr")
         aligned = tuple(p.name for p in pointers if p.name in self.aligned)
         sizes = tuple(n for n in self.memory.sizes if n in signature and n not in self.numbers)
         return Jit(part.name, signature, part.constants, aligned, part.num_warps, part.num_stages, sizes)
@@ -129,16 +133,20 @@ class Module:
             dtype = f"torch.{DTYPES[work.pointer.element]}"
             lines.append(f"    {work.pointer.argument} = torch.empty(({shape},), dtype={dtype}, device={device})")
         lines += [f"    {line}" for line in self.before]
-        given = {p.name: p.argument for p in memory.pointers}
+        given, loop = {p.name: p.argument for p in memory.pointers}, ""
         for number, (part, jit) in enumerate(zip(self.parts, functions, strict=True)):
-            lines += [f"    {line}" for line in part.before]
+            if part.loop not in ("", loop):
+                lines.append(f"    {part.loop}")
+            loop = part.loop
+            indent = "        " if loop else "    "
+            lines += [f"{indent}{line}" for line in part.before]
             grid = part.grid
             for name in part.constants:
                 grid = re.sub(rf"\b{name}\b", self._constant(name, number), grid)
             values = [given.get(n, n) for n, type_ in jit.signature.items() if type_ != "constexpr"]
             values += [f"{name}={self._constant(name, number)}" for name in part.constants]
             lines.append(
-                f"    {part.name}[{grid}]({', '.join(values)}, num_warps={part.num_warps}, num_stages={part.num_stages})"
+                f"{indent}{part.name}[{grid}]({', '.join(values)}, num_warps={part.num_warps}, num_stages={part.num_stages})"
             )
         return "\n".join(lines)
 
@@ -156,6 +164,6 @@ def _definition(part: Part, jit: Jit, numbers: frozenset[str]) -> str:
     if len(head) > 110:
         head = f"def {part.name}(\n    {', '.join(arguments)},\n):"
     lines = [f"    {line}" for line in part.lines]
-    plain = [name for name in jit.signature if name in numbers]
+    plain = [name for name in jit.signature if name in numbers or name in part.integers]
     decorator = f"@triton.jit(do_not_specialize={plain!r})".replace("'", '"') if plain else "@triton.jit"
     return "\n".join([decorator, head, f'    """{part.comment}"""', *lines])

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from torch_mlir import ir
 
 from shardc.backends.body.extract import kernel_name
-from shardc.backends.body.graph import config_of, symbols_and_shapes
+from shardc.backends.body.scatter import read_scatter
 from shardc.backends.triton.config import power_of_two
 from shardc.backends.triton.emitted import Emitted
 from shardc.backends.triton.memory import Memory, Pointer, Work
@@ -24,9 +24,7 @@ from shardc.backends.triton.reduce import Joins
 from shardc.backends.triton.stream_model import stream_s
 from shardc.backends.triton.targets import Target
 from shardc.backends.triton.text import VALUES, Names, size_text
-from shardc.diagnostics.triton import TritonKernelNotSupported
-from shardc.dialects.kern.kernel import IN_PLACE
-from shardc.dialects.kern.scatter_add import ScatterAdd, ScatterAddOp, scatter_add_of
+from shardc.dialects.kern.scatter_add import ScatterAdd
 from shardc.dialects.kern.size import AnySize, Size, hint
 from shardc.dialects.kern.types import ELEMENTS
 from shardc.runtime.kernel_call import FINE
@@ -40,32 +38,11 @@ def add_within(total, begins, term, begins_here):
     return tl.where(begins_here != 0, term, total + term), begins | begins_here'''
 
 
-def is_scatter(function: ir.Operation) -> bool:
-    """Whether a function of :func:`shardc.backends.body.extract.extract_kernels` holds a scatter_add."""
-    return any(op.operation.name == ScatterAddOp.OPERATION_NAME for op in function.regions[0].blocks[0].operations)
-
-
 def emit_scatter(function: ir.Operation, kernel: ir.Operation, target: Target) -> Emitted:
-    """The module of a kernel, of which ``function`` has the body.
-
-    Raises:
-        TritonKernelNotSupported: the body holds more than one scatter_add, of its arguments and with out as its first
-            result.
-    """
-    block = function.regions[0].blocks[0]
-    op, *rest = [o.operation for o in block.operations]
-    symbols, shapes = symbols_and_shapes(function)
-    tensors = list(block.arguments)[: len(block.arguments) - len(symbols)]
-    results = list(rest[0].operands) if len(rest) == 1 else []
-    alone = op.name == ScatterAddOp.OPERATION_NAME and list(op.operands) == tensors
-    if not alone or results != list(op.results)[: len(results)] or not results:
-        raise TritonKernelNotSupported(what="a scatter_add that shares a kernel with other ops")
-    in_place = "kern.in_place" in function.attributes
-    if in_place and list(ir.DenseI64ArrayAttr(function.attributes["kern.in_place"])) != [0, 2]:
-        raise TritonKernelNotSupported(what=f"a scatter_add whose {IN_PLACE} is not out in the memory of init")
-    spec = scatter_add_of(op, shapes)
-    sizes = [f"n{s.number}" for s in symbols]
-    return _Scatter(kernel, spec, len(results) > 1, in_place, sizes, config_of(function), target).emit()
+    """The module of a kernel, of which ``function`` has the body. Raises KernelNotSupported."""
+    body = read_scatter(function)
+    sizes = [f"n{s.number}" for s in body.symbols]
+    return _Scatter(kernel, body.spec, body.tells, body.in_place, sizes, body.config, target).emit()
 
 
 class _Scatter:

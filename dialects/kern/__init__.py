@@ -9,6 +9,8 @@ from shardc.dialects.kern.config import ConfigAttr
 from shardc.dialects.kern.dialect import Kern
 from shardc.dialects.kern.extern import ExternOp
 from shardc.dialects.kern.kernel import KernelOp
+from shardc.dialects.kern.linear_cross_entropy import LinearCrossEntropyOp
+from shardc.dialects.kern.linear_cross_entropy_backward import LinearCrossEntropyBackwardOp
 from shardc.dialects.kern.scatter_add import ScatterAddOp
 from shardc.dialects.kern.yield_op import YieldOp
 
@@ -19,6 +21,8 @@ __all__ = [
     "ExternOp",
     "Kern",
     "KernelOp",
+    "LinearCrossEntropyBackwardOp",
+    "LinearCrossEntropyOp",
     "ScatterAddOp",
     "YieldOp",
 ]

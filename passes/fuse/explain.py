@@ -11,7 +11,8 @@ from torch_mlir import ir
 
 from shardc.dialects.aten.call import CallReader
 from shardc.dialects.aten.types import TensorType, read_type
-from shardc.dialects.kern.kernel import KernelOp, kernel_name, operand_types, result_types
+from shardc.dialects.kern.kernel import KernelOp, kernel_body, kernel_name, operand_types, result_types
+from shardc.dialects.kern.linear_cross_entropy import LinearCrossEntropyOp
 from shardc.dialects.location import source_line
 from shardc.passes.fuse.group import Decision
 from shardc.passes.fuse.kern_fuse import fuse_module, step_blocks
@@ -88,6 +89,7 @@ def explain_fusion(
     wishes: Wishes | None = None,
     writes: Sequence[tuple[int, int]] = (),
     matmuls: str | Choose = "extern",
+    losses: bool = False,
 ) -> FusionReport:
     """Fuses ``module`` as :func:`~shardc.passes.fuse.kern_fuse.fuse_module` does, and reports.
     Raises what that raises.
@@ -96,7 +98,9 @@ def explain_fusion(
     calls = matmul_calls(matmuls) if isinstance(matmuls, str) else TARGETS
     ops = {op.number: op for op in _ops(module, exclude, calls)}
     noted = matmuls if isinstance(matmuls, str) else noting(matmuls, verdicts)
-    decisions = fuse_module(module, numerics, exclude, without, wishes=wishes, writes=writes, matmuls=noted)
+    decisions = fuse_module(
+        module, numerics, exclude, without, wishes=wishes, writes=writes, matmuls=noted, losses=losses
+    )
     pairs = [(ops[first], ops[second], decision) for first, second, decision in decisions]
     chosen = [(ops[number], verdict) for number, verdict in verdicts.items()]
     return replace(_report(ops, module), pairs=pairs, choices=chosen)
@@ -111,6 +115,12 @@ def read_fusion(module: ir.Module, fused: ir.Module) -> FusionReport:
 def calls_in_kernels(fused: ir.Module) -> frozenset[str]:
     """The numbers of the calls that the kernels of a program stand for."""
     return frozenset(number for op in _kernels(fused) for number in _numbers(op))
+
+
+def losses_in_kernels(fused: ir.Module) -> frozenset[str]:
+    """The numbers of those that kernels with a ``kern.linear_cross_entropy`` stand for."""
+    found = [op for op in _kernels(fused) if kernel_body(op)[1][0].name == LinearCrossEntropyOp.OPERATION_NAME]
+    return frozenset(number for op in found for number in _numbers(op))
 
 
 def _report(ops: Mapping[str, Op], fused: ir.Module) -> FusionReport:

@@ -12,28 +12,34 @@ from torch_mlir import ir
 
 from shardc.diagnostics.fusion import NoSuchFusionEdge
 from shardc.dialects.aten.call import CallReader, target_name
+from shardc.dialects.aten.types import TensorType, read_type
 from shardc.dialects.dist.build import string
+from shardc.dialects.dist.loop import LoopOp
 from shardc.dialects.kern.kernel import CHECKS, IN_PLACE, NAME, SHAPES, KernelOp, kernel_name, write_checks
 from shardc.dialects.kern.strides import Strides, argument_strides
 from shardc.dialects.pipe.send import SendOp
 from shardc.passes.base import Pass
 from shardc.passes.fuse.bodies import Bodies
+from shardc.passes.fuse.captures import drop_captures
 from shardc.passes.fuse.choices import NUMERICS
 from shardc.passes.fuse.choose import Division, divide_matmuls
 from shardc.passes.fuse.graph import Value
 from shardc.passes.fuse.group import LAUNCH_BYTES, Decision, exports, group
 from shardc.passes.fuse.in_place import place_results, state_writes
+from shardc.passes.fuse.linear_loss import SOFTMAX, Apart, LinearLoss, LinearLosses, Written
 from shardc.passes.fuse.lower_attention import ATTENTION, AttentionKernels
 from shardc.passes.fuse.lower_matmul import matmul_calls
 from shardc.passes.fuse.lower_scatter import SCATTERS, Scatter, ScatterKernels
 from shardc.passes.fuse.order import check_unread, erase, move, ordered
-from shardc.passes.fuse.piece import Choose, EveryPiece, call_piece, is_asked
+from shardc.passes.fuse.piece import Choose, EveryPiece, call_piece, is_asked, loss_piece
 from shardc.passes.fuse.read import Step, read_block, steps_of
 from shardc.passes.fuse.symbols import Symbols
 from shardc.passes.fuse.unit import Unit, make_units, needed_views, release
 from shardc.passes.fuse.wishes import Wishes
 from shardc.passes.ingest.torch_share import drop_unread, unread
 from shardc.passes.program import program_functions
+
+_LOSS_OPS = (f"torch.{SOFTMAX}", "torch.aten.amax")
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,8 @@ class KernFuse(Pass):
     fused each by itself, and kernels of one body compiled once for all of them. ``matmuls``: ``extern`` leaves them calls of ATen, ``generated`` makes contractions of them, with what stands before and after.
     ``numerics``: ``fused`` computes chains of 16-bit floats in f32 and rounds at a kernel's results, ``eager`` rounds
     after every op as eager does. ``lone``: ops that share no kernel with another become kernels too, which saves
-    nothing, and shows what every lowering makes. ``forbid`` and ``force`` are edges such as
+    nothing, and shows what every lowering makes. ``losses``: linear layers with a cross entropy behind them become two
+    kernels, forward and backward, that hold no logits, where ``matmuls`` is ``generated``. ``forbid`` and ``force`` are edges such as
     ``aten.add.Tensor+gelu@model.py:12`` (:mod:`shardc.passes.fuse.wishes`): pairs of ops that must not, and that must
     share a kernel; one that fits no ops, or that cannot be had, is an error.
     """
@@ -57,10 +64,11 @@ class KernFuse(Pass):
     forbid: tuple[str, ...] = ()
     force: tuple[str, ...] = ()
     matmuls: str = "extern"
+    losses: bool = False
 
     def run(self, module: ir.Module) -> None:
         wishes = Wishes.of(self.forbid, self.force)
-        fuse_module(module, self.numerics, lone=self.lone, wishes=wishes, matmuls=self.matmuls)
+        fuse_module(module, self.numerics, lone=self.lone, wishes=wishes, matmuls=self.matmuls, losses=self.losses)
         for edge in sorted(wishes.unmatched):
             raise NoSuchFusionEdge(edge=edge)
 
@@ -74,11 +82,13 @@ def fuse_module(
     wishes: Wishes | None = None,
     writes: Sequence[tuple[int, int]] = (),
     matmuls: str | Choose = "extern",
+    losses: bool = False,
 ) -> list[tuple[str, str, Decision]]:
     """Fuses every block of the module's step, or of a pipeline's stages and ranks; gives the calls of each pair that was looked at, and how it came out.
 
     Calls have the numbers that they have in ``kern.calls``. ``matmuls`` is one of ``extern`` and ``generated``, or
     decides on each piece of the program that has some, and on attention whose kernel is not known to be faster.
+    ``losses``: it decides on linear layers with a cross entropy behind them, too; else they stay apart.
 
     Calls that make one of ``exclude`` stay as they are, and so do those ``without``: entries of the ``kern.calls`` that
     kernels had when the same module was fused before. ``writes`` are (argument, result) pairs of the step: the program
@@ -100,6 +110,10 @@ def fuse_module(
     for number, block in enumerate(blocks):
         calls = frozenset(int(c.partition(".")[2]) for c in without if c.startswith(f"{number}."))
         scatters, theirs = _find_scatters(number, block, exclude, calls, wishes, numerics, lone)
+        linear = _Losses(number, block, exclude, calls, wishes, numerics, strides)
+        if losses and matmuls != "extern":
+            linear.find(choose)
+            theirs |= linear.numbers
         read = partial(read_block, block, CallReader(), exclude, calls | theirs)
         if choose is None:
             block_read = read(stays)
@@ -107,10 +121,14 @@ def fuse_module(
         else:
             division = divide_matmuls(number, read, choose, wishes, strides)
         fusion = _Fusion(division, number, bodies, calls, names)
-        decisions += fusion.run(lone, wishes, scatters)
+        decisions += fusion.run(lone, wishes, scatters, linear)
         fusion.write_attentions(strides, choose)
         fusion.write_scatters(scatters)
+        fusion.write_losses(linear)
         fusion.release()
+        if linear.numbers and block.owner.name == LoopOp.OPERATION_NAME:
+            drop_captures(block)
+    blocks = [block for function in functions for block in step_blocks(function.regions[0].blocks[0])]
     pairs = _written(functions, writes)
     for block in blocks:
         place_results(block, pairs)
@@ -146,6 +164,87 @@ def _find_scatters(
     found = list(scatters.find(steps, is_free, may_join, numerics, lone))
     theirs = {op for scatter in found for op in scatters.left(scatter)}
     return found, frozenset(n for n, op in enumerate(steps) if op in theirs)
+
+
+class _Losses:
+    """The linear layers of block ``number`` with a cross entropy behind them: those that become kernels (``numbers``:
+    their steps), and the ``decisions`` on all.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        block: ir.Block,
+        exclude: frozenset[ir.Value],
+        without: frozenset[int],
+        wishes: Wishes,
+        numerics: str,
+        strides: Mapping[ir.Value, Strides],
+    ) -> None:
+        self._number, self._block, self._exclude, self._without = number, block, exclude, without
+        self._wishes, self._numerics, self._strides = wishes, numerics, strides
+        self._losses = LinearLosses(block)
+        self._chosen: list[LinearLoss] = []
+        self.decisions: list[Decision] = []
+
+    @property
+    def numbers(self) -> frozenset[int]:
+        return frozenset(number for loss in self._chosen for number in loss.numbers)
+
+    @property
+    def pairs(self) -> set[frozenset[int]]:
+        """Every two calls that are in one kernel."""
+        kernels = [part for loss in self._chosen for part in (loss.forward, loss.backward)]
+        return {frozenset(pair) for part in kernels for pair in itertools.combinations(part, 2)}
+
+    def find(self, choose: Choose | None) -> None:
+        """``choose`` decides on each; None: all of them become kernels."""
+        steps = steps_of(self._block)
+        if not any(op.name in _LOSS_OPS for op in steps):
+            return
+        excluded = self._exclude | unread(self._block)
+
+        def is_free(step: int) -> bool:
+            return step not in self._without and excluded.isdisjoint(steps[step].results)
+
+        for found in self._losses.find(steps, is_free, self._numerics):
+            if isinstance(found, Apart):
+                self._decide(found.first, found.second, False, found.logits, found.why)
+                continue
+            first, second = found.forward[0], found.forward[-2]
+            why = self._refused(found, choose, steps)
+            self._decide(first, second, why is None, found.logits, why or "")
+            if why is None:
+                self._chosen.append(found)
+
+    def _refused(self, loss: LinearLoss, choose: Choose | None, steps: Sequence[ir.Operation]) -> str | None:
+        """Why a loss is to stay calls; None if it becomes kernels."""
+        named = [Step(n, op, target_name(op) if op.name.startswith("torch.") else op.name, [], []) for n, op in enumerate(steps)]
+        wished = self._wishes.in_block(self._number, named)
+        for part in (loss.forward, loss.backward):
+            for one in part:
+                if edge := wished.forbids({one}, set(part) - {one}):
+                    return f"{edge} is forbidden"
+        inside = set(loss.numbers)
+        pairs = [pair for pairs in wished.forced.values() for pair in pairs]
+        if any(len(pair & inside) == 1 for pair in pairs):
+            return "one of its calls is forced into another kernel"
+        if choose is None or any(pair <= inside for pair in pairs):
+            return None
+        read = read_block(self._block, CallReader(), self._exclude, self._without)
+        piece = loss_piece(self._number, read, loss, self._strides)
+        verdict = None if piece is None else choose(piece)
+        if verdict is None:
+            return "it reads what is known at run time only"
+        return None if verdict.generated else verdict.why
+
+    def _decide(self, first: int, second: int, fused: bool, logits: TensorType, why: str) -> None:
+        saved_bytes = LAUNCH_BYTES + (2 * logits.size_bytes if logits.is_static else 0)
+        self.decisions.append(Decision(first, second, fused, saved_bytes, why))
+
+    def write(self, names: Iterator[str]) -> Iterator[Written]:
+        for loss in self._chosen:
+            yield from self._losses.write(loss, names)
 
 
 def _written(
@@ -208,11 +307,13 @@ class _Fusion:
         self._read, self._block = division.read, division.read.block
         self._units, self._decisions = division.units, division.decisions
 
-    def run(self, lone: bool, wishes: Wishes, scatters: Sequence[Scatter]) -> list[tuple[str, str, Decision]]:
-        """``scatters``: what they join is decided already."""
+    def run(
+        self, lone: bool, wishes: Wishes, scatters: Sequence[Scatter], losses: _Losses
+    ) -> list[tuple[str, str, Decision]]:
+        """``scatters`` and ``losses``: what they join is decided already."""
         joined = [scatter for scatter in scatters if len(scatter.numbers) > 1]
-        granted = {frozenset(scatter.numbers) for scatter in joined}
-        found = [Decision(*s.numbers, True, LAUNCH_BYTES + 2 * s.size_bytes) for s in joined]
+        granted = {frozenset(scatter.numbers) for scatter in joined} | losses.pairs
+        found = [Decision(*s.numbers, True, LAUNCH_BYTES + 2 * s.size_bytes) for s in joined] + losses.decisions
         if self._decisions is None:
             wished = wishes.in_block(self._number, self._read.steps).without(granted)
             self._decisions = group(self._units, wished)
@@ -255,6 +356,17 @@ class _Fusion:
             old.replace_all_uses_with(out)
             for step in reversed(steps):
                 step.op.erase()
+        drop_unread(self._block)
+
+    def write_losses(self, losses: _Losses) -> None:
+        """Linear layers with a cross entropy become two kernels each."""
+        names = (f"linear_cross_entropy{part}_{next(self._names)}" for part in itertools.cycle(("", "_backward")))
+        for written in losses.write(names):
+            steps = [self._read.steps[number] for number in written.numbers]
+            self._mark(written.op, steps, _phase(steps[0].op))
+            if written.values:
+                olds = [Value(read_type(old.type), old) for old in written.olds]
+                _name_results(written.values[0].owner, olds)
         drop_unread(self._block)
 
     def release(self) -> None:

@@ -17,6 +17,7 @@ from shardc.dialects.aten.schema import position
 from shardc.dialects.aten.types import Order, read_type
 from shardc.dialects.kern.strides import Strides, note_strides
 from shardc.passes.fuse.graph import Node
+from shardc.passes.fuse.linear_loss import LinearLoss
 from shardc.passes.fuse.read import VIEWS, Block
 from shardc.passes.fuse.unit import Units
 from shardc.passes.program import STEP
@@ -33,8 +34,8 @@ _VIEWS = frozenset(f"torch.{target}" for target in VIEWS)
 
 @dataclass
 class Piece:
-    """Matmuls with all calls that share a kernel with them, or with what does, in one way or the other; or an
-    attention.
+    """Matmuls with all calls that share a kernel with them, or with what does, in one way or the other; an attention;
+    or a linear layer with its cross entropy, named by its product.
 
     ``calls`` are the numbers of these, as in ``kern.calls``. ``module`` is a program of the piece alone: what others
     read of it are its results. Equal pieces have equal texts without locations.
@@ -42,6 +43,8 @@ class Piece:
 
     calls: tuple[str, ...]
     module: ir.Module = field(repr=False)
+    spared_bytes: int = 0
+    """That are held at once as calls, and not in kernels: logits of a linear layer with a cross entropy behind it."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,14 @@ def call_piece(number: int, read: Block, call: int, strides: Mapping[ir.Value, S
     """One call of block ``number`` as a piece; None if it is none."""
     module = _program(read, {call}, strides)
     return None if module is None else Piece((f"{number}.{call}",), module)
+
+
+def loss_piece(
+    number: int, read: Block, loss: LinearLoss, strides: Mapping[ir.Value, Strides]
+) -> Piece | None:
+    """A linear layer with its cross entropy, forward and backward, as a piece; None if it is none."""
+    module = _program(read, set(loss.numbers), strides)
+    return None if module is None else Piece((f"{number}.{loss.forward[0]}",), module, loss.spared_bytes)
 
 
 def _connected(groups: Iterable[set[int]]) -> list[set[int]]:

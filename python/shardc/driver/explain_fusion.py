@@ -31,7 +31,7 @@ from shardc.driver.pipelines import build, run
 from shardc.driver.script import read_script
 from shardc.driver.step_kernels import step_matmuls
 from shardc.frontend.capture import capture_step
-from shardc.passes.fuse.explain import FusionReport, calls_in_kernels, read_fusion
+from shardc.passes.fuse.explain import FusionReport, calls_in_kernels, losses_in_kernels, read_fusion
 from shardc.passes.fuse.explain import explain_fusion as explain_module
 from shardc.passes.fuse.piece import EveryPiece, Piece, Verdict
 from shardc.passes.fuse.wishes import Wishes
@@ -101,14 +101,15 @@ def _artefact(levels: Path, target: Target | None, forbid: Sequence[str], force:
     before, after = _unfused(levels), levels / "4-kernel.mlir"
     ranked, fused = _text(before), _parsed(_text(after), after)
     plain = read_fusion(_parsed(ranked, before), fused)
-    record, inside = FusionRecord.read(fused), calls_in_kernels(fused)
+    record, inside, losses = FusionRecord.read(fused), calls_in_kernels(fused), losses_in_kernels(fused)
     model = ModelledMatmuls(Estimator(target, record.tf32), record.numerics) if target else None
 
     def again(record: FusionRecord, wishes: Wishes) -> FusionReport:
-        matmuls = EveryPiece(partial(_as_it_is, inside, model, dict(record.verdicts)))
+        matmuls = EveryPiece(partial(_as_it_is, inside, losses, model, dict(record.verdicts)))
         return explain_module(
-            _parsed(ranked, before), record.numerics, without=frozenset(record.without), wishes=wishes, matmuls=matmuls
-        )
+            _parsed(ranked, before), record.numerics, without=frozenset(record.without), wishes=wishes, matmuls=matmuls,
+            losses=target is not None,
+        )  # fmt: skip
 
     if forbid or force:
         record = record.and_wished(forbid, force)
@@ -128,12 +129,16 @@ def _unfused(levels: Path) -> Path:
 
 
 def _as_it_is(
-    inside: frozenset[str], model: ModelledMatmuls | None, measured: Mapping[str, str], piece: Piece
+    inside: frozenset[str],
+    losses: frozenset[str],
+    model: ModelledMatmuls | None,
+    measured: Mapping[str, str],
+    piece: Piece,
 ) -> Verdict:
     """What was chosen; for a GPU also what was measured, or is estimated."""
     found = [measured[call] for call in piece.calls if call in measured]
     why = found[0] if found else "as it was compiled" if model is None else model(piece).why
-    return Verdict(not inside.isdisjoint(piece.calls), why)
+    return Verdict(not (losses if piece.spared_bytes else inside).isdisjoint(piece.calls), why)
 
 
 def _wished(record: FusionRecord) -> list[str]:

@@ -24,13 +24,12 @@ from shardc.driver.gpu_compile import try_kernels
 from shardc.driver.gpu_estimates import Estimator
 from shardc.driver.gpu_target import gpu_target
 from shardc.driver.graph_program import load
-from shardc.driver.levels import copy_module
 from shardc.driver.piece_inputs import piece_inputs
 from shardc.driver.piece_model import NO_KERNEL, ModelledMatmuls, text_of
 from shardc.driver.program_cache import versions
 from shardc.passes.fuse.kern_fuse import fuse_module
 from shardc.passes.fuse.piece import Choose, EveryPiece, Piece, Verdict
-from shardc.passes.program import find_function
+from shardc.passes.program import copy_module, find_function
 from shardc.runtime.triton_kernels import Modules
 
 CALLS, KERNELS = "calls", "kernels"
@@ -82,7 +81,7 @@ class MeasuredOnGpu:
 
     def _verdict(self, piece: Piece) -> Verdict:
         modelled = self.model(piece)
-        if modelled.why.startswith(NO_KERNEL):
+        if modelled.why.startswith(NO_KERNEL) or piece.spared_bytes:  # what is spared is memory: no contest of times
             return modelled
         if cuda.is_current_stream_capturing():
             return _unmeasured(modelled, "a CUDA graph is being captured")

@@ -10,12 +10,18 @@ from torch_mlir import ir
 
 from shardc.diagnostics.base import ShardcError
 from shardc.driver.gpu_estimates import Estimator
+from shardc.driver.report import size_text
 from shardc.passes.fuse.kern_fuse import fuse_module
 from shardc.passes.fuse.piece import EveryPiece, Piece, Verdict
 from shardc.passes.program import copy_module
 
 SURE = 0.97
 """Of the time of calls, that kernels must be estimated below: the models are no more exact, and libraries are tried."""
+SPARED = 1.5
+"""Of the time of calls, that kernels may take which keep logits out of memory: they multiply eight times in place of
+six. A byte of logits costs a third of a FLOP for each element of a row then; a byte of activations costs twice that,
+where a layer is computed again for them.
+"""
 
 NO_KERNEL = "no kernel for"
 """What a verdict begins with where there is nothing to choose."""
@@ -40,10 +46,10 @@ class ModelledMatmuls:
     def __call__(self, piece: Piece) -> Verdict:
         text = text_of(piece)
         if text not in self._known:
-            self._known[text] = self._verdict(piece.module)
+            self._known[text] = self._verdict(piece.module, piece.spared_bytes)
         return self._known[text]
 
-    def _verdict(self, piece: ir.Module) -> Verdict:
+    def _verdict(self, piece: ir.Module, spared_bytes: int) -> Verdict:
         try:
             calls_s = self.estimator.seconds(self._fused(piece, False))
             made = self.estimator.program(self._fused(piece, True))
@@ -52,11 +58,13 @@ class ModelledMatmuls:
         kernels_s = sum(found.estimate.seconds for found in made)
         least_s = sum(found.estimate.roofline_s for found in made)
         times = f"{_us(calls_s)} as calls, {_us(kernels_s)} as kernels, {_us(least_s)} by the roofline"
-        return Verdict(kernels_s < SURE * calls_s, f"estimated for {self.estimator.target.name}: {times}")
+        spared = f"; kernels hold no logits ({size_text(spared_bytes)})" if spared_bytes else ""
+        limit_s = (SPARED if spared_bytes else SURE) * calls_s
+        return Verdict(kernels_s < limit_s, f"estimated for {self.estimator.target.name}: {times}{spared}")
 
     def _fused(self, piece: ir.Module, generated: bool) -> ir.Module:
         module = copy_module(piece)
-        fuse_module(module, self.numerics, matmuls=EveryPiece(lambda _: Verdict(generated, "")))
+        fuse_module(module, self.numerics, matmuls=EveryPiece(lambda _: Verdict(generated, "")), losses=True)
         return module
 
 

@@ -105,21 +105,23 @@ def _fuse(module: ir.Module, wished: FusionRecord) -> tuple[ir.Module, str]:
     return fused, said
 
 
-def fuse_copy(module: ir.Module, wished: FusionRecord, matmuls: str | Choose) -> tuple[ir.Module, str]:
-    """A fused copy, which says how it was fused, and what wishes change of it.
+def fuse_copy(
+    module: ir.Module, wished: FusionRecord, matmuls: str | Choose, losses: bool = False
+) -> tuple[ir.Module, str]:
+    """A fused copy, which says how it was fused, and what wishes change of it. ``losses`` as for ``fuse_module``.
 
     Raises BadFusionEdge, NoSuchFusionEdge, FusionRefused.
     """
-    without = frozenset(wished.without)
     module = inlined(module)
     fused, wishes, said = copy_module(module), wished.wishes(), ""
+    how = {"without": frozenset(wished.without), "matmuls": matmuls, "losses": losses}
     if wishes:
-        report = explain_fusion(fused, wished.numerics, without=without, wishes=wishes, matmuls=matmuls)
+        report = explain_fusion(fused, wished.numerics, wishes=wishes, **how)
         for edge in sorted(wishes.unmatched):
             raise NoSuchFusionEdge(edge=edge)
-        said = effect(explain_fusion(copy_module(module), wished.numerics, without=without, matmuls=matmuls), report)
+        said = effect(explain_fusion(copy_module(module), wished.numerics, **how), report)
     else:
-        fuse_module(fused, wished.numerics, without=without, matmuls=matmuls)
+        fuse_module(fused, wished.numerics, **how)
     wished.write(fused)
     return fused, said
 

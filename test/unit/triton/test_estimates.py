@@ -20,7 +20,7 @@ from shardc.driver.piece_model import ModelledMatmuls
 from shardc.driver.roofline import roofline
 from shardc.frontend.aot_graph import import_graph
 from shardc.passes.fuse.explain import FusionReport, explain_fusion
-from shardc.passes.fuse.piece import EveryPiece
+from shardc.passes.fuse.piece import EveryPiece, Verdict
 
 from .programs import as_list, emitted, fused
 from .test_golden import CASES
@@ -117,6 +117,46 @@ def test_equal_pieces_are_estimated_once_and_equally() -> None:
     report = explain_fusion(module, matmuls=EveryPiece(model))
     assert len(report.choices) == 3 and len(model._known) < 3
     assert len({verdict for _, verdict in report.choices}) == len(model._known)
+
+
+def loss_step(rows: int, classes: int, size: int, target: Target) -> FusionReport:
+    """A linear layer, its cross entropy and their gradients, as a step is traced."""
+
+    def f(x: Tensor, w: Tensor, index: Tensor, share: Tensor) -> tuple[Tensor, ...]:
+        logp = torch.ops.aten._log_softmax((x @ w.t()).float(), 1, False)
+        slopes = torch.zeros(rows, classes, device=x.device).scatter(1, index, -1.0) * share
+        back = torch.ops.aten._log_softmax_backward_data(slopes, logp, 1, torch.float32).to(x.dtype)
+        return logp.gather(1, index), back @ w, back.t() @ x
+
+    given = meta(rows, size), meta(classes, size), meta(rows, 1, dtype=torch.int64), meta(rows, 1, dtype=torch.float32)
+    module = import_graph(make_fx(lambda *t: list(f(*t)), tracing_mode="fake")(*given), "forward").module
+    return explain_fusion(module, matmuls=EveryPiece(ModelledMatmuls(Estimator(target))), losses=True)
+
+
+@EVERY
+@pytest.mark.parametrize("size", [512, 2048])
+def test_logits_are_not_held(size: int, target: Target) -> None:
+    """The head of a Llama 3 with 8192 tokens: computing logits twice takes at most half as long again."""
+    report = loss_step(8192, 128256, size, target)
+    (verdict,) = {verdict for _, verdict in report.choices}
+    assert verdict.generated and verdict.why.endswith("kernels hold no logits (6.3 GB)")
+    assert [k.name.rpartition("_")[0] for k in report.kernels] == ["linear_cross_entropy", "linear_cross_entropy_backward"]
+    assert all(op.number in {o.number for k in report.kernels for o in k.ops} for op, _ in report.choices)
+
+
+def test_logits_that_cost_too_much_to_compute_twice_stay() -> None:
+    """As what decides says; the pair of calls has the reason."""
+
+    def f(x: Tensor, w: Tensor, index: Tensor) -> Tensor:
+        return F.log_softmax(x @ w.t(), 1).gather(1, index)
+
+    f32 = {"dtype": torch.float32}
+    given = meta(8192, 4096, **f32), meta(32000, 4096, **f32), meta(8192, 1, dtype=torch.int64)
+    module = import_graph(make_fx(lambda *t: [f(*t)], tracing_mode="fake")(*given), "forward").module
+    slow = EveryPiece(lambda piece: Verdict(False, "too slow") if piece.spared_bytes else Verdict(False, ""))
+    report = explain_fusion(module, matmuls=slow, losses=True)
+    assert any(d.why == "too slow" and not d.fused for _, _, d in report.pairs)
+    assert not any("linear_cross_entropy" in kernel.name for kernel in report.kernels)
 
 
 def test_the_table_has_each_kernel_and_call() -> None:

@@ -1,0 +1,111 @@
+"""``kern.linear_cross_entropy``: a linear layer and the logarithm of a softmax at one class a row. Level 4."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch_mlir import ir
+from torch_mlir.dialects import ext
+from torch_mlir.dialects.ext import Operand, Result
+
+from shardc.dialects.aten.types import TensorType
+from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site, verify
+from shardc.dialects.kern.attention_maps import FLOATS
+from shardc.dialects.kern.dialect import Kern
+from shardc.dialects.kern.types import read_builtin
+
+SHAPES = {
+    "grad": "m", "rows": "mk", "weight": "nk", "index": "m", "lse": "m", "logp": "m", "wrong": "",
+    "drows": "mk", "dweight": "nk", "weight_again": "nk",
+}  # fmt: skip
+"""The dims of each tensor: m rows, of k elements each, and n classes."""
+
+
+class LinearCrossEntropyOp(Kern.Operation, name="linear_cross_entropy", traits=[ext.Pure]):
+    """``logp[m] = log_softmax(rows weight^T)[m, index[m]]``: the cross entropy of each row is its negative.
+
+    ``rows`` [m, k] and ``weight`` [n, k] are of f16, bf16 or f32, ``index`` [m] of i64 or i32. Logits, ``logp`` and
+    ``lse``, the logarithm of each row's sum of exponentials, are f32; the logits are in no memory. ``wrong`` is the
+    largest index that names no class, or the smallest si64: its row's logp is -lse.
+
+    ``%logp, %lse, %wrong = "kern.linear_cross_entropy"(%rows, %weight, %index)
+    : (tensor<64x32xbf16>, tensor<1000x32xbf16>, tensor<64xi64>)
+    -> (tensor<64xf32>, tensor<64xf32>, tensor<i64>)``
+    """
+
+    logp: Result[Any]
+    lse: Result[Any]
+    wrong: Result[Any]
+    rows: Operand[Any]
+    weight: Operand[Any]
+    index: Operand[Any]
+
+    def verify_invariants(self) -> bool:
+        return verify(self, _check)
+
+
+@dataclass(frozen=True)
+class LinearCrossEntropy:
+    """Either op: ``rows`` of ``size`` elements, ``classes``, and its tensors by role."""
+
+    rows: int
+    classes: int
+    size: int
+    tensors: dict[str, TensorType]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of rows and weight."""
+        return self.tensors["rows"].dtype
+
+
+def _check(site: Site) -> None:
+    if len(site.op.results) != 3 or len(site.op.operands) != 3:
+        raise LeftToMlir
+    linear_cross_entropy_of(site.op)
+
+
+def linear_cross_entropy_of(op: ir.Operation) -> LinearCrossEntropy:
+    """What a ``kern.linear_cross_entropy`` says. Raises Illegal."""
+    return read_linear_cross_entropy(op, ("rows", "weight", "index", "logp", "lse", "wrong"))
+
+
+def read_linear_cross_entropy(op: ir.Operation, roles: Sequence[str]) -> LinearCrossEntropy:
+    """What an op says whose operands and then results play ``roles``. Raises Illegal."""
+    tensors: dict[str, TensorType] = {}
+    sizes: dict[str, int] = {}
+    for role, value in zip(roles, [*op.operands, *op.results], strict=True):
+        type_ = read_builtin(value.type)
+        if type_ is None or len(type_.shape) != len(SHAPES[role]) or not type_.is_static:
+            raise Illegal(f"{role} is {value.type}; it must be a tensor [{', '.join(SHAPES[role])}] of known sizes")
+        for dim, size in zip(SHAPES[role], type_.shape, strict=True):
+            if sizes.setdefault(dim, size) != size:
+                raise Illegal(f"{role} has size {size} along {dim}, where another tensor has {sizes[dim]}")
+        tensors[role] = type_
+    for role, type_ in tensors.items():
+        allowed = _dtypes(role, tensors["rows"].dtype)
+        if type_.dtype not in allowed:
+            raise Illegal(f"{role} is of {type_.dtype}; it must be of {' or '.join(map(str, allowed))}")
+    return LinearCrossEntropy(sizes["m"], sizes["n"], sizes["k"], tensors)
+
+
+def _dtypes(role: str, factor: torch.dtype) -> tuple[torch.dtype, ...]:
+    if role == "rows":
+        return FLOATS
+    if role in ("weight", "weight_again", "drows", "dweight"):
+        return (factor,)
+    if role == "index":
+        return (torch.int64, torch.int32)
+    return (torch.int64,) if role == "wrong" else (torch.float32,)
+
+
+def linear_cross_entropy(
+    operands: Sequence[ir.Value], *, loc: ir.Location, ip: ir.InsertionPoint
+) -> list[ir.Value]:
+    """logp, lse and wrong of rows, weight and index."""
+    context = loc.context
+    row = ir.RankedTensorType.get([ir.RankedTensorType(operands[0].type).shape[0]], ir.F32Type.get(context), loc=loc)
+    wrong = ir.RankedTensorType.get([], ir.IntegerType.get_signless(64, context), loc=loc)
+    name = LinearCrossEntropyOp.OPERATION_NAME
+    return list(ir.Operation.create(name, [row, row, wrong], list(operands), loc=loc, ip=ip).results)

@@ -1,0 +1,70 @@
+"""The loss of a language model in an artefact for a GPU that is not here: no logits, and the same training."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import shardc
+from shardc.driver.explain_fusion import explain_path
+from shardc.driver.memory import step_peak
+
+from .test_gpu_matmuls import RUN
+
+pytest.importorskip("triton", reason="Triton is not installed: its kernels can be neither run nor compiled")
+
+WORDS, SIZE = 300, 24
+
+
+class Net(nn.Module):
+    """A language model without its layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(WORDS, SIZE), nn.Linear(SIZE, WORDS, bias=False)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        labels = F.pad(ids, (0, 1), value=-100)[..., 1:].contiguous()
+        logits = self.head(self.words(ids).tanh()).float()
+        return F.cross_entropy(logits.view(-1, WORDS), labels.view(-1))
+
+
+def _training() -> tuple[nn.Module, torch.optim.Optimizer, dict[str, torch.Tensor]]:
+    torch.manual_seed(0)
+    model = Net()
+    return model, torch.optim.SGD(model.parameters(), lr=0.5), {"ids": torch.randint(WORDS, (3, 21))}
+
+
+@pytest.mark.parametrize("micro_batches", [1, 3])
+def test_it_trains_as_eager_does(micro_batches: int, tmp_path: Path) -> None:
+    model, optimizer, batch = _training()
+    step = shardc.compile_step(
+        model, optimizer, batch, mesh={"data": 1}, micro_batches=micro_batches, target="sm_90", matmuls="generated"
+    )
+    step.save(tmp_path / "out")
+    assert step_peak(step.compiled.kernel_module).size_bytes < step_peak(step.compiled.unfused).size_bytes
+    names = sorted(path.name for path in (tmp_path / "out" / "kernels").glob("linear_cross_entropy*.py"))
+    assert len(names) == 2 and names[1].startswith("linear_cross_entropy_backward")
+    said = explain_path(tmp_path / "out")
+    assert "unlike" not in said and "aten._log_softmax" in said and "fused: saves a launch" in said
+    torch.save(batch, tmp_path / "batch.pt")
+    command = [sys.executable, "-c", RUN, *(str(tmp_path / name) for name in ("out", "batch.pt", "losses.pt"))]
+    subprocess.run(command, env=os.environ | {"TRITON_INTERPRET": "1"}, check=True)
+    model, optimizer, batch = _training()
+    expected = []
+    for _ in range(2):
+        loss = model(**batch)
+        expected.append(loss.detach())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    found = torch.stack([loss.reshape(()) for loss in torch.load(tmp_path / "losses.pt")])
+    torch.testing.assert_close(found, torch.stack(expected), rtol=1e-5, atol=1e-5)
+    assert abs(expected[0] - expected[1]) > 1e-3

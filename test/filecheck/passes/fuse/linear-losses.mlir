@@ -1,0 +1,55 @@
+// RUN: shardc-opt --pipeline 'kern-fuse{matmuls=generated losses=true}' --split-input-file %s | filecheck %s
+// RUN: shardc-opt --kern-fuse --split-input-file %s | filecheck %s --check-prefix=CPU
+
+// A linear layer, the logarithm of its softmax at one class a row, and the gradients: two kernels, no logits.
+// CHECK-LABEL: func.func @step
+// CHECK-NOT: torch.aten.mm
+// CHECK: "kern.linear_cross_entropy"(%{{.*}}) : (tensor<24x12xbf16>, tensor<50x12xbf16>, tensor<24xi64>)
+// CHECK: kern.calls = ["0.1", "0.2", "0.3", "0.4"], kern.checks =
+// CHECK-SAME: index {} is out of bounds for dimension 1 with size 50
+// CHECK: "kern.linear_cross_entropy_backward"(%{{.*}}) {scale = -1.000000e+00 : f64}
+// CHECK: dist.phase = "backward", kern.calls = ["0.5", "0.6", "0.7", "0.8", "0.9", "0.10", "0.12"]
+// CHECK: torch.prim.TupleUnpack %{{.*}} {dist.name = "grad:head.weight#1"}
+// CHECK-NOT: torch.aten.mm
+// CPU-NOT: kern.linear_cross_entropy
+func.func @step(%rows: !torch.vtensor<[24,12],bf16>, %w: !torch.vtensor<[50,12],bf16>, %index: !torch.vtensor<[24,1],si64>, %share: !torch.vtensor<[24,1],f32>) -> (!torch.vtensor<[24,1],f32>, !torch.vtensor<[24,12],bf16>, !torch.vtensor<[50,12],bf16>) {
+  %none = torch.constant.none
+  %false = torch.constant.bool false
+  %int0 = torch.constant.int 0
+  %int1 = torch.constant.int 1
+  %f32 = torch.constant.int 6
+  %bf16 = torch.constant.int 15
+  %minus = torch.constant.float -1.0
+  %n24 = torch.constant.int 24
+  %n50 = torch.constant.int 50
+  %shape = torch.prim.ListConstruct %n24, %n50 : (!torch.int, !torch.int) -> !torch.list<int>
+  %t = torch.aten.t %w : !torch.vtensor<[50,12],bf16> -> !torch.vtensor<[12,50],bf16>
+  %logits = torch.aten.mm %rows, %t {dist.phase = "forward"} : !torch.vtensor<[24,12],bf16>, !torch.vtensor<[12,50],bf16> -> !torch.vtensor<[24,50],bf16>
+  %wide = torch.aten._to_copy %logits, %f32, %none, %none, %none, %false, %none {dist.phase = "forward"} : !torch.vtensor<[24,50],bf16>, !torch.int, !torch.none, !torch.none, !torch.none, !torch.bool, !torch.none -> !torch.vtensor<[24,50],f32>
+  %logp = torch.aten._log_softmax %wide, %int1, %false {dist.phase = "forward"} : !torch.vtensor<[24,50],f32>, !torch.int, !torch.bool -> !torch.vtensor<[24,50],f32>
+  %picked = torch.aten.gather %logp, %int1, %index, %false {dist.phase = "forward"} : !torch.vtensor<[24,50],f32>, !torch.int, !torch.vtensor<[24,1],si64>, !torch.bool -> !torch.vtensor<[24,1],f32>
+  %zeros = torch.aten.full %shape, %int0, %f32, %none, %none, %none {dist.phase = "backward"} : !torch.list<int>, !torch.int, !torch.int, !torch.none, !torch.none, !torch.none -> !torch.vtensor<[24,50],f32>
+  %ones = torch.aten.scatter.value %zeros, %int1, %index, %minus {dist.phase = "backward"} : !torch.vtensor<[24,50],f32>, !torch.int, !torch.vtensor<[24,1],si64>, !torch.float -> !torch.vtensor<[24,50],f32>
+  %grad = torch.aten.mul.Tensor %ones, %share {dist.phase = "backward"} : !torch.vtensor<[24,50],f32>, !torch.vtensor<[24,1],f32> -> !torch.vtensor<[24,50],f32>
+  %slopes = torch.aten._log_softmax_backward_data %grad, %logp, %int1, %f32 {dist.phase = "backward"} : !torch.vtensor<[24,50],f32>, !torch.vtensor<[24,50],f32>, !torch.int, !torch.int -> !torch.vtensor<[24,50],f32>
+  %narrow = torch.aten._to_copy %slopes, %bf16, %none, %none, %none, %false, %none {dist.phase = "backward"} : !torch.vtensor<[24,50],f32>, !torch.int, !torch.none, !torch.none, !torch.none, !torch.bool, !torch.none -> !torch.vtensor<[24,50],bf16>
+  %drows = torch.aten.mm %narrow, %w {dist.phase = "backward"} : !torch.vtensor<[24,50],bf16>, !torch.vtensor<[50,12],bf16> -> !torch.vtensor<[24,12],bf16>
+  %turned = torch.aten.t %narrow : !torch.vtensor<[24,50],bf16> -> !torch.vtensor<[50,24],bf16>
+  %dw = torch.aten.mm %turned, %rows {dist.name = "grad:head.weight", dist.phase = "backward"} : !torch.vtensor<[50,24],bf16>, !torch.vtensor<[24,12],bf16> -> !torch.vtensor<[50,12],bf16>
+  return %picked, %drows, %dw : !torch.vtensor<[24,1],f32>, !torch.vtensor<[24,12],bf16>, !torch.vtensor<[50,12],bf16>
+}
+
+// -----
+
+// Somebody else reads the logits: they are made, and all calls stay what they were.
+// CHECK-LABEL: func.func @step
+// CHECK-NOT: kern.linear_cross_entropy
+func.func @step(%rows: !torch.vtensor<[24,12],f32>, %w: !torch.vtensor<[50,12],f32>, %index: !torch.vtensor<[24,1],si64>) -> (!torch.vtensor<[24,1],f32>, !torch.vtensor<[24,50],f32>) {
+  %false = torch.constant.bool false
+  %int1 = torch.constant.int 1
+  %t = torch.aten.t %w : !torch.vtensor<[50,12],f32> -> !torch.vtensor<[12,50],f32>
+  %logits = torch.aten.mm %rows, %t : !torch.vtensor<[24,12],f32>, !torch.vtensor<[12,50],f32> -> !torch.vtensor<[24,50],f32>
+  %logp = torch.aten._log_softmax %logits, %int1, %false : !torch.vtensor<[24,50],f32>, !torch.int, !torch.bool -> !torch.vtensor<[24,50],f32>
+  %picked = torch.aten.gather %logp, %int1, %index, %false : !torch.vtensor<[24,50],f32>, !torch.int, !torch.vtensor<[24,1],si64>, !torch.bool -> !torch.vtensor<[24,1],f32>
+  return %picked, %logits : !torch.vtensor<[24,1],f32>, !torch.vtensor<[24,50],f32>
+}

@@ -1,0 +1,174 @@
+"""Linear layers with a cross entropy behind them: two kernels that hold no logits, and still the same step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_mlir import ir
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from shardc.backends.eager.compare import prove_step
+from shardc.dialects.context import new_context
+from shardc.driver.compiler import compile_capture, make_mesh
+from shardc.driver.memory import step_peak
+from shardc.driver.model_plan import model_plan_of
+from shardc.driver.values import example_inputs
+from shardc.frontend.capture import capture_step
+from shardc.passes.fuse.kern_fuse import fuse_module
+from shardc.passes.fuse.wishes import Wishes
+
+WORDS, SIZE, BATCH, LENGTH = 50, 12, 4, 6
+FORWARD, BACKWARD = '"kern.linear_cross_entropy"', '"kern.linear_cross_entropy_backward"'
+
+
+class Model(nn.Module):
+    """Logits as language models of ``transformers`` make them, and their loss."""
+
+    def __init__(self, bias: bool = False, tied: bool = False) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(WORDS, SIZE), nn.Linear(SIZE, WORDS, bias=bias)
+        if tied:
+            self.head.weight = self.words.weight
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.head(self.words(ids).tanh())
+
+
+def shifted(logits: Tensor, batch: Any) -> Tensor:
+    """Labels moved by one, the last ones ignored, in f32."""
+    labels = F.pad(batch["ids"], (0, 1), value=-100)[..., 1:].contiguous()
+    return F.cross_entropy(logits.float().view(-1, WORDS), labels.view(-1), ignore_index=-100)
+
+
+def traced(
+    loss: Callable[..., Tensor] = shifted, mesh: dict[str, int] | None = None, plan: str = "data", micro_batches: int = 1,
+    dtype: torch.dtype = torch.float32, **options: bool,
+) -> tuple[Any, ir.Module, Any]:  # fmt: skip
+    """The capture, the rank program, and example inputs."""
+    torch.manual_seed(0)
+    model, batch = Model(**options).to(dtype), {"ids": torch.randint(WORDS, (BATCH, LENGTH))}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    capture = capture_step(model, optimizer, batch, loss=lambda out, given: loss(out, given), context=new_context())
+    module = compile_capture(capture, make_mesh(mesh or {"data": 1}, micro_batches), plan).rank_module
+    return capture, module, example_inputs(capture, optimizer, batch)
+
+
+def apart(module: ir.Module, **options: Any) -> list[str]:
+    """Why the product and its softmax are no such kernels."""
+    decisions = fuse_module(module, matmuls="generated", losses=True, **options)
+    assert FORWARD not in str(module) and BACKWARD not in str(module)
+    return [d.why for _, _, d in decisions if not d.fused]
+
+
+@pytest.mark.parametrize(
+    ("mesh", "plan", "micro_batches", "options"),
+    [
+        ({"data": 1}, "data", 1, {}),
+        ({"data": 1}, "data", 1, {"tied": True}),
+        ({"data": 2}, "data", 1, {}),
+        ({"data": 2}, "zero3", 1, {}),
+        ({"data": 2}, "zero3", 1, {"tied": True}),
+        ({"data": 1}, "data", 2, {}),
+        ({"data": 2}, "zero3", 2, {"tied": True}),
+    ],
+    ids=["one device", "tied", "data", "zero3", "zero3 tied", "micro-batches", "zero3 tied micro-batches"],
+)
+def test_it_is_the_same_step(
+    mesh: dict[str, int], plan: str, micro_batches: int, options: dict[str, bool]
+) -> None:
+    capture, module, inputs = traced(mesh=mesh, plan=plan, micro_batches=micro_batches, **options)
+    before = step_peak(module).size_bytes
+    decisions = fuse_module(module, matmuls="generated", losses=True)
+    module.operation.verify()
+    text = str(module)
+    assert text.count(FORWARD) == text.count(BACKWARD) == 1
+    rows = BATCH * LENGTH // mesh["data"] // micro_batches
+    for gone in ("torch.aten._log_softmax ", "torch.aten.scatter.value ", f"[{rows},{WORDS}],f32", f"<{rows}x{WORDS}x"):
+        assert gone not in text
+    assert any(d.fused and d.saved_bytes > 1 << 16 for _, _, d in decisions)
+    assert step_peak(module).size_bytes < before
+    proof = prove_step(capture.module, module, inputs, steps=2)
+    assert proof.passed, proof.render()
+    assert not proof.exact.unobserved
+
+
+def test_conversions_between_are_in_the_kernels() -> None:
+    capture, module, inputs = traced(dtype=torch.bfloat16)
+    fuse_module(module, matmuls="generated", losses=True)
+    text = str(module)
+    assert text.count(FORWARD) == text.count(BACKWARD) == 1 and f"{WORDS}],f32" not in text
+    proof = prove_step(capture.module, module, inputs, steps=1)
+    assert proof.passed, proof.render()
+
+
+def test_the_name_of_the_gradient_stays() -> None:
+    _, module, _ = traced()
+    fuse_module(module, matmuls="generated", losses=True)
+    named = [line for line in str(module).splitlines() if "grad:head.weight#1" in line]
+    assert len(named) == 1 and "TupleUnpack" in named[0]
+
+
+REFUSED: dict[str, tuple[Callable[..., Tensor], dict[str, Any], str]] = {
+    "kept": (lambda x, given: shifted(x, given) + x.mean(), {}, "the logits are kept"),
+    "probabilities": (
+        lambda x, given: shifted(x, given) + F.log_softmax(x.float().view(-1, WORDS), -1).mean(), {},
+        "reads the logarithms of all probabilities",
+    ),
+    "smoothed": (
+        lambda x, given: F.cross_entropy(x.view(-1, WORDS), given["ids"].view(-1), label_smoothing=0.1), {},
+        "reads the logarithms of all probabilities",
+    ),
+    "bias": (shifted, {"bias": True}, "the linear layer has a bias"),
+    "soft targets": (
+        lambda x, given: F.cross_entropy(x.view(-1, WORDS), torch.ones(BATCH * LENGTH, WORDS) / WORDS), {},
+        "reads the logarithms of all probabilities",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_others_that_read_the_logits(name: str) -> None:
+    loss, options, why = REFUSED[name]
+    _, module, _ = traced(loss, **options)
+    assert any(why in said for said in apart(module))
+
+
+def test_classes_that_are_cut_over_devices() -> None:
+    config = LlamaConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2
+    )
+    ids = torch.randint(WORDS, (BATCH, LENGTH))
+    model = LlamaForCausalLM(config)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    capture = capture_step(model, optimizer, {"input_ids": ids, "labels": ids}, context=new_context())
+    module = compile_capture(capture, make_mesh({"tensor": 2}, 1), "tensor", model_plan=model_plan_of(model)).rank_module
+    assert "each device has the logits of a part of the classes" in apart(module)
+
+
+def test_eager_numerics_rounds_logits() -> None:
+    _, module, _ = traced(dtype=torch.bfloat16)
+    assert "logits are rounded to torch.bfloat16" in apart(module, numerics="eager")
+
+
+def test_a_forbidden_edge() -> None:
+    _, module, _ = traced()
+    assert "mm+_log_softmax is forbidden" in apart(module, wishes=Wishes.of(["mm+_log_softmax"]))
+
+
+def test_without_its_calls() -> None:
+    """As where its kernel did not compile."""
+    _, module, _ = traced()
+    decisions = fuse_module(traced()[1], matmuls="generated", losses=True)
+    (first,) = [first for first, _, d in decisions if d.fused and d.saved_bytes == (1 << 16) + 2 * BATCH * LENGTH * WORDS * 4]
+    assert "one of their calls has to stay as it is" in apart(module, without=frozenset((first,)))
+
+
+def test_cpus_have_no_such_kernels() -> None:
+    _, module, _ = traced()
+    fuse_module(module, matmuls="generated")
+    assert FORWARD not in str(module)
