@@ -15,14 +15,19 @@ from shardc.backends.cpu.element import Elements, Place
 
 _PLAIN = {"arith.maximumf": "arith.maxnumf", "arith.minimumf": "arith.minnumf"}
 """The op that need not know of NaN."""
+_PLACED = ("tensor.extract", "linalg.index")
 _UNORDERED = 14
 """The predicate of ``arith.cmpf`` that is true for NaN alone."""
 
 
 def is_extreme(root: Root) -> bool:
-    """Whether ``root`` is the largest or smallest of f32 or f64 terms, and nothing else."""
+    """Whether ``root`` is the largest or smallest of f32 or f64 terms, and nothing else. Not of what is read at computed
+    indices, or made of the loop's own position.
+    """
     found = root.combiners or []
-    return len(found) == 1 and found[0].op in _PLAIN and isinstance(found[0].identity.type, ir.F32Type | ir.F64Type)
+    if len(found) != 1 or found[0].op not in _PLAIN or any(op.operation.name in _PLACED for op in root.generic.block):
+        return False
+    return isinstance(found[0].identity.type, ir.F32Type | ir.F64Type)
 
 
 def step(root: Root, so_far: ir.Value, squares: ir.Value, elements: Elements, place: Place) -> list[ir.Value]:
