@@ -1,7 +1,7 @@
 """Largest and smallest values, NaN where there is one, by two instructions a vector instead of four.
 
-An instruction of x86 that compares loses one of two NaN. So the terms' squares are added up beside: their sum is NaN
-where a term is, and nowhere else, for no square is negative infinity.
+x86's instruction for the larger of two gives the second where one is NaN (aarch64's gives NaN). So the terms' squares
+are added up beside: their sum is NaN where a term is, and nowhere else, for no square is negative infinity.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from torch_mlir.dialects import arith
 from shardc.backends.body.combiner import combiner_op
 from shardc.backends.body.roots import Root
 from shardc.backends.cpu.element import Elements, Place
+from shardc.backends.cpu.target import architecture
 
 _PLAIN = {"arith.maximumf": "arith.maxnumf", "arith.minimumf": "arith.minnumf"}
 """The op that need not know of NaN."""
@@ -21,11 +22,11 @@ _UNORDERED = 14
 
 
 def is_extreme(root: Root) -> bool:
-    """Whether ``root`` is the largest or smallest of f32 or f64 terms, and nothing else. Not of what is read at computed
-    indices, or made of the loop's own position.
+    """Whether ``root`` is the largest or smallest of f32 or f64 terms, and nothing else, on x86. Not of what is read at
+    computed indices, or made of the loop's own position.
     """
     found = root.combiners or []
-    if len(found) != 1 or found[0].op not in _PLAIN or any(op.operation.name in _PLACED for op in root.generic.block):
+    if architecture() != "x86_64" or len(found) != 1 or found[0].op not in _PLAIN or any(op.operation.name in _PLACED for op in root.generic.block):
         return False
     return isinstance(found[0].identity.type, ir.F32Type | ir.F64Type)
 
