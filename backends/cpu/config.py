@@ -30,6 +30,13 @@ class Config:
     far_bytes: int = 1 << 22
     """Inputs of fewer bytes are not fetched so: they are in a cache."""
 
+    sums: int = 4
+    """Vectors of terms that a sum in a register takes side by side, where a row has a piece of them."""
+
+    near_bytes: int = 1 << 13
+    """Rows of so many bytes at most are fetched into the first cache, beside the row that is computed; others into the
+    second."""
+
     streamed_bytes: int = 1 << 24
     """Results of so many bytes are written past the caches."""
 

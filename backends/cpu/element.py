@@ -208,15 +208,15 @@ class Elements:
         loaded = memref.load(buffer, [position])
         return arith.trunci(element, loaded) if loaded.type != element else loaded
 
-    def fetch(self, value: Argument, position: ir.Value) -> None:
-        """Has an argument's element brought into the second cache."""
+    def fetch(self, value: Argument, position: ir.Value, level: int) -> None:
+        """Has an argument's element brought into the first cache or the second."""
         i32 = ir.IntegerType.get_signless(32)
         ir.Operation.create(
             "memref.prefetch",
             operands=[self.buffers[value], position],
             attributes={
                 "isWrite": ir.BoolAttr.get(False),
-                "localityHint": ir.IntegerAttr.get(i32, 2),
+                "localityHint": ir.IntegerAttr.get(i32, 4 - level),
                 "isDataCache": ir.BoolAttr.get(True),
             },
         )

@@ -118,7 +118,7 @@ class _Writer:
         with ir.InsertionPoint(self.block):
             targets = self._begin(nest, read_later)
             partials = {key: self._partial(*key) for key in targets if nest.carried(key[0])}
-            row = Row(nest, stages, self.elements, self.buffers, targets, self.computed, self.config.piece)
+            row = Row(nest, stages, self.elements, self.buffers, targets, self.computed, self.config)
             row.streams = self._streams(nest, stages, read_later, targets)
             (self._split if nest.split else self._rows)(nest, row, partials)
             if row.streams:

@@ -12,6 +12,8 @@ from shardc.backends.cpu.element import Elements
 from shardc.dialects.kern.size import AnySize
 
 BARRIER = "GOMP_barrier"
+LOOP = "llvm.loop_annotation"
+"""An attribute of ``scf.for``, of the same name where it has become a branch."""
 
 
 def barrier() -> None:
@@ -34,6 +36,15 @@ def bounded_loop(
         yield loop.induction_variable, loop
         if not carry:
             scf.YieldOp([])
+
+
+def interleave(loop: scf.ForOp, vectors: int) -> None:
+    """Has the steps of an innermost loop run in so many vectors side by side, and not be written out.
+
+    LLVM writes loops of up to 64 vectors out, and then makes one long sum of what would be several.
+    """
+    annotation = f"#llvm.loop_annotation<unroll = <disable = true>, interleave = <count = {vectors} : i32>>"
+    loop.operation.attributes[LOOP] = ir.Attribute.parse(annotation)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from __future__ import annotations
 from torch_mlir import ir
 from torch_mlir.passmanager import PassManager
 
+from shardc.backends.cpu.loops import LOOP
 from shardc.backends.cpu.polynomials import expand_math
 
 LOWER = (
@@ -32,9 +33,18 @@ def lower(module: ir.Module, entries: str, without: str) -> None:
         PassManager.parse(f"builtin.module({LOWER})").run(module.operation)
         limits = [ir.Attribute.parse(f'["target-features", "{without}"]')] if without else []
         for function in module.body:
+            for block in function.regions[0].blocks:
+                _annotate(block.operations[len(block.operations) - 1].operation)
             if len(function.regions[0].blocks):
                 function.attributes["passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get("noinline"), *limits])
         _append(ir.Module.parse(entries), module)
+
+
+def _annotate(branch: ir.Operation) -> None:
+    """What was said of a loop where it was ``scf.for`` stands where LLVM reads it."""
+    if LOOP in branch.attributes:
+        branch.attributes["loop_annotation"] = branch.attributes[LOOP]
+        del branch.attributes[LOOP]
 
 
 def _append(extra: ir.Module, module: ir.Module) -> None:

@@ -15,8 +15,10 @@ from shardc.backends.body.graph import Computed, Generic
 from shardc.backends.body.linear import Axis, Linear, row_major
 from shardc.backends.body.roots import Root
 from shardc.backends.cpu.buffers import Buffers, width_bytes
+from shardc.backends.cpu.config import Config
 from shardc.backends.cpu.element import Elements, Kept, Place
-from shardc.backends.cpu.loops import bounded_loop
+from shardc.backends.cpu.extremes import checked, is_extreme, step
+from shardc.backends.cpu.loops import bounded_loop, interleave
 from shardc.backends.cpu.nests import Nest
 from shardc.backends.cpu.stages import Loop, Stages
 from shardc.backends.cpu.streams import LINE_BYTES, Stream
@@ -33,8 +35,8 @@ class Row:
     """Writes rows. ``targets``: memory of each result that has some; ``sums``: where carried terms are added (buffer,
     base).
 
-    ``bounds`` replaces the bounds of an axis, where a thread takes part of it; ``piece`` is that of the configuration.
-    ``streams`` are the results of each loop that are written past the caches.
+    ``bounds`` replaces the bounds of an axis, where a thread takes part of it. ``streams`` are the results of each loop
+    that are written past the caches.
     """
 
     nest: Nest
@@ -43,7 +45,7 @@ class Row:
     buffers: Buffers
     targets: Targets
     computed: dict[tuple[Generic, int], Computed]
-    piece: int
+    config: Config
     sums: dict[Result, tuple[ir.Value, ir.Value]] = field(default_factory=dict)
     bounds: dict[Axis, tuple[ir.Value, ir.Value]] = field(default_factory=dict)
     streams: dict[Loop, list[Stream]] = field(default_factory=dict)
@@ -73,16 +75,13 @@ class Row:
             self.elements.kept[value, index] = Kept(buffer, self._offset(loop.axes))
         registers = self._registers(loop)
         carry = [self._start(root, n, place) for root, n in registers]
-        ends = carry
-        if not registers and (self._fetches(loop) or self.streams.get(loop)):
-            self._in_pieces(loop, place)
-        elif self._fetches(loop):
-            zero, size = map(self.elements.number, (0, self.nest.sizes[loop.axes[0]]))
-            self._fetch(loop, place, zero, size)
-            ends = self._nested(loop, loop.axes, place, carry)
-        else:
-            ends = self._nested(loop, loop.axes, place, carry)
-        for (root, n), end in zip(registers, ends, strict=True):
+        carry += [self._zero(root) for root, _ in self._extremes(loop)]
+        in_pieces = self._fetches(loop) or self.streams.get(loop)
+        ends = self._in_pieces(loop, place, carry) if in_pieces else self._nested(loop, loop.axes, place, carry)
+        found = dict(zip(registers, ends, strict=False))
+        for key, squares in zip(self._extremes(loop), ends[len(registers) :], strict=True):
+            found[key] = checked(found[key], squares)
+        for (root, n), end in found.items():
             self._close_register(root, n, end, place)
         for root, n in self._lanes(loop):
             self._close_lanes(loop, root, n, place)
@@ -100,6 +99,8 @@ class Row:
             ends = self._nested(loop, axes[1:], place.inside({axes[0]: position}), list(made.inner_iter_args))
             if carry:
                 scf.YieldOp(ends)
+        if carry and len(axes) == 1 and isinstance(high, int) and high >= self.config.piece:
+            interleave(made, self.config.sums)
         return list(made.results)
 
     def _fetches(self, loop: Loop) -> bool:
@@ -107,45 +108,52 @@ class Row:
         if not loop.ahead:
             return False
         sizes = [self.nest.sizes[a] for a in (*self.nest.rows, *loop.axes)]
-        return not self.bounds and all(isinstance(n, int) for n in sizes) and sizes[-1] >= 2 * self.piece
+        return not self.bounds and all(isinstance(n, int) for n in sizes) and sizes[-1] >= 2 * self.config.piece
 
-    def _in_pieces(self, loop: Loop, place: Place) -> None:
+    def _in_pieces(self, loop: Loop, place: Place, carry: list[ir.Value]) -> list[ir.Value]:
         """The loop in pieces: before each, a piece of what the next row reads first is fetched; after it, what it made
         of the loop's streams is written.
 
         8192 rows of 2048: with the fetches an rms norm takes four fifths of the time. All of the next row at once would
-        fill the core's list of pending fetches, which its own stores need.
+        fill the core's list of pending fetches, which its own loads and stores need.
         """
         elements, (axis, *parts) = self.elements, loop.axes
         low, high = self.bounds.get(axis, (0, self.nest.sizes[axis]))
-        with bounded_loop(elements, low, high, self.piece) as (first, _):
-            end = arith.addi(first, elements.number(self.piece))
-            if self.bounds or high % self.piece:
+        with bounded_loop(elements, low, high, self.config.piece, carry) as (first, pieces):
+            end = arith.addi(first, elements.number(self.config.piece))
+            if self.bounds or high % self.config.piece:
                 end = arith.minui(end, high if self.bounds else elements.number(high))
             if self._fetches(loop):
                 self._fetch(loop, place, first, end)
-            with bounded_loop(elements, first, end) as (position, _):
-                self._nested(loop, parts, Place({**place.axes, axis: position}, {_FIRST: first}, place), [])
+            with bounded_loop(elements, first, end, carry=list(pieces.inner_iter_args)) as (position, steps):
+                inside = Place({**place.axes, axis: position}, {_FIRST: first}, place)
+                ends = self._nested(loop, parts, inside, list(steps.inner_iter_args))
+                if carry:
+                    scf.YieldOp(ends)
+                    interleave(steps, self.config.sums)
             for stream in self.streams.get(loop, ()):
                 stream.write(elements, place, first, end)
+            if carry:
+                scf.YieldOp(list(steps.results))
+        return list(pieces.results)
 
     def _fetch(self, loop: Loop, place: Place, first: ir.Value, end: ir.Value) -> None:
         """Fetches of the next row what belongs to these steps of a loop."""
         elements, number, (row,), axis = self.elements, self.elements.number, self.nest.rows, loop.axes[0]
-        part, parts = loop.share
-        if parts > 1:
-            start = number(self.nest.sizes[axis] * part // parts)
-            first, end = (arith.addi(start, arith.divui(v, number(parts))) for v in (first, end))
         below = arith.minui(arith.addi(place.axes[row], number(1)), number(self.nest.sizes[row] - 1))
         for value, index in loop.ahead:
-            with bounded_loop(elements, first, end, LINE_BYTES // width_bytes(value.element)) as (position, _):
+            width = width_bytes(value.element)
+            level = 1 if self.nest.sizes[axis] * width <= self.config.near_bytes else 2
+            with bounded_loop(elements, first, end, LINE_BYTES // width) as (position, _):
                 offset = row_major(index, value.shape)
-                elements.fetch(value, elements.position(offset, Place({row: below, axis: position})))
+                elements.fetch(value, elements.position(offset, Place({row: below, axis: position})), level)
 
     def _step(self, loop: Loop, place: Place, carry: list[ir.Value]) -> list[ir.Value]:
         """One step of the innermost loop."""
         elements = self.elements
-        accumulators = dict(zip(self._registers(loop), carry, strict=True))
+        registers = self._registers(loop)
+        accumulators = dict(zip(registers, carry, strict=False))
+        squares = dict(zip(self._extremes(loop), carry[len(registers) :], strict=True))
         hidden = {key: elements.kept.pop(key) for key in loop.kept}
         for key, kept in hidden.items():
             elements.store(elements.element(*key, place), kept.buffer, elements.position(kept.offset, place))
@@ -160,7 +168,10 @@ class Row:
             elements.store(value, self.targets[root, 0], position)
         lanes = {key: self._lane(loop, *key, place) for key in self._lanes(loop)}
         for root in loop.roots:
-            if root.is_reduction:
+            if (root, 0) in squares:
+                found = step(root, accumulators[root, 0], squares[root, 0], elements, place)
+                accumulators[root, 0], squares[root, 0] = found
+            elif root.is_reduction:
                 keys = [(root, n) for n in range(root.result_count())]
                 old = {
                     key[1]: accumulators[key] if key in accumulators else elements.load(*lanes[key], _element(*key))
@@ -172,11 +183,15 @@ class Row:
                     else:
                         elements.store(new, *lanes[key])
         elements.kept.update(hidden)
-        return list(accumulators.values())
+        return [*accumulators.values(), *squares.values()]
 
     def _registers(self, loop: Loop) -> list[Result]:
         """Results that one register accumulates."""
         return [key for key in _results(loop) if not self._lane_axes(loop, key[0])]
+
+    def _extremes(self, loop: Loop) -> list[Result]:
+        """Those of :meth:`_registers` beside which another one adds up squares."""
+        return [key for key in self._registers(loop) if is_extreme(key[0])]
 
     def _lanes(self, loop: Loop) -> list[Result]:
         """Results that accumulate in memory, because their loops inside the row are not all reductions."""
@@ -186,9 +201,15 @@ class Row:
         return [a for a in loop.axes if a in root.parallel]
 
     def _start(self, root: Root, n: int, place: Place) -> ir.Value:
-        if self.nest.carried(root):
+        if self.nest.carried(root) or is_extreme(root):
             return self.elements.scalar(root.combiners[n].identity)
+        return self._init(root, n, place)
+
+    def _init(self, root: Root, n: int, place: Place) -> ir.Value:
         return self.elements.element(root.generic.inits[n], root.result_index(n), place)
+
+    def _zero(self, root: Root) -> ir.Value:
+        return self.elements.scalar(ir.FloatAttr.get(root.combiners[0].identity.type, 0.0))
 
     def _close_register(self, root: Root, n: int, end: ir.Value, place: Place) -> None:
         elements, index = self.elements, root.result_index(n)
@@ -196,6 +217,8 @@ class Row:
             buffer, at = self.sums[root, n]
             elements.store(combine(root.combiners[n], elements.load(buffer, at, end.type), end), buffer, at)
             return
+        if is_extreme(root):
+            end = combine(root.combiners[n], self._init(root, n, place), end)
         place.known[self.computed[root.generic, n], index] = end
         if self.targets[root, n] is not None:
             position = elements.position(row_major(index, root.result_shape(n)), place)

@@ -24,8 +24,7 @@ COSTS = {
 class Loop:
     """One loop nest inside a row, over ``axes``, for ``roots`` and for the values ``kept`` for later stages.
 
-    ``ahead`` is what the first stage of the next row reads, contiguous along the axis of this loop, which fetches its
-    ``share`` of it: a part, and of how many.
+    ``ahead`` is what the first stage of the next row reads, contiguous along the axis of this loop, which fetches it.
     """
 
     axes: list[Axis]
@@ -56,21 +55,20 @@ def find_stages(nest: Nest, roots: Roots, reads: dict[Root, Reads], config: Conf
 
 
 def _look_ahead(nest: Nest, stages: list[list[Loop]], roots: Roots, reads: dict[Root, Reads], config: Config) -> None:
-    """Fills ``ahead``: of the last loop over an axis, and of those before it whose arithmetic leaves the memory idle.
+    """Fills ``ahead``: of the first loop whose arithmetic leaves the memory idle, or else the last one.
 
-    A softmax that fetches half of the next row beside its exponentials takes nine tenths of the time; a layer norm that
-    fetches beside its sum of squares takes longer.
+    A softmax that fetches the next row beside its exponentials takes three quarters of the time of one that fetches
+    beside its quotients; a layer norm that fetches beside its sum of squares takes longer.
     """
     loops = [loop for stage in stages[1:] for loop in stage if len(loop.axes) == 1]
     if len(nest.rows) != 1 or not loops:
         return
-    *before, last = loops
-    (axis,), known = last.axes, {}
+    (axis,), known = loops[-1].axes, {}
 
     def dear(loop: Loop) -> bool:
         return any(cost(v, roots, known) >= config.recompute_cost for root in loop.roots for v, _ in root.read())
 
-    loops = [*(loop for loop in before if loop.axes == [axis] and dear(loop)), last]
+    fetching = next((loop for loop in loops if loop.axes == [axis] and dear(loop)), loops[-1])
     for value, index in dict.fromkeys(end for loop in stages[0] for root in loop.roots for end in reads[root].ends):
         if not isinstance(value, Argument) or index is None:
             continue
@@ -78,9 +76,7 @@ def _look_ahead(nest: Nest, stages: list[list[Loop]], roots: Roots, reads: dict[
             offset = row_major(index, value.shape)
             plain = all(axis in nest.sizes for axis, _ in offset.terms)  # no place that is itself read from memory
             if plain and offset.factor(axis) == 1 and offset.factor(nest.rows[0]) != 0:
-                for number, loop in enumerate(loops):
-                    loop.ahead.append((value, index))
-                    loop.share = (number, len(loops))
+                fetching.ahead.append((value, index))
 
 
 def _loop(stage: list[Loop], axes: list[Axis]) -> Loop:
