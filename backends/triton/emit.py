@@ -10,7 +10,7 @@ from torch_mlir import ir
 
 from shardc.backends.body.axes import join_axes
 from shardc.backends.body.contraction import find_contraction
-from shardc.backends.body.extract import extract_kernels, kernel_name
+from shardc.backends.body.extract import extract_kernels
 from shardc.backends.body.graph import Argument, Graph, read_graph
 from shardc.backends.body.nest import Nest, check_in_place, recursion
 from shardc.backends.body.roots import Reads, Root, Roots, base, find_roots
@@ -33,7 +33,7 @@ from shardc.backends.triton.matmul_kernel import add_matmul, matmul_nest, waits
 from shardc.backends.triton.matmul_model import flop_rate, flops_of
 from shardc.backends.triton.memory import Memory, Pointer, memory_of
 from shardc.backends.triton.module import Module, Part
-from shardc.backends.triton.names import argument_names, result_names, title
+from shardc.backends.triton.names import Said, said_of
 from shardc.backends.triton.nests import Function, find_functions, with_scalars
 from shardc.backends.triton.reduce import Joins, result_name
 from shardc.backends.triton.scatter import emit_scatter, is_scatter
@@ -58,26 +58,26 @@ def emit_kernel(kernel: ir.Operation, target: Target, *, tf32: bool = False) -> 
     """
     functions = extract_kernels([kernel])
     (function,) = functions.body
-    if is_attention(function.operation):
-        with function.context, ir.Location.unknown():
-            return emit_attention(function.operation, kernel, target, tf32=tf32)
-    if is_scatter(function.operation):
-        with function.context, ir.Location.unknown():
-            return emit_scatter(function.operation, kernel, target)
-    graph = read_graph(function.operation)
-    with (
-        function.context,
-        ir.Location.unknown(),
-        recursion(1000 + 40 * len(graph.generics)),
-    ):  # elements are asked for along chains of ops
-        return _Kernel(graph, target, kernel, tf32).emit()
+    return emit_function(function.operation, said_of(kernel), target, tf32=tf32)
+
+
+def emit_function(function: ir.Operation, said: Said, target: Target, *, tf32: bool = False) -> Emitted:
+    """The same of a function of :func:`shardc.backends.body.extract.extract`."""
+    with function.context, ir.Location.unknown():
+        if is_attention(function):
+            return emit_attention(function, said, target, tf32=tf32)
+        if is_scatter(function):
+            return emit_scatter(function, said, target)
+        graph = read_graph(function)
+        with recursion(1000 + 40 * len(graph.generics)):  # elements are asked for along chains of ops
+            return _Kernel(graph, target, said, tf32).emit()
 
 
 @dataclass(eq=False)
 class _Kernel:
     graph: Graph
     target: Target
-    kernel: ir.Operation
+    said: Said
     tf32: bool = False
     joins: Joins = field(default_factory=Joins)
     product: tuple[int, float] | None = None
@@ -94,15 +94,14 @@ class _Kernel:
         check_in_place(self.roots, self.reads, [*self.functions, *([self.matmul] if self.matmul else [])])
         if self.graph.flat:
             self.functions = with_scalars(self.functions)
-        self.memory: Memory = memory_of(self.graph, argument_names(self.kernel), result_names(self.kernel))
+        self.memory: Memory = memory_of(self.graph, self.said.arguments, self.said.results)
         self.computed = {(v.generic, v.number): v for v in self.graph.computed}
         aligned = frozenset(p.name for p in self.memory.pointers)
         shaped = symbols_of(n for v in (*self.graph.arguments, *self.graph.results) for n in v.shape)
         numbers = frozenset(
             name for s, name in zip(self.graph.symbols, self.memory.sizes, strict=True) if s not in shaped
         )
-        name, said = kernel_name(self.kernel), title(self.kernel)
-        self.module = Module(name, said, self.memory, self.joins, aligned, numbers=numbers)
+        self.module = Module(self.said.name, self.said.title, self.memory, self.joins, aligned, numbers=numbers)
 
     def emit(self) -> Emitted:
         behind = [
