@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
+from torch_mlir import ir
+
 from shardc.backends.body.graph import Argument, Graph
 from shardc.backends.body.roots import Reads, Root, Roots
 from shardc.backends.cpu.buffers import count_of, width_bytes
@@ -36,8 +38,9 @@ class Pass:
 
 @dataclass(eq=False)
 class Loops:
-    """One nest of a kernel."""
+    """One nest of a kernel. ``module`` owns the IR that the rest looks at."""
 
+    module: ir.Module
     nest: Nest
     roots: Roots
     reads: dict[Root, Reads]

@@ -25,12 +25,13 @@ from shardc.tuner.space.sketches import together
 from shardc.tuner.space.space import Sketch
 
 
-def sketches(function: ir.Operation, threads: int, machine: Machine | None = None) -> tuple[Sketch, ...]:
-    """Of a function of :func:`shardc.backends.body.extract.extract`.
+def sketches(functions: ir.Module, threads: int, machine: Machine | None = None) -> tuple[Sketch, ...]:
+    """Of a module of :func:`shardc.backends.body.extract.extract` that has one function.
 
     Raises KernelNotSupported as the backend does.
     """
     machine = machine or this_machine()
+    function = functions.body.operations[0].operation
     if is_attention(function) or is_scatter(function):
         op = next(iter(function.regions[0].blocks[0].operations)).operation
         _, shapes = symbols_and_shapes(function)
@@ -41,10 +42,10 @@ def sketches(function: ir.Operation, threads: int, machine: Machine | None = Non
         return (attention.sketch(spec, backward, threads, machine),)
     graph = read_graph(function)
     with recursion(1000 + 20 * len(graph.generics)):
-        return (together(_nests(graph, threads, machine)),)
+        return (together(_nests(functions, graph, threads, machine)),)
 
 
-def _nests(graph: Graph, threads: int, machine: Machine) -> list[Sketch]:
+def _nests(functions: ir.Module, graph: Graph, threads: int, machine: Machine) -> list[Sketch]:
     roots = find_roots(graph)
     join_axes(roots)
     reads = {root: roots.reads(root) for root in roots.items}
@@ -55,7 +56,7 @@ def _nests(graph: Graph, threads: int, machine: Machine) -> list[Sketch]:
             found.append(_matmul(graph, nest, roots, reads, threads, machine))
         elif nest.order:
             later = read_later(nest, nests, roots, reads)
-            found.append(rows.sketch(Loops(nest, roots, reads, later, graph), threads, machine))
+            found.append(rows.sketch(Loops(functions, nest, roots, reads, later, graph), threads, machine))
     return found
 
 
