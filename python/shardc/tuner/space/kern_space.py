@@ -38,6 +38,7 @@ def _note(kernel: ir.Operation, space: Space) -> None:
         for sketch in space.sketches
     }
     kernel.attributes["kern.space"] = ir.DictAttr.get(said)
-    count = sum(1 for _ in space.points())
-    kernel.attributes["kern.points"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), count)
-    kernel.attributes["kern.best"] = ir.StringAttr.get(str(space.ranked(1)[0]))
+    points = list(space.points())
+    best = min(points, key=lambda point: (space.estimate_s(point), point))
+    kernel.attributes["kern.points"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), len(points))
+    kernel.attributes["kern.best"] = ir.StringAttr.get(str(best))

@@ -161,7 +161,7 @@ class _Matmul:
             apart = self.operands.apart[1]
             sets = SETS // gcd(SETS, max(1, apart // 64))
             level = max(level, 1) if t.block_k <= sets * WAYS else 2
-            pages = PAGE * (apart >= 4096) * min(1.0, t.block_k / 256)
+            pages = PAGE * min(1.0, apart / 4096) * min(1.0, t.block_k / 256)
         fetched = t.n * t.terms * item / machine.rates[level] if level else 0.0
         bound = max(products / machine.fma, machine.latency, loads / 2, fetched)
         rows = ROW if self.operands.along_k[0] else VECTOR
