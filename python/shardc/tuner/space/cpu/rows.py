@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from shardc.backends.cpu.config import Config
 from shardc.tuner.space.cpu.body import Loops, Pass
 from shardc.tuner.space.cpu.machine import CLOCK_HZ, Machine
-from shardc.tuner.space.sketches import NEAR, NEVER, cache_of, that_matter
+from shardc.tuner.space.sketches import NEVER, cache_of, that_matter
 from shardc.tuner.space.space import Parameter, Sketch
 
 WORK = 0.55
@@ -22,6 +22,8 @@ LOOP = 30.0
 """Cycles of starting and ending a loop, and of adding up its lanes."""
 FILL = 0.5
 """Part of the traffic of far memory that arithmetic hides when nothing is fetched ahead."""
+AWAY = 0.02
+"""What a value that is not the default's adds: less than that cannot be told from noise."""
 COMMON = {"far_bytes": (1, NEVER), "streamed_bytes": (1, NEVER), "piece": (64, 128, 256, 512, 1024), "recompute_cost": (2, 6, 12, 24, NEVER)}
 OWN = {
     "rows": ("columns", (16, 32, 64, 128, 256, 512)), "block": ("sum", (1024, 4096, 8192, 32768)),
@@ -82,7 +84,7 @@ class _Rows:
 
     def estimate_s(self, values: Mapping[str, int]) -> float:
         away = sum(values[p.name] != self.default[p.name] for p in self.parameters)
-        return self._cycles(Config.of(values)) * (1 + NEAR * away) / CLOCK_HZ
+        return self._cycles(Config.of(values)) * (1 + AWAY * away) / CLOCK_HZ
 
     def _cycles(self, config: Config) -> float:
         loops, nest = self.loops, self.loops.nest
@@ -96,7 +98,7 @@ class _Rows:
             far += far_s
         share = 1 / threads if nest.split else 1.0
         ahead = any(p.ahead for p in loops.passes(config))
-        hidden = min(arithmetic, far) * (0.85 - 16 / config.piece if ahead else FILL)
+        hidden = min(arithmetic, far) * (0.85 - 16 / config.piece - config.piece / 8192 if ahead else FILL)
         total = (arithmetic + far - hidden) * rows * share
         total += self._own(config, rows, threads)
         total += (threads > 1) * (1500 * threads + self.machine.barrier * loops.is_carried)
@@ -108,7 +110,7 @@ class _Rows:
         row = machine.rate(size * (p.read + p.kept + p.written))
         near = p.elements * (p.work * WORK + 0.5) / lanes + p.elements * (p.kept + p.streamed) / row + LOOP * (1 + p.sums)
         far = p.elements * p.read / (machine.rate(self.loops.held) if is_first else row)
-        results = machine.level(self.loops.written)
+        results = machine.level(self.loops.held + self.loops.written)
         far += p.elements * p.written * (2 if results else 1) / machine.rates[results]
         far += p.elements * p.streamed / (machine.rates[3] * (1.0 if results == 3 else 0.6))
         near += (p.elements / 256) * 4 * (p.ahead or p.streamed > 0)
@@ -130,5 +132,5 @@ class _Rows:
             held = config.tile * config.tile * loops.item
             lines = max(1.0, 64 / (config.tile * loops.item))
             pieces = loops.held / max(1, held)
-            return loops.held / threads / machine.rate(held) * lines + pieces * (LOOP + config.tile * 8)
+            return loops.held / threads / machine.rate(held) * lines + pieces * (LOOP + config.tile * 2)
         return 0.0
