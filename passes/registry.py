@@ -16,6 +16,7 @@ PASSES: dict[str, str] = {
     "dist-propagate": "shardc.passes.propagate.dist_propagate:DistPropagate",
     "kern-extern": "shardc.passes.extern.kern_extern:KernExtern",
     "kern-fuse": "shardc.passes.fuse.kern_fuse:KernFuse",
+    "kern-space": "shardc.tuner.space.kern_space:KernSpace",
     "pipe-cut": "shardc.passes.pipeline.pipe_cut:PipeCut",
     "torch-lift-bmm": "shardc.passes.ingest.torch_lift_bmm:TorchLiftBmm",
     "torch-share": "shardc.passes.ingest.torch_share:TorchShare",

@@ -58,6 +58,16 @@ class Config:
     block_k: int = 1024
     """Terms of the sum that are added up before the next rows are looked at."""
 
+    left: int = 1
+    """Of a matmul's left operand: 1 packs it; 2 reads it where it lies, if that is contiguous along the sum and whole
+    tiles cover its rows."""
+
+    right: int = 1
+    """The same of the right one, if it is contiguous along the columns."""
+
+    share: int = 0
+    """What threads share of matmuls: 1 the rows of each, 2 its columns, 3 whole ones of a batch; 0: by their sizes."""
+
     queries: int = 48
     """Queries that an attention takes at once, in vector lanes: fewer where that leaves fewer lanes empty."""
 

@@ -23,11 +23,10 @@ from shardc.backends.cpu.element import Elements, Kept, Place
 from shardc.backends.cpu.emitted import Emitted
 from shardc.backends.cpu.loops import barrier, bounded_loop, share
 from shardc.backends.cpu.matmul import Matmul
-from shardc.backends.cpu.nests import Nest, find_nests
+from shardc.backends.cpu.nests import Nest, find_nests, read_later
 from shardc.backends.cpu.row import Row, Targets
-from shardc.backends.cpu.stages import Loop, Stages, cost, find_stages
-from shardc.backends.cpu.streams import LINE_BYTES, Stream, order_stores, streamed
-from shardc.backends.cpu.target import architecture
+from shardc.backends.cpu.stages import Loop, Stages, find_stages, work_of
+from shardc.backends.cpu.streams import LINE_BYTES, Stream, order_stores, streams_of
 from shardc.diagnostics.kernels import KernelNotSupported
 from shardc.dialects.kern.size import hint
 from shardc.passes.fuse.flat import SIZE
@@ -50,19 +49,12 @@ def _emit(graph: Graph, module: ir.Module) -> Emitted:
     check_in_place(roots, reads, nests)
     writer = _Writer(graph, roots, module)
     for nest in nests:
-        read_later = _read_later(nest, nests, roots, reads)
+        later = read_later(nest, nests, roots, reads)
         if nest.contraction is not None:
-            writer.matmul(nest, nest.contraction, read_later)
+            writer.matmul(nest, nest.contraction, later)
         else:
-            writer.nest(nest, find_stages(nest, roots, reads, writer.config), read_later)
+            writer.nest(nest, find_stages(nest, roots, reads, writer.config), later)
     return writer.finish()
-
-
-def _read_later(nest: Nest, nests: list[Nest], roots: Roots, reads: dict) -> set[Root]:
-    """Roots of ``nest`` that other nests read."""
-    others = [r for other in nests if other is not nest for r in other.roots]
-    found = {roots.of[v] for r in others for v, _ in reads[r].ends if not isinstance(v, Argument)}
-    return found & set(nest.roots)
 
 
 class _Writer:
@@ -89,11 +81,7 @@ class _Writer:
 
     def finish(self) -> Emitted:
         self.buffers.finish(self.function)
-        known: dict = {}
-        work = sum(
-            prod(root.sizes) * (2 + sum(cost(v, self.roots, known) for v, _ in root.read()))
-            for root in self.roots.items
-        )
+        work = work_of(self.roots)
         graph, per_thread = self.graph, self.config.work_per_thread
         if graph.flat and self.buffers.kinds:
             raise KernelNotSupported(what="a flat kernel that keeps values in memory")
@@ -134,17 +122,12 @@ class _Writer:
         self, nest: Nest, stages: Stages, read_later: set[Root], targets: Targets
     ) -> dict[Loop, list[Stream]]:
         """What the loops of a nest write past the caches."""
-        if architecture() != "x86_64" or nest.transposed or self.graph.flat:
-            return {}
-        in_place = {r for r in nest.roots if any(n in self.graph.in_place for stored in r.stores for n in stored)}
-        near, config = read_later | in_place | set(stages.again.values()), self.config
+        config = self.config
         found: dict[Loop, list[Stream]] = {}
-        for loop in (loop for stage in stages.stages for loop in stage):
-            for root in streamed(nest, loop, near, config.streamed_bytes):
-                axis, *parts = loop.axes
-                sizes = {part: nest.sizes[part] for part in parts}
-                stream = Stream(root, axis, sizes, config.piece, targets[root, 0], self.buffers)
-                found.setdefault(loop, []).append(stream)
+        for loop, members in streams_of(nest, stages, self.graph, read_later, config.streamed_bytes).items():
+            axis, *parts = loop.axes
+            sizes = {part: nest.sizes[part] for part in parts}
+            found[loop] = [Stream(r, axis, sizes, config.piece, targets[r, 0], self.buffers) for r in members]
         return found
 
     def _begin(self, nest: Nest, read_later: set[Root]) -> Targets:

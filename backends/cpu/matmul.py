@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
-from math import prod
 
 from torch_mlir import ir
 from torch_mlir.dialects import arith, scf
 
-from shardc.backends.body.contraction import Contraction, Factor, pairs
-from shardc.backends.body.graph import Computed, Splat
-from shardc.backends.body.linear import Axis, row_major
+from shardc.backends.body.contraction import Contraction, Factor
+from shardc.backends.body.graph import Argument, Computed, Splat
+from shardc.backends.body.linear import Axis, Linear, row_major
 from shardc.backends.body.roots import Roots
 from shardc.backends.cpu.buffers import Buffers
 from shardc.backends.cpu.config import Config
@@ -19,16 +17,10 @@ from shardc.backends.cpu.element import Elements, Place
 from shardc.backends.cpu.loops import barrier, bounded_loop, share
 from shardc.backends.cpu.microkernel import register_tile
 from shardc.backends.cpu.nests import Nest
-from shardc.backends.cpu.pack import At, Left, Packing
+from shardc.backends.cpu.pack import At, Left, Packing, Right
+from shardc.backends.cpu.product import Product, along_k, as_it_lies, find_product, packed_element
 from shardc.backends.cpu.row import Targets
-from shardc.backends.cpu.target import multiplies_pairs
-from shardc.backends.cpu.tiles import PACKED_BYTES, PRIVATE_BYTES, Tiles, find_tiles
-
-MANY = 16
-"""Matmuls of one shape (a batch) from which on each thread takes some of them, instead of a part of each."""
-
-FEW_TILES = 16
-"""With fewer tiles of rows than this, threads take columns each."""
+from shardc.backends.cpu.tiles import Tiles
 
 
 @dataclass(eq=False)
@@ -47,28 +39,30 @@ class Matmul:
     targets: Targets
     thread: ir.Value
     threads: ir.Value
+    product: Product = field(init=False)
     tiles: Tiles = field(init=False)
     packing: Packing = field(init=False)
 
     def __post_init__(self) -> None:
-        self.batch, self.m, self.n, self.k = (
-            prod(self.nest.sizes[a] for a in axes)
-            for axes in (self.contraction.batch, self.contraction.m, self.contraction.n, self.contraction.k)
-        )
-        self.element = packed = self.value.element
-        self.factors, terms = (self.contraction.left, self.contraction.right), 1
-        if multiplies_pairs() and self.k % 2 == 0 and (narrow := pairs(self.contraction)):
-            self.factors, terms, packed = narrow, 2, ir.BF16Type.get()
-        packed_bytes = PRIVATE_BYTES if self.alone else PACKED_BYTES
-        self.tiles = find_tiles(self.config, (self.m, self.n, self.k), self.element.width // 8, terms, packed_bytes)
+        self.product, self.factors = find_product(self.nest, self.contraction, self.value)
+        self.batch, self.m, self.n, self.k = (getattr(self.product, name) for name in ("batch", "m", "n", "k"))
+        self.element, self.alone = self.value.element, self.product.alone(self.config)
+        self.tiles = self.product.tiles(self.config)
+        packed = packed_element(self.product, self.value)
         self.packing = Packing(self.elements, self.buffers, self.tiles, packed)
+        c = self.contraction
+        left, right = ((self.factors[0], c.k, c.m), (self.factors[1], c.n, c.k))
+        self.left_lies = self._lies(left) if self.product.reads_left(self.tiles, self.config) else None
+        self.right_lies = self._lies(right) if self.product.reads_right(self.tiles, self.config) else None
+
+    def _lies(self, factor: tuple[Factor, list[Axis], list[Axis]]) -> tuple[Argument, Linear] | None:
+        return as_it_lies(*factor, self.contraction.root, self.roots)
 
     def emit(self) -> None:
         e, number = self.elements, self.elements.number
-        self.left: Left = self.packing.left(self._along_k(self.factors[0], self.contraction.m))
+        self.left = self._left()
         panels = -(-min(self.n, self.tiles.block_n) // self.tiles.n)
-        count = panels * self.k * self.tiles.n
-        self.right = self.buffers.add("private" if self.alone else "shared", count, self.packing.element)
+        self.right = self._right(panels)
         kept = 1 if self.k == self.tiles.block_k else panels
         self.partial = self.buffers.add("private", kept * self.tiles.block_m * self.tiles.n, self.element)
         low, high = share(e, self.batch, self.thread, self.threads) if self.alone else (number(0), number(self.batch))
@@ -77,10 +71,21 @@ class Matmul:
             with bounded_loop(e, 0, self.n, self.tiles.block_n) as (n, _):
                 self._columns(place, n)
 
-    @cached_property
-    def alone(self) -> bool:
-        """Whether each thread does whole matmuls by itself."""
-        return self.batch >= MANY
+    def _left(self) -> Left:
+        """Where the left operand is read."""
+        if self.left_lies is None:
+            return self.packing.left(self._along_k(self.factors[0], self.contraction.m))
+        argument, offset = self.left_lies
+        apart = offset.factor(self.contraction.m[0])
+        return Left(self.elements.buffers[argument], True, apart, apart, 1)
+
+    def _right(self, panels: int) -> Right:
+        """Where the right one is, of which so many panels are packed at a time."""
+        if self.right_lies is None:
+            kind, count = "private" if self.alone else "shared", panels * self.k * self.tiles.n
+            return Right(self.buffers.add(kind, count, self.packing.element), self.tiles.n)
+        argument, offset = self.right_lies
+        return Right(self.elements.buffers[argument], offset.factor(self.contraction.k[0]))
 
     def _columns(self, place: Place, n: ir.Value) -> None:
         """A block of columns: packs it, the threads together, then all rows of it, or those that are this thread's."""
@@ -91,22 +96,27 @@ class Matmul:
             width = arith.minui(number(tiles.block_n), arith.subi(number(self.n), n))
             panels = arith.ceildivui(width, number(tiles.n))
         mine = (number(0), panels) if self.alone else self._part(panels)
-        along_k = self._along_k(self.factors[1], self.contraction.n)
-        get = self._at(self.factors[1], self.contraction.n, place)
-        with bounded_loop(e, *mine) as (p, _):
-            first = arith.addi(n, arith.muli(p, number(tiles.n)))
-            self.packing.pack_right(self.right, self._panel(p), get, first, (self.n, self.k), along_k)
-        if not self.alone:
-            barrier()
-        by_columns = not self.alone and -(-self.m // tiles.m) < FEW_TILES
+        if self.right_lies is None:
+            self._pack_right(place, n, mine)
+        by_columns = not self.alone and self.product.by_columns(tiles, self.config)
         low, high = number(0), number(self.m)
         if not self.alone and not by_columns:
             low, high = share(e, self.m, self.thread, self.threads, multiple=tiles.m)
         with bounded_loop(e, low, high, tiles.block_m) as (m, _):
             end = arith.minui(arith.addi(m, number(tiles.block_m)), high)
             self._rows(place, (m, end), n, mine if by_columns else (number(0), panels))
-        if not self.alone and (self.n > tiles.block_n or self.batch > 1):
+        if not self.alone and self.right_lies is None and (self.n > tiles.block_n or self.batch > 1):
             barrier()  # the packed block is written anew
+
+    def _pack_right(self, place: Place, n: ir.Value, panels: tuple[ir.Value, ir.Value]) -> None:
+        """Packs a block of columns from ``n`` on, the threads together, each some panels of it."""
+        turned = self._along_k(self.factors[1], self.contraction.n)
+        get = self._at(self.factors[1], self.contraction.n, place)
+        with bounded_loop(self.elements, *panels) as (p, _):
+            first = arith.addi(n, arith.muli(p, self.elements.number(self.tiles.n)))
+            self.packing.pack_right(self.right.buffer, self._panel(p), get, first, (self.n, self.k), turned)
+        if not self.alone:
+            barrier()
 
     def _rows(
         self, place: Place, rows: tuple[ir.Value, ir.Value], n: ir.Value, panels: tuple[ir.Value, ir.Value]
@@ -120,14 +130,22 @@ class Matmul:
             count: ir.Value | int = tiles.block_k
             if self.k % tiles.block_k:
                 count = arith.minui(number(tiles.block_k), arith.subi(number(self.k), k))
-            self.packing.pack_left(self.left, get, rows, k, count, self.m % tiles.m != 0)
+            left = number(0)
+            if self.left_lies is None:
+                self.packing.pack_left(self.left, get, rows, k, count, self.m % tiles.m != 0)
+            else:
+                left = self._position(self.left_lies[1], place, self.contraction.m, m, k)
             with bounded_loop(e, *panels) as (p, _):
-                right = arith.addi(self._panel(p), arith.muli(k, number(tiles.n)))
+                if self.right_lies is None:
+                    right = arith.addi(self._panel(p), arith.muli(k, number(tiles.n)))
+                else:
+                    column = arith.addi(n, arith.muli(p, number(tiles.n)))
+                    right = self._position(self.right_lies[1], place, self.contraction.n, column, k)
                 result = number(0) if whole else self._partial(p)
                 with bounded_loop(e, 0, arith.subi(end, m), tiles.m) as (r, _):
                     register_tile(
                         e, tiles,
-                        (self.left, arith.muli(r, number(self.left.per_row))),
+                        (self.left, arith.addi(left, arith.muli(r, number(self.left.per_row)))),
                         (self.right, right),
                         (self.partial, arith.addi(result, arith.muli(r, number(tiles.n)))),
                         count,
@@ -138,6 +156,10 @@ class Matmul:
         if not whole:
             with bounded_loop(e, *panels) as (p, _):
                 self._finish(place, rows, arith.addi(n, arith.muli(p, number(tiles.n))), self._partial(p))
+
+    def _position(self, offset: Linear, place: Place, axes: list[Axis], at: ir.Value, k: ir.Value) -> ir.Value:
+        """Where an operand that lies in memory has the element at ``at`` on its own axis and term ``k``."""
+        return self.elements.position(offset, place.inside({axes[0]: at, self.contraction.k[0]: k}))
 
     def _panel(self, p: ir.Value) -> ir.Value:
         return arith.muli(p, self.elements.number(self.k * self.tiles.n))
@@ -202,10 +224,7 @@ class Matmul:
         return at
 
     def _along_k(self, factor: Factor, axes: list[Axis]) -> bool:
-        """Whether most of what a factor is made of is contiguous along k, rather than along its other axes."""
-        found = [o for o in factor.offsets(self.contraction.root, self.roots) if o.terms]
-        across = sum(any(o.factor(a) == 1 for a in axes) for o in found)
-        return 2 * across < len(found)
+        return along_k(factor, axes, self.contraction.root, self.roots)
 
     def _spread(self, axes: list[Axis], flat: ir.Value) -> dict[Axis, ir.Value]:
         """A position along several axes together as one on each."""

@@ -7,7 +7,7 @@ from torch_mlir.dialects import arith, memref, scf, vector
 
 from shardc.backends.cpu.element import Elements
 from shardc.backends.cpu.loops import bounded_loop
-from shardc.backends.cpu.pack import Left
+from shardc.backends.cpu.pack import Left, Right
 from shardc.backends.cpu.tiles import Tiles
 
 
@@ -15,7 +15,7 @@ def register_tile(
     elements: Elements,
     tiles: Tiles,
     left: tuple[Left, ir.Value],
-    right: tuple[ir.Value, ir.Value],
+    right: tuple[Right, ir.Value],
     result: tuple[ir.Value, ir.Value],
     count: ir.Value | int,
     first: ir.Value | None,
@@ -27,11 +27,11 @@ def register_tile(
     type_ = ir.VectorType.get([lanes], ir.MemRefType(memory.type).element_type)
     zero = elements.scalar(ir.DenseElementsAttr.get_splat(type_, ir.FloatAttr.get(type_.element_type, 0.0)))
     places = [arith.addi(c, number(i * tiles.n + j)) for i in range(tiles.m) for j in range(0, tiles.n, lanes)]
-    loaded = ir.VectorType.get([lanes * tiles.terms], ir.MemRefType(panel.type).element_type)
+    loaded = ir.VectorType.get([lanes * tiles.terms], ir.MemRefType(panel.buffer.type).element_type)
     with bounded_loop(elements, 0, count, tiles.terms, [zero] * len(places)) as (k, loop):
-        row = arith.addi(b, arith.muli(k, number(tiles.n)))
+        row = arith.addi(b, arith.muli(k, number(panel.step)))
         columns = [
-            vector.load(loaded, panel, [arith.addi(row, number(j * tiles.terms))]) for j in range(0, tiles.n, lanes)
+            vector.load(loaded, panel.buffer, [arith.addi(row, number(j * tiles.terms))]) for j in range(0, tiles.n, lanes)
         ]
         step = arith.addi(a, arith.muli(k, number(packed.step)))
         sums = list(loop.inner_iter_args)

@@ -162,3 +162,10 @@ def _place_barriers(nests: list[Nest], roots: Roots, reads: dict[Root, Reads]) -
             written = set()
         carried = {r for r in nest.roots if nest.carried(r)}
         written = carried or written | set(nest.roots)  # joining carried results has a barrier of its own
+
+
+def read_later(nest: Nest, nests: list[Nest], roots: Roots, reads: dict[Root, Reads]) -> set[Root]:
+    """Roots of ``nest`` that other nests read."""
+    others = [r for other in nests if other is not nest for r in other.roots]
+    found = {roots.of[v] for r in others for v, _ in reads[r].ends if not isinstance(v, Argument)}
+    return found & set(nest.roots)

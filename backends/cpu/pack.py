@@ -27,13 +27,21 @@ LINE = 16
 
 @dataclass(frozen=True)
 class Left:
-    """A packed block of the left operand: element (i, k) of the tile that begins at row r is at
+    """A block of the left operand: element (i, k) of the tile that begins at row r is at
     ``r * per_row + i * row + k * step``, k a multiple of the tiles' ``terms``. ``along_k``: contiguous along k."""
 
     buffer: ir.Value
     along_k: bool
     per_row: int
     row: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Right:
+    """A right operand: of a panel, the elements of term k begin ``k * step`` after its first."""
+
+    buffer: ir.Value
     step: int
 
 

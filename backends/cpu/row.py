@@ -104,11 +104,7 @@ class Row:
         return list(made.results)
 
     def _fetches(self, loop: Loop) -> bool:
-        """Whether a loop fetches what the next row reads: what it writes leaves the memory's reads idle otherwise."""
-        if not loop.ahead:
-            return False
-        sizes = [self.nest.sizes[a] for a in (*self.nest.rows, *loop.axes)]
-        return not self.bounds and all(isinstance(n, int) for n in sizes) and sizes[-1] >= 2 * self.config.piece
+        return not self.bounds and fetches(self.nest, loop, self.config.piece)
 
     def _in_pieces(self, loop: Loop, place: Place, carry: list[ir.Value]) -> list[ir.Value]:
         """The loop in pieces: before each, a piece of what the next row reads first is fetched; after it, what it made
@@ -266,6 +262,12 @@ class Row:
 
     def _offset(self, axes: list[Axis]) -> Linear:
         return row_major(tuple(map(Linear.axis, axes)), tuple(self.nest.sizes[a] for a in axes))
+
+
+def fetches(nest: Nest, loop: Loop, piece: int) -> bool:
+    """Whether a loop fetches what the next row reads: what it writes leaves the memory's reads idle otherwise."""
+    sizes = [nest.sizes[a] for a in (*nest.rows, *loop.axes)]
+    return bool(loop.ahead) and all(isinstance(n, int) for n in sizes) and sizes[-1] >= 2 * piece
 
 
 def _results(loop: Loop) -> list[Result]:

@@ -5,6 +5,7 @@ and what is kept for later instead of made again.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
 
 from shardc.backends.body.graph import Argument, Computed, Slice, Splat, Undefined, Value, View
 from shardc.backends.body.linear import Axis, Index, row_major
@@ -12,7 +13,7 @@ from shardc.backends.body.roots import Reads, Root, Roots
 from shardc.backends.cpu.buffers import count_of, width_bytes
 from shardc.backends.cpu.config import Config
 from shardc.backends.cpu.nests import Nest
-from shardc.dialects.kern.size import hint
+from shardc.dialects.kern.size import AnySize, hint
 
 COSTS = {
     "math.exp": 12, "math.exp2": 12, "math.expm1": 16, "math.log": 14, "math.log1p": 16, "math.erf": 16,
@@ -137,3 +138,9 @@ def cost(value: Value, roots: Roots, known: dict[Value, int]) -> int:
         read = [generic.operand(n) for n in generic.read_operands]
         known[value] = own + sum(cost(v, roots, known) for v in read if v not in roots.of)
     return known[value]
+
+
+def work_of(roots: Roots) -> AnySize:
+    """All that the loops of a kernel do, in additions."""
+    known: dict[Value, int] = {}
+    return sum(prod(r.sizes) * (2 + sum(cost(v, roots, known) for v, _ in r.read())) for r in roots.items)

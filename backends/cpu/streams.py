@@ -12,16 +12,35 @@ from itertools import product
 from torch_mlir import ir
 from torch_mlir.dialects import arith, vector
 
+from shardc.backends.body.graph import Graph
 from shardc.backends.body.linear import Axis, row_major
 from shardc.backends.body.roots import Root
 from shardc.backends.cpu.buffers import Buffers, count_of, width_bytes
 from shardc.backends.cpu.element import Elements, Place
 from shardc.backends.cpu.loops import bounded_loop
 from shardc.backends.cpu.nests import Nest
-from shardc.backends.cpu.stages import Loop
+from shardc.backends.cpu.stages import Loop, Stages
+from shardc.backends.cpu.target import architecture
 
 LINE_BYTES = 64
 """Of a cache line."""
+
+
+def read_again(nest: Nest, stages: Stages, graph: Graph, read_later: Collection[Root]) -> set[Root]:
+    """The roots of a nest that are not written past the caches: those that something reads again (``read_later``: other
+    nests do), and those that are written where an operand was.
+    """
+    in_place = {r for r in nest.roots if any(n in graph.in_place for stored in r.stores for n in stored)}
+    return {*read_later, *in_place, *stages.again.values()}
+
+
+def streams_of(nest: Nest, stages: Stages, graph: Graph, read_later: Collection[Root], far_bytes: int) -> dict[Loop, list[Root]]:
+    """What each loop of a nest writes past the caches."""
+    if architecture() != "x86_64" or nest.transposed or graph.flat:
+        return {}
+    near = read_again(nest, stages, graph, read_later)
+    loops = (loop for stage in stages.stages for loop in stage)
+    return {loop: found for loop in loops if (found := streamed(nest, loop, near, far_bytes))}
 
 
 def streamed(nest: Nest, loop: Loop, kept: Collection[Root], far_bytes: int) -> list[Root]:

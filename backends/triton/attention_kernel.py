@@ -9,7 +9,6 @@ from math import prod
 import torch
 from torch_mlir import ir
 
-from shardc.backends.body.extract import kernel_name
 from shardc.backends.body.graph import config_of, symbols_and_shapes
 from shardc.backends.triton import attention_backward, attention_forward, attention_ranges
 from shardc.backends.triton.attention import Writer, padded
@@ -26,7 +25,7 @@ from shardc.backends.triton.attention_model import blocks as blocks_of
 from shardc.backends.triton.emitted import Emitted
 from shardc.backends.triton.memory import Memory, Pointer, Work
 from shardc.backends.triton.module import Module, Part
-from shardc.backends.triton.names import title
+from shardc.backends.triton.names import Said
 from shardc.backends.triton.reduce import Joins
 from shardc.backends.triton.stream_model import stream_s
 from shardc.backends.triton.targets import Target
@@ -50,7 +49,7 @@ def is_attention(function: ir.Operation) -> bool:
     return any(op.operation.name in _ROLES for op in function.regions[0].blocks[0].operations)
 
 
-def emit_attention(function: ir.Operation, kernel: ir.Operation, target: Target, *, tf32: bool = False) -> Emitted:
+def emit_attention(function: ir.Operation, said: Said, target: Target, *, tf32: bool = False) -> Emitted:
     """The module of a kernel, of which ``function`` has the body.
 
     Raises:
@@ -71,8 +70,8 @@ def emit_attention(function: ir.Operation, kernel: ir.Operation, target: Target,
     config = config_of(function)
     kinds = ("forward",) if forward else ("dkdv", "dq")
     blocks = {kind: _blocks(kind, spec, target, config, tf32) for kind in kinds}
-    writer = Writer(kernel_name(kernel), spec, names, tf32, _has_ranges(spec, blocks))
-    module = Module(kernel_name(kernel), title(kernel), memory, Joins(), frozenset())
+    writer = Writer(said.name, spec, names, tf32, _has_ranges(spec, blocks))
+    module = Module(said.name, said.title, memory, Joins(), frozenset())
     module.sizes = writer.constants()
     owns = {"dkdv": "n", "dq": "m", "forward": "m"}
     if not forward:

@@ -7,7 +7,7 @@ L2.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
@@ -17,6 +17,8 @@ from shardc.backends.triton.targets import Target
 
 PRODUCTS = {"forward": (1, 1), "dq": (2, 1), "dkdv": (2, 2)}
 """Matrix products of a block of scores: over the size of a key, and over that of a value."""
+SIZES = (16, 32, 64, 128)
+"""Of a block of queries or keys."""
 RESERVED_BYTES = 1024
 """Of shared memory, for barriers."""
 
@@ -81,10 +83,28 @@ def accumulators(b: Blocks, s: Scores, target: Target) -> int:
 
 def is_legal(b: Blocks, s: Scores, target: Target) -> bool:
     """Whether it fits into shared memory and registers, as measured by compiling."""
-    fits = RESERVED_BYTES + shared_bytes(b, s, target) <= target.shared_bytes
+    return _too_much(b, s, target) is None
+
+
+def _too_much(b: Blocks, s: Scores, target: Target) -> str | None:
+    if (needed := RESERVED_BYTES + shared_bytes(b, s, target)) > target.shared_bytes:
+        return f"{b.stages} stages take {needed} bytes of shared memory of {target.shared_bytes}"
     if target.backend == "hip" and s.kind == "dkdv" and (b.queries > 32 or (b.keys < 32 and s.keys > 16)):
-        return False  # blocks of queries pass through registers, too
-    return fits and accumulators(b, s, target) <= _limit(s, b, target)
+        return f"{b.queries} queries by {b.keys} keys: blocks of queries pass through registers, too"
+    if (held := accumulators(b, s, target)) > (limit := _limit(s, b, target)):
+        return f"a thread holds {held} scores and sums, at most {limit}"
+    return None
+
+
+def refusal(b: Blocks, s: Scores, target: Target) -> str | None:
+    """Why blocks are illegal, or not worth a trial; None if they may be."""
+    most = [[n for n in SIZES if n < 2 * max(16, size)][-1] for size in (s.queries, s.keys)]
+    for name, block, size, limit in (("queries", b.queries, s.queries, most[0]), ("keys", b.keys, s.keys, most[1])):
+        if block > limit:
+            return f"blocks of {block} {name}, of which there are {size}"
+    if b.queries * b.keys < 512 and [b.queries, b.keys] != most:
+        return f"blocks of {b.queries * b.keys} scores"
+    return _too_much(b, s, target)
 
 
 def _limit(s: Scores, b: Blocks, target: Target) -> int:
@@ -102,19 +122,13 @@ def _limit(s: Scores, b: Blocks, target: Target) -> int:
 @lru_cache(maxsize=256)
 def blocks(s: Scores, target: Target) -> tuple[Blocks, ...]:
     """The legal set."""
-    return tuple(b for b in _candidates(s, target) if is_legal(b, s, target))
+    found = (Blocks(*values) for values in product(SIZES, SIZES, *candidates_of(target)))
+    return tuple(b for b in found if refusal(b, s, target) is None)
 
 
-def _candidates(s: Scores, target: Target) -> Iterator[Blocks]:
-    queries, keys = ([n for n in (16, 32, 64, 128) if n < 2 * max(16, size)] for size in (s.queries, s.keys))
-    groups, pipelines = (4, 8), (2, 3, 4)
-    if (
-        target.backend == "hip"
-    ):  # where loads of several stages pass through registers, of which 8 warps have half as many each
-        groups, pipelines = (4,), (1,)
-    for q, k, warps, stages in product(queries, keys, groups, pipelines):
-        if q * k >= 512 or (q, k) == (queries[-1], keys[-1]):
-            yield Blocks(q, k, warps, stages)
+def candidates_of(target: Target) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Warps and stages. On AMD loads of several stages pass through registers, of which 8 warps have half as many."""
+    return ((4,), (1,)) if target.backend == "hip" else ((4, 8), (2, 3, 4))
 
 
 def estimate_s(b: Blocks, s: Scores, target: Target) -> float:

@@ -43,6 +43,35 @@ class Tile:
     programs: int = 1
 
 
+@dataclass(frozen=True)
+class Extent:
+    """What one function runs over: ``rows`` of ``columns`` elements (0: elements without rows), the smallest of
+    ``item_bytes``. ``wide``: tensors that it reads, and one; ``sums``: accumulators that go over all rows; ``whole``: a
+    program needs all of a row; ``across``: rows lie side by side; ``moved_bytes``: read and written once, of which
+    ``sum_bytes`` for the sums over rows; ``stages``: loops of a row that wait for each other.
+    """
+
+    rows: int
+    columns: int
+    item_bytes: int
+    wide: int = 2
+    sums: int = 0
+    whole: bool = False
+    across: bool = False
+    moved_bytes: int = 0
+    sum_bytes: int = 0
+    stages: int = 1
+
+
+def tile_of(e: Extent, limits: Limits, target: Target, config: Mapping[str, int]) -> Tile:
+    """The tile of a function."""
+    if e.sums:
+        return carried_tile(e.rows, max(1, e.columns), e.item_bytes, e.sums, limits, target, config, e.whole)
+    if not e.columns:
+        return flat_tile(e.rows, e.item_bytes, target, config)
+    return row_tile(e.rows, e.columns, e.item_bytes, e.wide, limits, target, config, e.across)
+
+
 def power_of_two(n: int) -> int:
     """The least that is not below ``n``."""
     return 1 << max(0, n - 1).bit_length()

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 import torch
 from torch_mlir import ir
 
-from shardc.backends.body.extract import kernel_name
 from shardc.backends.body.graph import config_of
 from shardc.backends.triton.cross_entropy import Writer
 from shardc.backends.triton.emitted import Emitted
 from shardc.backends.triton.matmul_model import Product, Tiling, estimate_s, flop_rate, flops_of
 from shardc.backends.triton.memory import Memory, Pointer, Work
 from shardc.backends.triton.module import Module, Part
-from shardc.backends.triton.names import title
+from shardc.backends.triton.names import Said
 from shardc.backends.triton.reduce import Joins
 from shardc.backends.triton.stream_model import stream_s
 from shardc.backends.triton.targets import Target
@@ -54,7 +53,7 @@ def is_cross_entropy(function: ir.Operation) -> bool:
     return any(op.operation.name in _MADE for op in function.regions[0].blocks[0].operations)
 
 
-def emit_cross_entropy(function: ir.Operation, kernel: ir.Operation, target: Target, *, tf32: bool = False) -> Emitted:
+def emit_cross_entropy(function: ir.Operation, said: Said, target: Target, *, tf32: bool = False) -> Emitted:
     """The module of a kernel, of which ``function`` has the body.
 
     Raises:
@@ -72,12 +71,12 @@ def emit_cross_entropy(function: ir.Operation, kernel: ir.Operation, target: Tar
     spec = linear_cross_entropy_of(op) if forward else linear_cross_entropy_backward_of(op)
     scale = 1.0 if forward else ir.FloatAttr(op.attributes["scale"]).value
     given = ("rows", "weight", "index") if forward else given_roles(op)
-    return _CrossEntropy(kernel, spec, given, made, scale, config_of(function), target, tf32).emit()
+    return _CrossEntropy(said, spec, given, made, scale, config_of(function), target, tf32).emit()
 
 
 @dataclass
 class _CrossEntropy:
-    kernel: ir.Operation
+    said: Said
     spec: LinearCrossEntropy
     given: Sequence[str]
     made: Sequence[str]
@@ -87,11 +86,11 @@ class _CrossEntropy:
     tf32: bool
 
     def emit(self) -> Emitted:
-        spec, name = self.spec, kernel_name(self.kernel)
+        spec, name = self.spec, self.said.name
         given, made = ([self._pointer(role) for role in roles] for roles in (self.given, self.made))
         names = Names([p.name for p in (*given, *made)])
         self.memory = Memory(names, given, dict(enumerate(made)), made, [])
-        module = Module(name, title(self.kernel), self.memory, Joins(), frozenset())
+        module = Module(name, self.said.title, self.memory, Joins(), frozenset())
         forward = "lse" not in self.given
         if forward:
             self.writer = Writer(name, spec, self.tf32)

@@ -10,7 +10,7 @@ from torch_mlir import ir
 
 from shardc.backends.body.axes import join_axes
 from shardc.backends.body.contraction import find_contraction
-from shardc.backends.body.extract import extract_kernels, kernel_name
+from shardc.backends.body.extract import extract_kernels
 from shardc.backends.body.graph import Argument, Graph, read_graph
 from shardc.backends.body.nest import Nest, check_in_place, recursion
 from shardc.backends.body.roots import Reads, Root, Roots, base, find_roots
@@ -18,13 +18,12 @@ from shardc.backends.body.scatter import is_scatter
 from shardc.backends.triton.attention_kernel import emit_attention, is_attention
 from shardc.backends.triton.code import Code
 from shardc.backends.triton.config import (
+    Extent,
     Limits,
     Tile,
-    carried_tile,
-    flat_tile,
     limits_of,
     power_of_two,
-    row_tile,
+    tile_of,
 )
 from shardc.backends.triton.cross_entropy_kernel import emit_cross_entropy, is_cross_entropy
 from shardc.backends.triton.element import Elements
@@ -35,7 +34,7 @@ from shardc.backends.triton.matmul_kernel import add_matmul, matmul_nest, waits
 from shardc.backends.triton.matmul_model import flop_rate, flops_of
 from shardc.backends.triton.memory import Memory, Pointer, memory_of
 from shardc.backends.triton.module import Module, Part
-from shardc.backends.triton.names import argument_names, result_names, title
+from shardc.backends.triton.names import Said, said_of, said_of_function
 from shardc.backends.triton.nests import Function, find_functions, with_scalars
 from shardc.backends.triton.reduce import Joins, result_name
 from shardc.backends.triton.scatter import emit_scatter
@@ -60,29 +59,37 @@ def emit_kernel(kernel: ir.Operation, target: Target, *, tf32: bool = False) -> 
     """
     functions = extract_kernels([kernel])
     (function,) = functions.body
-    if is_attention(function.operation):
-        with function.context, ir.Location.unknown():
-            return emit_attention(function.operation, kernel, target, tf32=tf32)
-    if is_cross_entropy(function.operation):
-        with function.context, ir.Location.unknown():
-            return emit_cross_entropy(function.operation, kernel, target, tf32=tf32)
-    if is_scatter(function.operation):
-        with function.context, ir.Location.unknown():
-            return emit_scatter(function.operation, kernel, target)
-    graph = read_graph(function.operation)
-    with (
-        function.context,
-        ir.Location.unknown(),
-        recursion(1000 + 40 * len(graph.generics)),
-    ):  # elements are asked for along chains of ops
-        return _Kernel(graph, target, kernel, tf32).emit()
+    return emit_function(function.operation, said_of(kernel), target, tf32=tf32)
+
+
+def emit_function(function: ir.Operation, said: Said, target: Target, *, tf32: bool = False) -> Emitted:
+    """The same of a function of :func:`shardc.backends.body.extract.extract`."""
+    with function.context, ir.Location.unknown():
+        if is_attention(function):
+            return emit_attention(function, said, target, tf32=tf32)
+        if is_cross_entropy(function):
+            return emit_cross_entropy(function, said, target, tf32=tf32)
+        if is_scatter(function):
+            return emit_scatter(function, said, target)
+        graph = read_graph(function)
+        with recursion(1000 + 40 * len(graph.generics)):  # elements are asked for along chains of ops
+            return Kernel(graph, target, said, tf32).emit()
+
+
+def read_kernel(function: ir.Operation, target: Target, *, tf32: bool = False) -> Kernel:
+    """A function that is no attention, cross entropy or scatter, as it would be cut into functions of a module."""
+    graph = read_graph(function)
+    with recursion(1000 + 40 * len(graph.generics)):
+        return Kernel(graph, target, said_of_function(function), tf32)
 
 
 @dataclass(eq=False)
-class _Kernel:
+class Kernel:
+    """A kernel as functions of a module, which :meth:`emit` writes."""
+
     graph: Graph
     target: Target
-    kernel: ir.Operation
+    said: Said
     tf32: bool = False
     joins: Joins = field(default_factory=Joins)
     product: tuple[int, float] | None = None
@@ -99,15 +106,14 @@ class _Kernel:
         check_in_place(self.roots, self.reads, [*self.functions, *([self.matmul] if self.matmul else [])])
         if self.graph.flat:
             self.functions = with_scalars(self.functions)
-        self.memory: Memory = memory_of(self.graph, argument_names(self.kernel), result_names(self.kernel))
+        self.memory: Memory = memory_of(self.graph, self.said.arguments, self.said.results)
         self.computed = {(v.generic, v.number): v for v in self.graph.computed}
         aligned = frozenset(p.name for p in self.memory.pointers)
         shaped = symbols_of(n for v in (*self.graph.arguments, *self.graph.results) for n in v.shape)
         numbers = frozenset(
             name for s, name in zip(self.graph.symbols, self.memory.sizes, strict=True) if s not in shaped
         )
-        name, said = kernel_name(self.kernel), title(self.kernel)
-        self.module = Module(name, said, self.memory, self.joins, aligned, numbers=numbers)
+        self.module = Module(self.said.name, self.said.title, self.memory, self.joins, aligned, numbers=numbers)
 
     def emit(self) -> Emitted:
         behind = [
@@ -143,7 +149,7 @@ class _Kernel:
         several = len(self.functions) > 1 or self.matmul is not None
         name = self.module.name + (f"_{number}" if several else "")
         carried = any(function.carried(r) for r in function.roots)
-        tile = self._tile(function)
+        tile = tile_of(self.extent(function), self.limits, self.target, self.graph.config)
         spaces = spaces_of(function, tile.columns, carried)
         targets = {key: t for key in _keys(function) if (t := self._target(function, *key)) is not None}
         part = len(self.module.parts)
@@ -177,17 +183,22 @@ class _Kernel:
 
     def _matmul(self, nest: Nest) -> None:
         """The functions of the contraction, and of what stands around it."""
+        matmul, targets = self.find_matmul(nest)
+        add_matmul(self.module, matmul, self.graph.config)
+        self.product = flops_of(matmul.product), flop_rate(matmul.product, self.target)
+        self._written(targets)
+
+    def find_matmul(self, nest: Nest) -> tuple[Matmul, dict[Key, Pointer]]:
+        """The contraction, and the memory of each result of its nest that has some."""
         product, of = nest.roots[0], self.memory.of
         targets = {key: t for key in _keys(nest) if (t := self._target(nest, *key)) is not None}
         value = self.computed[product.generic, 0]
-        matmul = Matmul(
+        found = Matmul(
             self.module.name, nest, self.roots, find_contraction(product, nest.order), value, self.target,
             {v: p.name for v, p in of.items()}, {key: t.name for key, t in targets.items()},
             {v: p.argument for v, p in of.items()}, self.graph.sizes, self.memory.sizes, self.tf32,
         )  # fmt: skip
-        add_matmul(self.module, matmul, self.graph.config)
-        self.product = flops_of(matmul.product), flop_rate(matmul.product, self.target)
-        self._written(targets)
+        return found, targets
 
     def _written(self, targets: dict[Key, Pointer]) -> None:
         """What functions after this one find in memory."""
@@ -239,19 +250,23 @@ class _Kernel:
         element = root.generic.inits[n].element if root.generic else root.value.element
         return self.memory.work("work", prod(root.result_shape(n)), element)
 
-    def _tile(self, function: Function) -> Tile:
-        config, rows = self.graph.config, hint(prod(function.sizes[a] for a in function.rows))
-        item = self._item_bytes(function)
+    def extent(self, function: Function) -> Extent:
+        """What decides the tile of a function."""
         carried = [r for r in function.roots if function.carried(r)]
-        width = max((hint(prod(function.sizes[a] for a in axes)) for axes in function.spaces()), default=1)
-        if carried:
-            whole = function.needs_whole_rows()
-            columns = width if function.spaces() else 1
-            return carried_tile(rows, columns, item, len(carried), self.limits, self.target, config, whole)
-        if not function.spaces():
-            return flat_tile(rows, item, self.target, config)
-        wide = len({v for r in function.roots for v, _ in self.reads[r].ends}) + 1
-        return row_tile(rows, width, item, wide, self.limits, self.target, config, function.across)
+        moved = read_bytes(function.roots, self.reads, self.roots, made=function.roots)
+        made = [(r, n) for r, n in _keys(function) if not r.is_reduction or function.carried(r)]
+        return Extent(
+            hint(prod(function.sizes[a] for a in function.rows)),
+            max((hint(prod(function.sizes[a] for a in axes)) for axes in function.spaces()), default=0),
+            self._item_bytes(function),
+            len({v for r in function.roots for v, _ in self.reads[r].ends}) + 1,
+            len(carried),
+            function.needs_whole_rows(),
+            function.across,
+            moved + sum(written_bytes(*key) for key in made),
+            sum(written_bytes(r, n) for r, n in made if function.carried(r)),
+            len(function.stages),
+        )
 
     def _item_bytes(self, function: Function) -> int:
         """Of the smallest element that is read or written in large numbers."""

@@ -109,6 +109,8 @@ def _tiling(name: str, product: Product, target: Target, config: Mapping[str, in
     chosen = choose(product, target)
     if not asked:
         return chosen
+    if {"block_m", "block_n", "block_k"} <= asked.keys():  # all of a tile: its form is said, too
+        chosen = replace(chosen, split=1, persistent=0)
     tiling = replace(chosen, **asked)
     for part in _POWERS_OF_TWO:
         if (n := getattr(tiling, part)) & (n - 1) or (part != "warps" and n < 16):

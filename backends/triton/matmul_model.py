@@ -8,7 +8,6 @@ tritonBLAS (2025, arXiv 2512.04226): everything follows from the shape and a han
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
@@ -31,7 +30,8 @@ FMA_BLOCK = 4096
 """Elements of a tile, at most, of products that are no matrix instructions,
 and so are held in registers with their operands."""
 
-_WARPS, _STAGES = (1, 2, 4, 8), (2, 3, 4, 5)
+BLOCKS, DEPTHS = (16, 32, 64, 128, 256), (16, 32, 64, 128)
+WARPS, STAGES, GROUPS, SPLITS = (1, 2, 4, 8), (2, 3, 4, 5), (1, 2, 4, 8, 16), (1, 2, 4, 8, 16)
 
 
 @dataclass(frozen=True)
@@ -116,40 +116,64 @@ def registers(t: Tiling, p: Product, target: Target) -> int:
 
 def is_legal(t: Tiling, p: Product, target: Target) -> bool:
     """Whether it fits into shared memory and registers (measured: spills exactly from 256 sums a thread on)."""
+    return refusal(t, p, target) is None
+
+
+def refusal(t: Tiling, p: Product, target: Target) -> str | None:
+    """Why it does not fit into shared memory or registers; None if it does."""
+    if (needed := 1024 + shared_bytes(t, p, target)) > target.shared_bytes:
+        return f"{t.stages} stages take {needed} bytes of shared memory of {target.shared_bytes}"
     limit = (256 if p.direct else 224) if target.backend == "cuda" else 96
-    fits = registers(t, p, target) < limit and 1024 + shared_bytes(t, p, target) <= target.shared_bytes
-    return fits and (p.matrix or (t.block_m * t.block_n <= FMA_BLOCK and t.block_k <= 32))
+    if (taken := registers(t, p, target)) >= limit:
+        return f"a thread holds {taken} values, and spills from {limit} on"
+    if not p.matrix and (t.block_m * t.block_n > FMA_BLOCK or t.block_k > 32):
+        return f"without matrix instructions tiles have at most {FMA_BLOCK} elements and 32 terms"
+    return None
+
+
+def waste(t: Tiling, p: Product, target: Target) -> str | None:
+    """Why a tiling that fits is not worth a trial; None if it may be."""
+    elements, threads = t.block_m * t.block_n, t.warps * target.warp_size
+    for name, block, size in (("m", t.block_m, p.m), ("n", t.block_n, p.n), ("k", t.block_k, p.k)):
+        if block >= 2 * max(16, size):
+            return f"block_{name} = {block} is twice the size {size} or more"
+    if t.block_k * p.element_bytes > 256:
+        return f"block_k = {t.block_k} is a row of more than 256 bytes"
+    if t.stages == 2 and target.arch == 80:
+        return "2 stages are one buffer on sm_80: loads wait for products"
+    if t.warps > 1 and elements < 4 * threads:
+        return f"{threads} threads for {elements} elements"
+    if (t.warps < 4 and elements > 32 * 32) or (t.warps == 8 and elements < 64 * 128):
+        return f"{t.warps} warps for a tile of {t.block_m} x {t.block_n}"
+    if t.split > 1 and (p.k < 4 * t.split * t.block_k or t.tiles(p) * t.split >= 4 * target.units):
+        return f"{t.split} parts of {p.k} terms, with {t.tiles(p)} tiles for {target.units} units"
+    if t.persistent and not (p.matrix and p.by_descriptor and t.tiles(p) > 2 * target.units):
+        return f"a loop over {t.tiles(p)} tiles needs descriptors and more than {2 * target.units} tiles"
+    return None
 
 
 @lru_cache(maxsize=256)
 def tilings(p: Product, target: Target) -> tuple[Tiling, ...]:
     """The legal set, without those that only waste: blocks of more than twice a size, splits of few terms."""
-    return tuple(t for t in _candidates(p, target) if is_legal(t, p, target))
-
-
-def _candidates(p: Product, target: Target) -> Iterator[Tiling]:
-    blocks = {size: [b for b in (16, 32, 64, 128, 256) if b < 2 * max(16, size)] for size in (p.m, p.n)}
-    depths = [b for b in (16, 32, 64, 128) if b * p.element_bytes <= 256 and b < 2 * max(16, p.k)]
-    for m, n, k, warps, stages in product(blocks[p.m], blocks[p.n], depths, _WARPS, _STAGES):
-        if stages == 2 and target.arch == 80:
-            continue  # one buffer: loads wait for the products
-        if (warps > 1 and m * n < 4 * warps * target.warp_size) or (warps < 4 and m * n > 32 * 32):
-            continue  # threads without work, or too much of it for so few
-        if warps == 8 and m * n < 64 * 128:
-            continue
+    found: list[Tiling] = []
+    for m, n, k, warps, stages in product(BLOCKS, BLOCKS, DEPTHS, WARPS, STAGES):
         t = Tiling(m, n, k, warps, stages)
-        for split in (1, 2, 4, 8, 16):
-            if split == 1 or (p.k >= 4 * split * k and t.tiles(p) * split < 4 * target.units):
-                yield replace(t, split=split, group=_group(t, p, target))
-        if p.matrix and p.by_descriptor and t.tiles(p) > 2 * target.units:
-            yield replace(t, persistent=1, group=_group(t, p, target))
+        if waste(t, p, target) is None:
+            forms = [replace(t, split=s) for s in SPLITS] + [replace(t, persistent=1)]
+            found += [replace(f, group=group_of(f, p, target)) for f in forms if fits(f, p, target)]
+    return tuple(found)
 
 
-def _group(t: Tiling, p: Product, target: Target) -> int:
+def fits(t: Tiling, p: Product, target: Target) -> bool:
+    """Whether it is legal, and not only a waste."""
+    return waste(t, p, target) is None and is_legal(t, p, target)
+
+
+def group_of(t: Tiling, p: Product, target: Target) -> int:
     """Rows of tiles for which the tiles that run at a time read the fewest bytes."""
     rows, columns = -(-p.m // t.block_m), -(-p.n // t.block_n)
     wave = min(target.units, rows * columns)
-    groups = [g for g in (1, 2, 4, 8, 16) if g <= rows] or [1]
+    groups = [g for g in GROUPS if g <= rows] or [1]
     return min(groups, key=lambda g: g * t.block_m + -(-wave // g) * t.block_n)
 
 

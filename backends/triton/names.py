@@ -3,11 +3,36 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from torch_mlir import ir
 
+from shardc.backends.body.extract import kernel_name as symbol_of
 from shardc.dialects.kern.kernel import kernel_name, kernel_operands, operand_types, result_types
 from shardc.dialects.location import source_line
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a module is called, its title, and names of the tensors that it reads and makes."""
+
+    name: str
+    title: str
+    arguments: list[str]
+    results: list[str]
+
+
+def said_of(kernel: ir.Operation) -> Said:
+    """Of a kernel in a program."""
+    return Said(symbol_of(kernel), title(kernel), argument_names(kernel), result_names(kernel))
+
+
+def said_of_function(function: ir.Operation) -> Said:
+    """Of a function of :func:`shardc.backends.body.extract.extract` alone, which names no tensor."""
+    name = ir.StringAttr(function.attributes["sym_name"]).value
+    tensors = [a for a in function.regions[0].blocks[0].arguments if isinstance(a.type, ir.RankedTensorType)]
+    results = list(function.regions[0].blocks[0].operations)[-1].operation.operands
+    return Said(name, f"{name}.", ["x"] * len(tensors), ["out"] * len(results))
 
 
 def argument_names(kernel: ir.Operation) -> list[str]:

@@ -13,13 +13,12 @@ from collections.abc import Mapping
 
 from torch_mlir import ir
 
-from shardc.backends.body.extract import kernel_name
 from shardc.backends.body.scatter import read_scatter
 from shardc.backends.triton.config import power_of_two
 from shardc.backends.triton.emitted import Emitted
 from shardc.backends.triton.memory import Memory, Pointer, Work
 from shardc.backends.triton.module import Module, Part
-from shardc.backends.triton.names import title
+from shardc.backends.triton.names import Said
 from shardc.backends.triton.reduce import Joins
 from shardc.backends.triton.stream_model import stream_s
 from shardc.backends.triton.targets import Target
@@ -38,17 +37,17 @@ def add_within(total, begins, term, begins_here):
     return tl.where(begins_here != 0, term, total + term), begins | begins_here'''
 
 
-def emit_scatter(function: ir.Operation, kernel: ir.Operation, target: Target) -> Emitted:
+def emit_scatter(function: ir.Operation, said: Said, target: Target) -> Emitted:
     """The module of a kernel, of which ``function`` has the body. Raises KernelNotSupported."""
     body = read_scatter(function)
     sizes = [f"n{s.number}" for s in body.symbols]
-    return _Scatter(kernel, body.spec, body.tells, body.in_place, sizes, body.config, target).emit()
+    return _Scatter(said, body.spec, body.tells, body.in_place, sizes, body.config, target).emit()
 
 
 class _Scatter:
     def __init__(
         self,
-        kernel: ir.Operation,
+        said: Said,
         spec: ScatterAdd,
         checks: bool,
         in_place: bool,
@@ -56,14 +55,14 @@ class _Scatter:
         config: Mapping[str, int],
         target: Target,
     ) -> None:
-        self.name, self.spec, self.checks, self.target = kernel_name(kernel), spec, checks, target
+        self.name, self.spec, self.checks, self.target = said.name, spec, checks, target
         self.element = ELEMENTS[spec.out.dtype]
         self.sum = _SUMS.get(self.element, self.element)
         self.columns = config.get("columns", min(COLUMNS, power_of_two(hint(spec.inner))))
         self.run = config.get("rows", RUN)
         self.starts = spec.has_init
         self.memory = self._memory(in_place, sizes)
-        self.module = Module(self.name, title(kernel), self.memory, Joins(), frozenset())
+        self.module = Module(self.name, said.title, self.memory, Joins(), frozenset())
         self.copies = spec.has_init and not in_place
 
     def _memory(self, in_place: bool, sizes: list[str]) -> Memory:

@@ -66,6 +66,14 @@ class Case:
 
 def compiled_attention(case: Case, mask: Tensor | None = None) -> tuple[Callable, Callable]:
     """The forward kernel (q, k, v, mask) -> (out, lse) and the backward kernel, from one library."""
+    module, outputs = attention_module(case, mask)
+    library = Library(build_library(module))
+    forward, backward = (library.kernel(name, found) for name, found in outputs.items())
+    return forward, backward
+
+
+def attention_module(case: Case, mask: Tensor | None = None) -> tuple[ir.Module, dict[str, list]]:
+    """Both kernels, and the shape and dtype of each result of each."""
     with new_context() as context, ir.Location.unknown() as loc:
         module = ir.Module.create()
         outputs = {}
@@ -93,9 +101,7 @@ def compiled_attention(case: Case, mask: Tensor | None = None) -> tuple[Callable
                 func.ReturnOp([])
             outputs[name] = [(t.shape, t.dtype) for t in results]
         assert module.operation.verify()
-        library = Library(build_library(module))
-    forward, backward = (library.kernel(name, found) for name, found in outputs.items())
-    return forward, backward
+    return module, outputs
 
 
 def in_f64(case: Case, given: dict[str, Tensor], mask: Tensor | None = None) -> dict[str, Tensor]:

@@ -202,3 +202,46 @@ def test_a_sum_that_starts_elsewhere_than_at_nothing():
     a, b = body.argument(x.shape), body.argument(y.shape)
     body.results = [body.reduce([(a, "d0, d2"), (b, "d2, d1")], DOT.format("f32"), [2], "3.0", shape=(10, 20, 70))]
     close(run(body, x, y, config=BLOCKS)[0], 3 + x.double() @ y.double(), 70)
+
+
+IN_PLACE = "left = 2 : i64, right = 2 : i64, tile_m = 4 : i64, tile_n = 32 : i64"
+
+
+@pytest.mark.parametrize("element", ["f32", "bf16"])
+@pytest.mark.parametrize("turned", [(False, False), (False, True), (True, False)], ids=str)
+@pytest.mark.parametrize("sizes", [(64, 128, 97), (64, 128, 96), (63, 128, 40), (64, 130, 40)])
+def test_operands_are_read_where_they_lie(sizes, turned, element, threads):
+    """Where they cannot be (tiles beyond the last row or column, the other order, pairs), they are packed."""
+    m, n, k = sizes
+    dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[element]
+    x, y = torch.randn(m, k, dtype=dtype), torch.randn(k, n, dtype=dtype)
+    given = [t.t().contiguous() if turn else t for t, turn in zip((x, y), turned, strict=True)]
+    body = Body("product")
+    a, b = (body.argument(t.shape, element) for t in given)
+    at = ("d2, d0" if turned[0] else "d0, d2", "d1, d2" if turned[1] else "d2, d1")
+    widen = "" if element == "f32" else "".join(f"%{t} = arith.extf %{i} : {element} to f32\n" for i, t in enumerate("ab"))
+    terms = "%p = arith.mulf {} : f32\n%r = arith.addf %p, %acc : f32".format("%a, %b" if widen else "%0, %1")
+    body.results = [dot(body, a, b, sizes, at, widen + terms)]
+    (got,) = run(body, *given, config=f"{IN_PLACE}, block_m = 16 : i64, block_n = 64 : i64, block_k = 32 : i64, {THREADED}")
+    close(got, x.double() @ y.double(), k)
+
+
+@pytest.mark.parametrize("share", [1, 2, 3])
+@pytest.mark.parametrize("count", [2, 20])
+def test_threads_share_rows_columns_or_matmuls(count, share, threads):
+    x, y = torch.randn(count, 64, 17), torch.randn(count, 17, 96)
+    body = Body("products")
+    a, b = body.argument(x.shape), body.argument(y.shape)
+    at = [(a, "d0, d1, d3"), (b, "d0, d3, d2")]
+    body.results = [body.reduce(at, DOT.format("f32"), [3], "0.0", shape=(count, 64, 96, 17))]
+    close(run(body, x, y, config=f"{IN_PLACE}, share = {share} : i64, {THREADED}")[0], x.double() @ y.double(), 17)
+
+
+def test_rows_of_two_axes_in_place(threads):
+    """Heads of one projection: its rows are two axes that are one."""
+    x, y = torch.randn(64, 3, 40), torch.randn(40, 128)
+    body = Body("product")
+    a, b = body.argument(x.shape), body.argument(y.shape)
+    at = [(a, "d0, d1, d3"), (b, "d3, d2")]
+    body.results = [body.reduce(at, DOT.format("f32"), [3], "0.0", shape=(64, 3, 128, 40))]
+    close(run(body, x, y, config=f"{IN_PLACE}, {THREADED}")[0], torch.einsum("ihk,kn->ihn", x.double(), y.double()), 40)

@@ -1,0 +1,124 @@
+"""What a user says of spaces: points to pin, to forbid and to add, as JSON.
+
+``{"pin": {"tile_m": 6}, "forbid": [{"sketch": "matmul", "tile_n": 32}], "add": [{"sketch": "matmul", "tile_m": 6, ...}]}``
+
+``pin`` holds for each kernel that has such a parameter. An entry of ``forbid`` stands for every point that has its
+values; one of ``add`` names all parameters of its sketch, of any values.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+
+from shardc.diagnostics.tuner import MalformedWishes, UnknownWish
+from shardc.tuner.point import Point
+from shardc.tuner.space.space import Sketch, Space
+
+KINDS = ("pin", "forbid", "add")
+Entry = Mapping[str, int | str]
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """Values of parameters that hold everywhere, and entries of points; ``where`` they were said."""
+
+    pin: Mapping[str, int] = field(default_factory=dict)
+    forbid: Sequence[Entry] = ()
+    add: Sequence[Entry] = ()
+    where: str | None = None
+
+
+def read_wishes(text: str, where: str | None = None) -> Wishes:
+    """Of JSON from the file or option ``where``. Raises MalformedWishes, UnknownWish."""
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise MalformedWishes(where=where, problem=f"it is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise MalformedWishes(where=where, problem="it is no object")
+    for kind in found:
+        if kind not in KINDS:
+            raise UnknownWish(where=where, kind="entry", name=kind, known=_near(kind, KINDS))
+    pin, forbid, add = found.get("pin", {}), found.get("forbid", []), found.get("add", [])
+    _check_entry("pin", pin, where)
+    for kind, entries in (("forbid", forbid), ("add", add)):
+        if not isinstance(entries, list):
+            raise MalformedWishes(where=where, problem=f"{kind} must be a list of points, not {json.dumps(entries)}")
+        for entry in entries:
+            _check_entry(kind, entry, where)
+            if not isinstance(entry.get("sketch", "" if kind == "forbid" else None), str):
+                raise MalformedWishes(where=where, problem=f"{json.dumps(entry)} must name its sketch")
+    return Wishes(pin, tuple(forbid), tuple(add), where)
+
+
+def _check_entry(kind: str, entry: object, where: str | None) -> None:
+    if not isinstance(entry, dict):
+        raise MalformedWishes(where=where, problem=f"{kind} has {json.dumps(entry)}, not names with their values")
+    for name, value in entry.items():
+        if (name != "sketch" or kind == "pin") and (type(value) is not int or value < 1):
+            problem = f"{name} must be an integer of at least 1, not {json.dumps(value)}"
+            raise MalformedWishes(where=where, problem=problem)
+
+
+def check_names(wishes: Wishes, spaces: Sequence[Space]) -> None:
+    """Raises UnknownWish for a sketch or parameter that is in none of the ``spaces`` of all tasks."""
+    sketches = [sketch for space in spaces for sketch in space.sketches]
+    named = {s.name for s in sketches}
+    for entry in (wishes.pin, *wishes.forbid, *wishes.add):
+        sketch = entry.get("sketch")
+        if sketch is not None and sketch not in named:
+            raise UnknownWish(where=wishes.where, kind="sketch", name=sketch, known=_near(str(sketch), named))
+        known = {p.name for s in sketches if sketch in (None, s.name) for p in s.parameters}
+        for name in entry:
+            if name != "sketch" and name not in known:
+                raise UnknownWish(where=wishes.where, kind="parameter", name=name, known=_near(name, known))
+
+
+def wished(space: Space, wishes: Wishes) -> Space:
+    """``space`` as the user wants it; what names sketches and parameters of other kernels is not for it.
+
+    Raises MalformedWishes for a point to add that lacks a parameter of its sketch, or that is illegal.
+    """
+    names = {p.name for s in space.sketches for p in s.parameters}
+    by_name = {s.name: s for s in space.sketches}
+    pins = {name: value for name, value in wishes.pin.items() if name in names}
+    mine = [_point(entry, by_name[str(entry["sketch"])], wishes) for entry in wishes.add if entry["sketch"] in by_name]
+    forbidden = [e for e in wishes.forbid if e.get("sketch", next(iter(by_name), None)) in by_name]
+    sketches = tuple(_without(s, forbidden) for s in space.sketches)
+    made = replace(space, sketches=sketches, pinned={**space.pinned, **pins}, added=(*space.added, *mine))
+    for point in mine:
+        if (said := made.refusal(point)) is not None:
+            raise MalformedWishes(where=wishes.where, problem=f"{point} is illegal: {said}")
+    return made
+
+
+def _point(entry: Entry, sketch: Sketch, wishes: Wishes) -> Point:
+    names = [p.name for p in sketch.parameters]
+    missing = [name for name in names if name not in entry]
+    extra = [name for name in entry if name not in (*names, "sketch")]
+    if missing or extra:
+        problem = f"{sketch.name} has {', '.join(names) or 'no parameters'}: missing {', '.join(missing) or 'none'}"
+        raise MalformedWishes(where=wishes.where, problem=f"{problem}, unknown {', '.join(extra) or 'none'}")
+    return Point.of(sketch.name, {name: int(entry[name]) for name in names})
+
+
+def _without(sketch: Sketch, forbidden: Sequence[Entry]) -> Sketch:
+    """``sketch`` that refuses what the entries say."""
+    mine = [{n: v for n, v in e.items() if n != "sketch"} for e in forbidden if e.get("sketch", sketch.name) == sketch.name]
+    if not mine:
+        return sketch
+
+    def refusal(values: Mapping[str, int]) -> str | None:
+        hit = next((e for e in mine if all(values.get(n) == v for n, v in e.items())), None)
+        return sketch.refusal(values) if hit is None else f"forbidden by the user: {json.dumps(hit)}"
+
+    return replace(sketch, refusal=refusal)
+
+
+def _near(name: str, known: object) -> str:
+    """The names that are most like it, or all of them."""
+    names = sorted(known)  # type: ignore[call-overload]
+    return ", ".join(get_close_matches(name, names, n=3, cutoff=0.5) or names)

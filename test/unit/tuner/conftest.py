@@ -1,0 +1,6 @@
+"""The directory is importable: tests share how tasks are made."""
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent))

@@ -1,0 +1,72 @@
+"""What users say of spaces: read from JSON with errors that name what is wrong, and what is like it."""
+
+import pytest
+
+from shardc.diagnostics.tuner import MalformedWishes, UnknownWish
+from shardc.tuner.point import Point
+from shardc.tuner.space.space import Parameter, Sketch, Space
+from shardc.tuner.space.wishes import check_names, read_wishes, wished
+
+SIZES = (1, 2, 4)
+SKETCH = Sketch(
+    "tiled", (Parameter("tile_m", SIZES), Parameter("tile_n", SIZES)),
+    lambda v: None if v["tile_m"] * v["tile_n"] <= 8 else "more than 8", lambda v: 1 / (v["tile_m"] * v["tile_n"]),
+)  # fmt: skip
+SPACE = Space((SKETCH,))
+
+
+def test_pins_forbids_and_added_points_hold():
+    text = '{"pin": {"tile_m": 2}, "forbid": [{"tile_n": 4}], "add": [{"sketch": "tiled", "tile_m": 2, "tile_n": 3}]}'
+    wishes = read_wishes(text)
+    check_names(wishes, [SPACE])
+    points = list(wished(SPACE, wishes).points())
+    assert points == [Point.of("tiled", {"tile_m": 2, "tile_n": n}) for n in (3, 1, 2)]
+    said = wished(SPACE, wishes).refusal(Point.of("tiled", {"tile_m": 2, "tile_n": 4}))
+    assert said == 'forbidden by the user: {"tile_n": 4}'
+
+
+def test_what_is_for_other_kernels_is_left_to_them():
+    wishes = read_wishes('{"pin": {"rows": 4}, "forbid": [{"sketch": "rows", "tile_m": 1}]}')
+    assert list(wished(SPACE, wishes).points()) == list(SPACE.points())
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "no JSON"),
+        ("[]", "no object"),
+        ('{"pin": {"tile_m": "six"}}', 'tile_m must be an integer of at least 1, not "six"'),
+        ('{"pin": {"tile_m": true}}', "not true"),
+        ('{"forbid": {"tile_m": 1}}', "forbid must be a list"),
+        ('{"add": [{"tile_m": 1}]}', "must name its sketch"),
+        ('{"add": [3]}', "add has 3"),
+    ],
+)
+def test_what_cannot_be_read_is_named(text, said):
+    with pytest.raises(MalformedWishes, match=said) as error:
+        read_wishes(text, "wishes.json")
+    assert "at: wishes.json" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"pins": {}}', "entry 'pins'\n  try: there are: pin"),
+        ('{"pin": {"tile_mm": 1}}', "parameter 'tile_mm'\n  try: there are: tile_m"),
+        ('{"forbid": [{"sketch": "tild"}]}', "sketch 'tild'\n  try: there are: tiled"),
+    ],
+)
+def test_unknown_names_come_with_those_that_are_like_them(text, said):
+    with pytest.raises(UnknownWish) as error:
+        check_names(read_wishes(text), [SPACE])
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [('"tile_m": 2', "missing tile_n"), ('"tile_m": 2, "tile_n": 2, "rows": 1', "unknown rows"), ('"tile_m": 4, "tile_n": 4', "illegal: more than 8")],
+)
+def test_points_to_add_are_whole_and_legal(entry, said):
+    wishes = read_wishes(f'{{"add": [{{"sketch": "tiled", {entry}}}]}}')
+    with pytest.raises(MalformedWishes, match=said):
+        wished(SPACE, wishes)
