@@ -82,7 +82,7 @@ def set_aside(path: Path, error: Exception) -> None:
 
 class Database:
     """An open database. Whatever one call writes is there whole or not at all, whoever else writes at the time, and stays
-    there when the call has returned. A context manager. For one thread.
+    there when the call has returned. A context manager. One thread at a time may write with it.
 
     Only trials of today's code generator are chosen from and given back; those of others are kept.
     """
@@ -90,7 +90,9 @@ class Database:
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
-        self._connection = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None)
+        self._connection = sqlite3.connect(
+            path, timeout=WAIT_S, isolation_level=None, check_same_thread=False
+        )
         try:
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA foreign_keys = ON")
