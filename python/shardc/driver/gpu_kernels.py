@@ -27,6 +27,7 @@ from shardc.driver.gpu_estimates import Estimator
 from shardc.driver.kernels import say_once
 from shardc.driver.piece_model import ModelledMatmuls
 from shardc.driver.step_kernels import fuse_copy
+from shardc.driver.tuned import use_tuned
 from shardc.passes.fuse.piece import Choose, EveryPiece
 
 
@@ -98,6 +99,7 @@ def make_kernels(
     module: ir.Module, target: Target, folder: Path, processes: int, tf32: bool = False
 ) -> tuple[list[CompiledKernel], frozenset[str]]:
     """The kernels of ``module``, compiled, and the calls (``kern.calls``) of those that could not be."""
+    use_tuned(module, target.name)
     emitted: list[Emitted] = []
     named = {kernel_name(op): op for op in kernels(module)}
     failed: dict[str, Exception] = {}

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from shardc.backends.cpu.cache import cache_folder
 from shardc.diagnostics.tuner import TuningDatabaseNewer, TuningDatabaseNotWritable, TuningDatabaseWarning
 from shardc.tuner.database.generator import generator
+from shardc.tuner.database.place import database_path
 from shardc.tuner.database.schema import MIGRATIONS, migrate
 from shardc.tuner.point import Point
 from shardc.tuner.signature import distance, signature
@@ -42,13 +42,6 @@ class Found:
     ratio: float
     trials: int
     near: str | None = None
-
-
-def database_path() -> Path:
-    """``$SHARDC_TUNING_DB``, else beside the folder of compiled kernels."""
-    if named := os.environ.get("SHARDC_TUNING_DB"):
-        return Path(named)
-    return cache_folder().with_name(f"{cache_folder().name}-tuning.db")
 
 
 def open_database(path: Path | None = None) -> Database:
@@ -207,6 +200,9 @@ class Database:
         return Found(_point(row[0], row[1]), row[2], row[3]) if row else None
 
     def _near(self, task: Task) -> Found | None:
+        known = "SELECT 1 FROM best JOIN tasks ON best.task = tasks.id WHERE target = ? AND threads = ? AND ratio < ? LIMIT 1"
+        if not self._connection.execute(known, (task.target, task.threads, WORTH)).fetchone():
+            return None
         form = signature(task)
         rows = self._connection.execute(
             "SELECT tasks.sizes, tasks.label, sketch, point, ratio, (SELECT count(*) FROM latest WHERE task = best.task "
