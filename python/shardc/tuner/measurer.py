@@ -11,6 +11,7 @@ from statistics import median
 from shardc.diagnostics.tuner import TaskNotTunable
 from shardc.tuner.builder.built import Built
 from shardc.tuner.builder.cpu import CpuBuilder
+from shardc.tuner.builder.gpu import GpuBuilder
 from shardc.tuner.point import Point
 from shardc.tuner.process import Ended, Refused, TookTooLong
 from shardc.tuner.runner.cpu import CpuRunner
@@ -38,6 +39,8 @@ class Measurer:
     incumbent, which is the default at first. A trial's ratio is that to the incumbent times the incumbent's own: trials
     of one task compare, and of the best the small differences count that were measured directly.
 
+    Points of a GPU's task are built, and not run: a trial says what their binaries take.
+
     ``default_of`` says what a task's default is; the kernel without any configuration, where it says None. On one
     thread, points are built while others are timed, whose clock is that of the thread. A context manager.
     """
@@ -51,7 +54,9 @@ class Measurer:
         runner: CpuRunner | None = None,
     ) -> None:
         self._default_of, self._rule = default_of, rule or Rule()
-        self._builder = builder or CpuBuilder(processes or max(1, (os.cpu_count() or 2) - 1))
+        free = max(1, (os.cpu_count() or 2) - 1)
+        self._builder = builder or CpuBuilder(processes or free)
+        self._gpu_builder = GpuBuilder(processes or free + 1)
         self._runner = runner or CpuRunner()
         self._states: dict[str, _State] = {}
 
@@ -64,6 +69,7 @@ class Measurer:
     def close(self) -> None:
         """Ends the processes and removes what was built."""
         self._builder.close()
+        self._gpu_builder.close()
         self._runner.close()
 
     def begin(self, task: Task, default: Point | None = None, incumbent: Trial | None = None) -> None:
@@ -71,6 +77,8 @@ class Measurer:
 
         Raises TaskNotTunable: the default cannot be built.
         """
+        if _on_gpu(task):
+            return
         self._builder.start()
         self._runner.start(task.threads)
         points = [default] if incumbent is None or incumbent.point == default else [default, incumbent.point]
@@ -86,8 +94,10 @@ class Measurer:
 
     def measure(self, task: Task, points: Sequence[Point]) -> list[Trial]:
         """A trial for each point, in order. Raises TaskNotTunable: there is no default that computes the task rightly,
-        or no reference.
+        or no reference. For GPUs, UnknownGpuTarget, TritonMissing, TritonTooOld.
         """
+        if _on_gpu(task):
+            return [_binary(built) for built in self._gpu_builder.build(task, points)]
         if task.key not in self._states:
             self.begin(task, self._default_of(task))
         built = self._builder.build(task, points)
@@ -97,6 +107,8 @@ class Measurer:
 
     def confirm(self, task: Task, point: Point) -> Trial:
         """The point against the default itself, with more pairs than decide a search. Raises TaskNotTunable."""
+        if _on_gpu(task):
+            return self.measure(task, [point])[0]
         if task.key not in self._states:
             self.begin(task, self._default_of(task))
         state = self._states[task.key]
@@ -140,6 +152,17 @@ class Measurer:
             raise TaskNotTunable(
                 task=task.label, reason=f"its reference cannot be computed: {error}"
             ) from None
+
+
+def _on_gpu(task: Task) -> bool:
+    return not task.target.startswith("cpu")
+
+
+def _binary(built: Built) -> Trial:
+    """Of a point that is not run."""
+    assert built.point is not None
+    outcome = Outcome.NOT_BUILT if built.path is None else Outcome.BUILT
+    return Trial(built.point, outcome, said=built.said, figures=built.figures)
 
 
 def _measured(point: Point, found: Pairs, scale: float, rule: Rule, ratio: float | None = None) -> Trial:
