@@ -25,6 +25,9 @@ from shardc.tuner.task import NAME, Task
 SETS = 2
 """Sets of inputs that calls take in turns, and results that stay alive: a call reads and writes what was used a call
 ago, which is in the caches if it is small, as in a program whose kernels follow each other."""
+READ_BYTES = 1 << 18
+"""Results of so many bytes are read once where a call's time is taken, as by the kernel that follows: else what writes
+past the caches would seem to cost nothing."""
 SAMPLE_S = 2e-4
 """Calls of short kernels are timed together, for about so long."""
 
@@ -104,7 +107,7 @@ class _Bench:
         return [v.clone() if isinstance(v, torch.Tensor) else v for v in self._reference.inputs]
 
     def _timed(self, kernel: Callable[..., tuple[torch.Tensor, ...]], calls: int, number: int) -> float:
-        """Seconds of a call, on average over ``calls``. What a kernel writes in place is restored before the clock
+        """Seconds of a call and of reading its results, on average over ``calls``. What a kernel writes in place is restored before the clock
         runs.
         """
         for argument in self._written:
@@ -113,8 +116,17 @@ class _Bench:
         alive, sets = self._alive.append, [self._sets[(number + n) % SETS] for n in range(SETS)]
         start = self._clock()
         for call in range(calls):
-            alive(kernel(*sets[call % SETS]))
+            results = kernel(*sets[call % SETS])
+            for result in results:
+                if result.nbytes >= READ_BYTES:
+                    _read(result)
+            alive(results)
         return (self._clock() - start) / calls
+
+
+def _read(result: torch.Tensor) -> None:
+    """At the rate of memory, whatever its dtype."""
+    result.reshape(-1).view(torch.uint8)[: result.nbytes // 8 * 8].view(torch.int64).sum()
 
 
 def _outputs(function: ir.Operation) -> list[Output]:

@@ -54,16 +54,18 @@ def index_bounds(function: ir.Operation) -> dict[int, int]:
     def note(value: ir.Value, bound: int) -> None:
         """Everything that ``value`` comes from is below ``bound``."""
         if isinstance(value, ir.BlockArgument):
-            owner = value.owner.owner
+            owner = value.owner.owner.operation
             if owner.name == "func.func":
                 found[value.arg_number] = min(bound, found.get(value.arg_number, bound))
             else:
                 note(owner.operands[value.arg_number], bound)
-        elif value.owner.name == "linalg.generic":
-            inner = list(value.owner.operation.regions[0].blocks[0].operations)[-1].operation
-            note(inner.operands[value.result_number], bound)
-        elif value.owner.name in _INDICES:
-            for operand in value.owner.operands:
+            return
+        owner = value.owner.operation
+        if owner.name == "linalg.generic":
+            inner = list(owner.regions[0].blocks[0].operations)[-1].operation
+            note(inner.operands[ir.OpResult(value).result_number], bound)
+        elif owner.name in _INDICES:
+            for operand in owner.operands:
                 note(operand, bound)
 
     for view in block.operations:
@@ -82,6 +84,7 @@ def index_bounds(function: ir.Operation) -> dict[int, int]:
     return found
 
 
+_CASTS = ("arith.index_cast", "arith.extsi")
 _INDICES = frozenset(
     ("arith.index_cast", "arith.index_castui", "arith.extsi", "arith.extui", "arith.trunci", "arith.select",
      "arith.addi", "arith.maxsi", "arith.minsi", "tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice")
