@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -45,9 +46,11 @@ def build_library(module: ir.Module) -> Path:
         return library_cache.find(name) or library_cache.keep(name, compile_functions(functions))
 
 
-def compile_functions(functions: ir.Module) -> bytes:
-    """The shared object of a module of :func:`shardc.backends.body.extract.extract`.
-    Raises as :func:`build_library`.
+def compile_functions(
+    functions: ir.Module, make: Callable[[ir.Module, str, str], bytes] = object_code
+) -> bytes:
+    """The shared object of a module of :func:`shardc.backends.body.extract.extract`. ``make`` is ``object_code``, or
+    ``object_code_here``. Raises as :func:`build_library`.
     """
     check_target()
     linker = system_linker()
@@ -57,7 +60,7 @@ def compile_functions(functions: ir.Module) -> bytes:
             module.operation.attributes[SCALES] = ir.UnitAttr.get()
         kernels = [_emit(f.operation, module) for f in functions.body]
         module.body.append(ir.Operation.parse(f"func.func private @{BARRIER}()"))
-        return shared_object(object_code(module, entries(kernels, target()), without()), linker)
+        return shared_object(make(module, entries(kernels, target()), without()), linker)
 
 
 def _emit(function: ir.Operation, module: ir.Module) -> Emitted:

@@ -13,11 +13,13 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from torch_mlir import ir
 
+from shardc.backends.cpu.worker import make
 from shardc.diagnostics.kernels import KernelNotLowered
 from shardc.runtime.team import openmp_path
 
@@ -45,6 +47,16 @@ def object_code(module: ir.Module, entries: str, without: str) -> bytes:
     Raises:
         KernelNotLowered: MLIR or LLVM refused the module, or ended its process.
     """
+    return _made_by(_ask_worker, module, entries, without)
+
+
+def object_code_here(module: ir.Module, entries: str, without: str) -> bytes:
+    """The same in this process, which a crash of MLIR or LLVM ends: for processes that are there for it."""
+    return _made_by(lambda folder: make(Path(folder), openmp_path()), module, entries, without)
+
+
+def _made_by(compiler: Callable[[str], str], module: ir.Module, entries: str, without: str) -> bytes:
+    """What ``compiler`` makes of a folder, for which it answers why it did not."""
     with tempfile.TemporaryDirectory(prefix="shardc-") as name:
         folder = Path(name)
         bytecode = io.BytesIO()
@@ -52,15 +64,18 @@ def object_code(module: ir.Module, entries: str, without: str) -> bytes:
         (folder / "loops.mlir").write_bytes(bytecode.getvalue())
         (folder / "entries.mlir").write_text(entries)
         (folder / "without.txt").write_text(without)
-        try:
-            problem = _ask(name)
-        except OSError as error:
-            problem = f"{sys.executable!r} did not start as the compiler ({error.strerror or error})"
-        if problem:
+        if problem := compiler(name):
             said = folder / "said.txt"
             more = " ".join(said.read_text(errors="replace").split()) if said.exists() else ""
             raise KernelNotLowered(names=_names(module), reason=": ".join(filter(None, [problem, more]))[:500])
         return (folder / "kernels.o").read_bytes()
+
+
+def _ask_worker(folder: str) -> str:
+    try:
+        return _ask(folder)
+    except OSError as error:
+        return f"{sys.executable!r} did not start as the compiler ({error.strerror or error})"
 
 
 def _ask(folder: str) -> str:

@@ -23,10 +23,11 @@ def main(openmp: str) -> None:
         folder = Path(os.fsdecode(line.removesuffix(b"\n")))
         with (folder / "said.txt").open("wb") as said:
             os.dup2(said.fileno(), 2)
-        print(_make(folder, openmp), file=answers)
+        print(make(folder, openmp), file=answers)
 
 
-def _make(folder: Path, openmp: str) -> str:
+def make(folder: Path, openmp: str) -> str:
+    """Makes ``kernels.o`` in the folder; why there is none, if there is none."""
     from torch_mlir import ir
     from torch_mlir.execution_engine import ExecutionEngine
 

@@ -32,17 +32,33 @@ def run_kernel(op: ir.Operation, operands: Sequence[Tensor], widen: bool = False
 
     Raises NotImplementedError for an op that this interpreter does not know, and IndexOutOfRange where a check fails.
     """
-    arguments, ops, yielded = kernel_body(op)
+    results = _run(*kernel_body(op), operands, widen)
+    for number, message in checks(op).items():
+        check(int(results[number].item()), message)
+    return results
+
+
+def run_function(function: ir.Operation, operands: Sequence[Tensor], widen: bool = False) -> list[Tensor]:
+    """The same for a function of :func:`shardc.backends.body.extract.extract`, whose checks are left to the caller."""
+    block = function.regions[0].blocks[0]
+    *ops, last = (view.operation for view in block.operations)
+    return _run(list(block.arguments), ops, list(last.operands), operands, widen)
+
+
+def _run(
+    arguments: Sequence[ir.Value],
+    ops: Sequence[ir.Operation],
+    yielded: Sequence[ir.Value],
+    operands: Sequence[Tensor],
+    widen: bool,
+) -> list[Tensor]:
     operands = [v if isinstance(v, Tensor) else torch.tensor(v) for v in operands]
     values: Environment = dict(zip(arguments, map(_to_memory, operands), strict=True))
     for inner in ops:
         values[inner.results[0]] = _Body(values, widen).run(inner)
         for result, value in zip(inner.results, _listed(values[inner.results[0]]), strict=True):
             values[result] = value
-    results = [_from_memory(values[v], v.type, widen) for v in yielded]
-    for number, message in checks(op).items():
-        check(int(results[number].item()), message)
-    return results
+    return [_from_memory(values[v], v.type, widen) for v in yielded]
 
 
 def _listed(value: Any) -> list[Any]:

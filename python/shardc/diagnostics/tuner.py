@@ -32,3 +32,37 @@ class UnknownWish(ShardcError):
 
     template: ClassVar[str] = "no kernel has the {kind} {name!r}"
     hint: ClassVar[str] = "there are: {known}"
+
+
+class TaskNotTunable(ShardcError):
+    """A kernel's default configuration does not compile or compute what its body says, or its body cannot be evaluated:
+    nothing can be compared with it.
+    """
+
+    template: ClassVar[str] = "the kernel {task} cannot be tuned: {reason}"
+    hint: ClassVar[str] = "it keeps its default configuration; please report this message with the model"
+
+
+class TuningDatabaseNewer(ShardcError):
+    """A tuning database was made by a later shardc, whose tables this one does not know."""
+
+    template: ClassVar[str] = "the tuning database has schema {found}; this shardc knows schemas up to {known}"
+    hint: ClassVar[str] = "update shardc, or name another file in $SHARDC_TUNING_DB"
+
+
+class TuningDatabaseNotWritable(ShardcError):
+    """A tuning database cannot be opened or written where it should lie."""
+
+    template: ClassVar[str] = "the tuning database cannot be used: {reason}"
+    hint: ClassVar[str] = "name a file that can be written in $SHARDC_TUNING_DB"
+
+
+class NotATuningExport(ShardcError):
+    """A file that was to be imported has a line that no export of a tuning database has."""
+
+    template: ClassVar[str] = "line {line} is not of an export of tuning trials: {reason}"
+    hint: ClassVar[str] = "such files are written by shardc.tuner.database.exchange.export_trials"
+
+
+class TuningDatabaseWarning(UserWarning):
+    """A tuning database was damaged, or could not be read, and is not used."""

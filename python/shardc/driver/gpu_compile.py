@@ -15,6 +15,7 @@ from shardc.backends.triton.targets import Target
 from shardc.diagnostics.base import ShardcError
 from shardc.dialects.location import source_line
 from shardc.driver.kernels import say_once
+from shardc.driver.tuned import use_tuned
 
 
 def is_tf32() -> bool:
@@ -39,7 +40,8 @@ def make_kernels(
 def try_kernels(
     module: ir.Module, target: Target, folder: Path, processes: int, tf32: bool = False
 ) -> tuple[list[Compiled], dict[str, ShardcError]]:
-    """The kernels of ``module``, compiled, and by name why others could not be."""
+    """The kernels of ``module``, compiled with what tuning found, and by name why others could not be."""
+    use_tuned(module, target.name)
     emitted: list[Emitted] = []
     failed: dict[str, ShardcError] = {}
     for name, op in {kernel_name(op): op for op in kernels(module)}.items():

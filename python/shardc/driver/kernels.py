@@ -16,6 +16,7 @@ from shardc.diagnostics.dynamo import KernelNotCompiled, ShardcFallbackWarning
 from shardc.diagnostics.fusion import FusionWish
 from shardc.diagnostics.kernels import UnsupportedTarget
 from shardc.dialects.location import source_line
+from shardc.driver.tuned import use_tuned
 from shardc.frontend.aot_graph import ImportedGraph
 from shardc.passes.fuse.kern_fuse import fuse_module
 from shardc.runtime.errors import RuntimeFailure
@@ -82,7 +83,10 @@ def can_compile() -> bool:
 
 
 def _library(graph: ImportedGraph) -> Library | None:
-    return Library(build_library(graph.module)) if kernels(graph.module) else None
+    if not kernels(graph.module):
+        return None
+    use_tuned(graph.module)
+    return Library(build_library(graph.module))
 
 
 def failing(module: ir.Module) -> frozenset[str]:

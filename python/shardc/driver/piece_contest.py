@@ -21,11 +21,13 @@ from shardc.driver.graph_program import load
 from shardc.driver.piece_inputs import piece_inputs
 from shardc.driver.piece_model import text_of
 from shardc.driver.program_cache import versions
+from shardc.driver.tuned import use_tuned
 from shardc.passes.extern.kern_extern import extern_module
 from shardc.passes.fuse.kern_fuse import fuse_module
 from shardc.passes.fuse.piece import Piece, Verdict
 from shardc.passes.program import copy_module, find_function
 from shardc.runtime.kernels import Library
+from shardc.tuner.database.place import tuning_choices
 
 CALLS, KERNELS = "calls", "kernels"
 
@@ -40,7 +42,7 @@ class MeasuredMatmuls:
     numerics: str = "fused"
 
     def __call__(self, piece: Piece) -> Verdict:
-        subject = f"{text_of(piece)}\n{self.numerics} {versions()}"
+        subject = f"{text_of(piece)}\n{self.numerics} {versions()} {tuning_choices()}"
         candidates = [Candidate(name, partial(self._built, piece.module, name)) for name in (CALLS, KERNELS)]
         found = decide(subject, candidates)
         times = ", ".join(f"{1e6 * found.seconds[name]:,.0f} us as {name}" for name in found.seconds)
@@ -54,6 +56,7 @@ class MeasuredMatmuls:
         if name == CALLS:
             extern_module(module, measured_form, self.numerics)
         results = range(len(ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value).results))
+        use_tuned(module)
         library = Library(build_library(module)) if kernels(module) else None
         program = load(emit_graph(module, results, pooled=True), library)
         cpu = torch.device("cpu")

@@ -10,6 +10,7 @@ from shardc.backends.measure.contest import surroundings
 from shardc.diagnostics.dynamo import BadBackendOption
 from shardc.diagnostics.fusion import BadFusionEdge
 from shardc.passes.fuse.choices import MATMULS, NUMERICS
+from shardc.tuner.database.place import tuning_choices
 
 if TYPE_CHECKING:
     from shardc.passes.fuse.wishes import Wishes
@@ -58,8 +59,11 @@ class Settings:
         return self.fuse and self.externs == "measured"
 
     def cache_key(self) -> str:
-        """All of the settings, and of what contests decided under them, that a program depends on."""
-        return f"{self} {surroundings()}" if self.measured else str(self)
+        """All of the settings, of what contests decided under them, and of how kernels are tuned, that a program depends
+        on.
+        """
+        tuned = f" tuned {choices}" if self.fuse and (choices := tuning_choices()) else ""
+        return f"{self} {surroundings()}{tuned}" if self.measured else f"{self}{tuned}"
 
     def wishes(self) -> Wishes:
         """What the user wants of fusion. Raises BadFusionEdge."""

@@ -22,6 +22,7 @@ from shardc.driver.fusion_record import FusionRecord
 from shardc.driver.fusion_report import effect
 from shardc.driver.kernels import can_compile, failing, say_once
 from shardc.driver.piece_contest import MeasuredMatmuls
+from shardc.driver.tuned import use_tuned
 from shardc.passes.extern.kern_extern import extern_module
 from shardc.passes.fuse.explain import explain_fusion
 from shardc.passes.fuse.kern_fuse import fuse_module
@@ -155,4 +156,8 @@ def choose_libraries(module: ir.Module, numerics: str) -> None:
 
 
 def _library(module: ir.Module) -> Path | None:
-    return build_library(module) if kernels(module) else None
+    if not kernels(module):
+        return None
+    if is_measured():  # else hosts whose databases differ would add up in another order
+        use_tuned(module)
+    return build_library(module)

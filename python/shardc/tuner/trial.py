@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from shardc.tuner.point import Point
@@ -19,20 +20,25 @@ class Outcome(StrEnum):
     TIMED_OUT = "timed out"
     WRONG = "wrong"
     """Its results differ from the reference."""
+    BUILT = "built"
+    """It was compiled for a GPU that is not here, within that GPU's limits."""
 
 
 @dataclass(frozen=True)
 class Trial:
     """``ratio`` is the point's time over that of the task's default configuration, taken in turns in one process (so
-    that trials of different days compare), and ``seconds`` the point's own median; both None unless it was measured.
-    ``said``: why not.
+    that trials of different days compare), ``seconds`` the point's own median, and ``spread`` half the width of a bound
+    on the ratio; all None unless it was measured. ``said``: why not. ``figures`` are what a GPU's compiler says of it:
+    ``registers``, ``spill_bytes``, ``shared_bytes``.
     """
 
     point: Point
     outcome: Outcome
     ratio: float | None = None
     seconds: float | None = None
+    spread: float | None = None
     said: str = ""
+    figures: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:

@@ -1,4 +1,4 @@
-"""The directory is importable: tests share how tasks are made."""
+"""The directory is importable: tests share how tasks are made, and a space with known times."""
 
 import sys
 from pathlib import Path

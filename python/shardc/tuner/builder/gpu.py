@@ -1,0 +1,105 @@
+"""Points of Triton kernels become binaries, on a machine that need not have the GPU."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from torch_mlir import ir
+
+from shardc.backends.triton.compile import Compiled, Figures, compile_kernels
+from shardc.backends.triton.emit import emit_function
+from shardc.backends.triton.emitted import Emitted
+from shardc.backends.triton.names import said_of_function
+from shardc.backends.triton.targets import Target, find_target
+from shardc.diagnostics.base import ShardcError
+from shardc.tuner.builder.built import Built
+from shardc.tuner.extract_tasks import configured
+from shardc.tuner.point import Point
+from shardc.tuner.task import NAME, Task
+
+LIMIT_S = 60.0
+"""A compile that takes longer is given up."""
+UNIT_REGISTERS = {"cuda": 1 << 16, "hip": 1 << 17}
+"""That one program can have: those of a multiprocessor, or of one unit's share of a compute unit's."""
+
+
+class GpuBuilder:
+    """Compiles points ahead of time, in ``processes`` at once: one that crashes or takes longer than ``limit_s`` is not
+    built, and costs only itself. Nor is one whose binary spills registers, or needs more than the GPU has: it runs
+    slowly, or not at all. Binaries lie in a folder that goes with the builder.
+    """
+
+    def __init__(self, processes: int = 2, limit_s: float = LIMIT_S) -> None:
+        self._processes, self._limit_s = processes, limit_s
+        self._folder = tempfile.TemporaryDirectory(prefix="shardc-tune-")
+        self._count = 0
+
+    def build(self, task: Task, points: Sequence[Point | None]) -> Iterator[Built]:
+        """Each point, in order. Those that come to the same module are compiled once.
+
+        Raises UnknownGpuTarget, TritonMissing, TritonTooOld.
+        """
+        target, started = find_target(task.target), time.monotonic()
+        emitted: dict[int, Emitted] = {}
+        made: dict[int, Built] = {}
+        for number, point in enumerate(points):
+            try:
+                emitted[number] = self._emit(task, point, target)
+            except ShardcError as error:
+                made[number] = Built(point, said=str(error))
+        codes = {number: _code(each) for number, each in emitted.items()}
+        first = {code: number for number, code in reversed(codes.items())}
+        compiled = dict(zip(first, self._compile([emitted[n] for n in first.values()], target), strict=True))
+        seconds = (time.monotonic() - started) / max(1, len(points))
+        for number, code in codes.items():
+            made[number] = _built(points[number], code, compiled[code], seconds)
+        for number in range(len(points)):
+            yield made[number]
+
+    def close(self) -> None:
+        self._folder.cleanup()
+
+    def _emit(self, task: Task, point: Point | None, target: Target) -> Emitted:
+        module = configured(task, point)
+        (view,) = module.body
+        function, self._count = view.operation, self._count + 1
+        with module.context:  # a file each
+            function.attributes["sym_name"] = ir.StringAttr.get(f"{NAME}_{self._count}")
+        tf32 = torch.get_float32_matmul_precision() != "highest"
+        return emit_function(function, said_of_function(function), target, tf32=tf32)
+
+    def _compile(self, kernels: Sequence[Emitted], target: Target) -> list[Compiled]:
+        if not kernels:
+            return []
+        return compile_kernels(kernels, [target], Path(self._folder.name), self._processes, self._limit_s)
+
+
+def _code(emitted: Emitted) -> str:
+    """The module without its own name."""
+    text = f"{emitted.text} {[(f.num_warps, f.num_stages) for f in emitted.functions]}"
+    return hashlib.sha256(text.replace(emitted.name, NAME).encode()).hexdigest()[:32]
+
+
+def _built(point: Point | None, code: str, compiled: Compiled, seconds: float) -> Built:
+    functions, target = compiled.functions, compiled.target
+    figures = {
+        "registers": max((f.registers for f in functions), default=0),
+        "spill_bytes": max((f.spill_bytes for f in functions), default=0),
+        "shared_bytes": max((f.shared_bytes for f in functions), default=0),
+    }
+    said = str(compiled.error) if compiled.error else next(filter(None, (_excess(f, target) for f in functions)), "")
+    path = None if said else Path(functions[0].binary)
+    return Built(point, path, code, seconds, said, figures)
+
+
+def _excess(function: Figures, target: Target) -> str | None:
+    """What a function takes that it should not, or cannot have; None if that is nothing."""
+    if function.spill_bytes:
+        return f"{function.name} spills {function.spill_bytes} bytes of registers a thread"
+    needed, limit = function.registers * function.num_warps * target.warp_size, UNIT_REGISTERS[target.backend]
+    return f"{function.name} needs {needed} registers, {target.name} has {limit}" if needed > limit else None

@@ -1,0 +1,64 @@
+"""A few configurations for many shapes, and what is lost by not having each shape's own."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from math import comb, inf
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+Choice = TypeVar("Choice", bound=Hashable)
+
+EXHAUSTIVE = 200_000
+"""Sets of points that are tried one by one; where there are more, points are added greedily."""
+
+
+@dataclass(frozen=True)
+class Cover(Generic[Key, Choice]):
+    """``choice`` of each task among ``points``; with them a task takes at most ``worst`` times what it takes with its own
+    best, ``worst_task`` that long.
+    """
+
+    points: tuple[Choice, ...]
+    choice: Mapping[Key, Choice]
+    worst: float
+    worst_task: Key
+
+
+def cover(
+    ratios: Mapping[Key, Mapping[Choice, float]], bound: float = 1.05, most: int | None = None
+) -> Cover[Key, Choice]:
+    """The fewest points with which every task is within ``bound`` of its best; of ``most``, those with the smallest worst
+    loss, where so few do not reach the bound.
+
+    ``ratios`` has for each task the measured ratio of each point to the task's default; a point that was not measured for
+    a task cannot be its choice, and the best one is always within the bound. The smallest set is exact up to EXHAUSTIVE
+    sets of a size, and greedy above.
+    """
+    if not ratios or not all(ratios.values()):
+        raise ValueError("each task needs a point that was measured")
+    losses = {key: {point: r / min(of.values()) for point, r in of.items()} for key, of in ratios.items()}
+    points = list(dict.fromkeys(point for of in losses.values() for point in of))
+    limit = min(len(points), most or len(losses), len(losses))
+    best: tuple[Choice, ...] = ()
+    for size in range(1, limit + 1):
+        if comb(len(points), size) <= EXHAUSTIVE:
+            best = min(combinations(points, size), key=lambda chosen: _loss(losses, chosen))
+        else:
+            best = (*best, min((p for p in points if p not in best), key=lambda p: _loss(losses, (*best, p))))
+        if _loss(losses, best)[0] <= bound:
+            break
+    choice = {
+        key: min((p for p in best if p in of), key=of.__getitem__, default=None) for key, of in losses.items()
+    }
+    loss = {key: inf if p is None else losses[key][p] for key, p in choice.items()}
+    worst = max(loss, key=loss.__getitem__)
+    return Cover(best, {key: p for key, p in choice.items() if p is not None}, loss[worst], worst)
+
+
+def _loss(losses: Mapping[Key, Mapping[Choice, float]], chosen: tuple[Choice, ...]) -> tuple[float, float]:
+    """The largest of a task, and, to tell apart those that leave some task out, the sum of the others."""
+    each = [min((of[p] for p in chosen if p in of), default=inf) for of in losses.values()]
+    return max(each), sum(min(loss, 1e3) for loss in each)

@@ -1,0 +1,243 @@
+"""``Database``: trials by task, in an SQLite file that several processes may use at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+import uuid
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from shardc.diagnostics.tuner import TuningDatabaseNewer, TuningDatabaseNotWritable, TuningDatabaseWarning
+from shardc.tuner.database.generator import generator
+from shardc.tuner.database.place import database_path
+from shardc.tuner.database.schema import MIGRATIONS, migrate
+from shardc.tuner.point import Point
+from shardc.tuner.signature import distance, signature
+from shardc.tuner.task import Task
+from shardc.tuner.trial import Outcome, Trial
+
+WAIT_S = 30.0
+"""How long one process waits for another's writing."""
+NEAR = 1.0
+"""Sizes of which each is within this power of two of the other's may share a configuration."""
+WORTH = 0.97
+"""The ratio that a configuration must be under to be taken over from other sizes."""
+_COLUMNS = "sketch, point, outcome, ratio, seconds, spread, said, figures"
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best point known for a task. ``ratio``: of its time to the default's, of ``trials`` that were made.
+
+    ``near`` is the label of the task whose it is, where that has other sizes; None if it was measured on this task.
+    """
+
+    point: Point
+    ratio: float
+    trials: int
+    near: str | None = None
+
+
+def open_database(path: Path | None = None) -> Database:
+    """The database at ``path``, or at :func:`database_path`, made if there is none.
+
+    One that is damaged is moved aside, with a TuningDatabaseWarning that names it, and a new one begun. Raises
+    TuningDatabaseNewer, TuningDatabaseNotWritable.
+    """
+    path = path or database_path()
+    try:
+        found = Database(path)
+        found.check()
+        return found
+    except sqlite3.OperationalError as error:  # which comes first: it is a DatabaseError, too
+        raise TuningDatabaseNotWritable(reason=error, where=str(path)) from None
+    except sqlite3.DatabaseError as error:
+        set_aside(path, error)
+        return open_database(path)
+
+
+def set_aside(path: Path, error: Exception) -> None:
+    """Renames a damaged database, and says so."""
+    aside = path.with_name(f"{path.name}.damaged-{os.getpid()}")
+    for suffix in ("", "-wal", "-shm"):
+        part = path.with_name(path.name + suffix)
+        if part.exists():
+            part.replace(aside.with_name(aside.name + suffix))
+    message = f"the tuning database {path} is damaged ({error}); it is now {aside}, and a new one is begun"
+    warnings.warn(message, TuningDatabaseWarning, stacklevel=3)
+
+
+class Database:
+    """An open database. Whatever one call writes is there whole or not at all, whoever else writes at the time, and stays
+    there when the call has returned. A context manager. One thread at a time may write with it.
+
+    Only trials of today's code generator are chosen from and given back; those of others are kept.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self._connection = sqlite3.connect(
+            path, timeout=WAIT_S, isolation_level=None, check_same_thread=False
+        )
+        try:
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA foreign_keys = ON")
+            found = migrate(self._connection)
+        except sqlite3.DatabaseError:
+            self._connection.close()
+            raise
+        if found > len(MIGRATIONS):
+            self._connection.close()
+            raise TuningDatabaseNewer(found=found, known=len(MIGRATIONS), where=str(path))
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def check(self) -> None:
+        """Reads all of it. Raises sqlite3.DatabaseError if it is damaged."""
+        (said,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
+        if said != "ok":
+            raise sqlite3.DatabaseError(said)
+
+    def record(self, task: Task, trials: Sequence[Trial]) -> None:
+        """Adds trials of a task. A later trial of a point stands for the earlier ones."""
+        of, now = generator(task.target), time.time()
+        rows = [(of, *_written(trial), now) for trial in trials]
+        with self.writing():
+            before = self._best(task)
+            self.add(self.task_number(task), rows)
+            if self._best(task) != before:
+                self.choices_changed()
+
+    def trials(self, task: Task) -> list[Trial]:
+        """Of a task, in the order in which they were recorded."""
+        rows = self._connection.execute(
+            f"SELECT {_COLUMNS} FROM trials WHERE task = ({_TASK}) AND generator = ? ORDER BY id",
+            (*_key(task), generator(task.target)),
+        )
+        return [_read(row) for row in rows]
+
+    def best(self, task: Task) -> Found | None:
+        """The best point measured for a task; else that of the task of the same kernel with the nearest sizes (NEAR),
+        if it is worth it (WORTH). Whether such a point is legal at these sizes is for its space to say.
+        """
+        return self._best(task) or self._near(task)
+
+    def choices(self) -> str:
+        """Changes whenever what :meth:`best` says may change."""
+        row = self._connection.execute("SELECT value FROM facts WHERE name = 'choices'").fetchone()
+        return row[0] if row else ""
+
+    def choices_changed(self) -> None:
+        """Inside of :meth:`writing`."""
+        self._connection.execute("INSERT OR REPLACE INTO facts VALUES ('choices', ?)", (uuid.uuid4().hex,))
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """What is done inside is done whole or not at all. Raises TuningDatabaseNotWritable."""
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            raise TuningDatabaseNotWritable(reason=error, where=str(self.path)) from None
+        try:
+            yield self._connection
+            self._connection.execute("COMMIT")
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+
+    def reading(self) -> sqlite3.Connection:
+        """For queries."""
+        return self._connection
+
+    def task_number(self, task: Task) -> int:
+        """The row of a task, made if there is none; inside of :meth:`writing`."""
+        found = self._connection.execute(_TASK, _key(task)).fetchone()
+        if found:
+            return found[0]
+        form = signature(task)
+        row = (
+            *_key(task),
+            task.text,
+            task.label,
+            form.dtype,
+            form.skeleton,
+            json.dumps(form.sizes),
+            form.shape_class,
+        )
+        return self._connection.execute(
+            "INSERT INTO tasks (structure, target, threads, text, label, dtype, skeleton, sizes, shape_class) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            row,
+        ).lastrowid
+
+    def add(self, number: int, rows: Sequence[tuple[object, ...]]) -> None:
+        """Rows of trials, generator first and time last; inside of :meth:`writing`."""
+        self._connection.executemany(
+            f"INSERT INTO trials (task, generator, {_COLUMNS}, made_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [(number, *row) for row in rows],
+        )
+
+    def _best(self, task: Task) -> Found | None:
+        row = self._connection.execute(
+            "SELECT sketch, point, ratio, (SELECT count(*) FROM latest WHERE task = best.task "
+            f"AND generator = best.generator) FROM best WHERE task = ({_TASK}) AND generator = ?",
+            (*_key(task), generator(task.target)),
+        ).fetchone()
+        return Found(_point(row[0], row[1]), row[2], row[3]) if row else None
+
+    def _near(self, task: Task) -> Found | None:
+        known = "SELECT 1 FROM best JOIN tasks ON best.task = tasks.id WHERE target = ? AND threads = ? AND ratio < ? LIMIT 1"
+        if not self._connection.execute(known, (task.target, task.threads, WORTH)).fetchone():
+            return None
+        form = signature(task)
+        rows = self._connection.execute(
+            "SELECT tasks.sizes, tasks.label, sketch, point, ratio, (SELECT count(*) FROM latest WHERE task = best.task "
+            "AND generator = best.generator) FROM tasks JOIN best ON best.task = tasks.id WHERE skeleton = ? "
+            "AND target = ? AND threads = ? AND generator = ? AND ratio < ? ORDER BY tasks.id",
+            (form.skeleton, task.target, task.threads, generator(task.target), WORTH),
+        ).fetchall()
+        near = [(distance(json.loads(row[0]), form.sizes), number, row) for number, row in enumerate(rows)]
+        if not near or min(near)[0] > NEAR:
+            return None
+        _, label, sketch, point, ratio, trials = min(near)[2]
+        return Found(_point(sketch, point), ratio, trials, label)
+
+
+_TASK = "SELECT id FROM tasks WHERE structure = ? AND target = ? AND threads = ?"
+
+
+def _key(task: Task) -> tuple[str, str, int]:
+    return task.structure, task.target, task.threads
+
+
+def _point(sketch: str, values: str) -> Point:
+    return Point(sketch, tuple((name, value) for name, value in json.loads(values)))
+
+
+def _written(trial: Trial) -> tuple[object, ...]:
+    """The columns of a trial."""
+    point = trial.point
+    figures = json.dumps(dict(trial.figures))
+    return (
+        point.sketch, json.dumps(point.values), str(trial.outcome), trial.ratio, trial.seconds, trial.spread,
+        trial.said, figures,
+    )  # fmt: skip
+
+
+def _read(row: tuple[object, ...]) -> Trial:
+    sketch, point, outcome, ratio, seconds, spread, said, figures = row
+    return Trial(_point(sketch, point), Outcome(outcome), ratio, seconds, spread, said, json.loads(figures))

@@ -1,0 +1,103 @@
+"""Trials from one database to another, as JSON lines, and fewer of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from shardc.diagnostics.tuner import NotATuningExport
+from shardc.tuner.database.database import Database
+from shardc.tuner.database.generator import generator
+from shardc.tuner.task import Task
+
+TASK = ("text", "target", "threads", "label")
+TRIAL = (
+    "generator", "sketch", "point", "outcome", "ratio", "seconds", "spread", "said", "figures", "made_at",
+)  # fmt: skip
+
+
+def export_trials(database: Database, path: Path, best_only: bool = False) -> int:
+    """Writes a line for each task with its trials, or only the best of each generator; gives the number of trials."""
+    count = 0
+    with path.open("w") as file:
+        for line in _lines(database, "best" if best_only else "trials"):
+            count += len(line["trials"])
+            file.write(json.dumps(line) + "\n")
+    return count
+
+
+def import_trials(database: Database, path: Path) -> int:
+    """Adds the trials of an export that are not there yet, all or none; gives their number. Raises NotATuningExport."""
+    return _add(database, _read(path))
+
+
+def merge(database: Database, other: Database) -> int:
+    """Adds the trials of another database that are not there yet; gives their number."""
+    return _add(database, _lines(other, "trials"))
+
+
+def prune(database: Database, keep: int = 16) -> int:
+    """Keeps the ``keep`` best points of each task that today's generators measured, by their last trials, and nothing
+    else; gives the number of trials that went.
+    """
+    with database.writing() as connection:
+        kept = [
+            number
+            for task, target in connection.execute("SELECT id, target FROM tasks").fetchall()
+            for (number,) in connection.execute(
+                "SELECT id FROM latest WHERE task = ? AND generator = ? AND outcome = 'measured' ORDER BY ratio, id LIMIT ?",
+                (task, generator(target), keep),
+            )
+        ]
+        connection.execute("CREATE TEMP TABLE kept (id INTEGER PRIMARY KEY)")
+        connection.executemany("INSERT INTO kept VALUES (?)", [(number,) for number in kept])
+        gone = connection.execute("DELETE FROM trials WHERE id NOT IN (SELECT id FROM kept)").rowcount
+        connection.execute("DROP TABLE kept")
+        connection.execute("DELETE FROM tasks WHERE id NOT IN (SELECT task FROM trials)")
+    return gone
+
+
+def _lines(database: Database, table: str) -> Iterator[dict[str, Any]]:
+    connection = database.reading()
+    for number, *task in connection.execute(
+        f"SELECT id, {', '.join(TASK)} FROM tasks ORDER BY id"
+    ).fetchall():
+        rows = connection.execute(
+            f"SELECT {', '.join(TRIAL)} FROM {table} WHERE task = ? ORDER BY id", (number,)
+        )
+        trials = [dict(zip(TRIAL, row, strict=True)) for row in rows]
+        if trials:
+            yield {"task": dict(zip(TASK, task, strict=True)), "trials": trials}
+
+
+def _read(path: Path) -> Iterator[dict[str, Any]]:
+    for number, text in enumerate(path.read_text().splitlines(), 1):
+        try:
+            line = json.loads(text)
+            Task(**line["task"])
+            for trial in line["trials"]:
+                if set(trial) != set(TRIAL):
+                    raise ValueError(f"a trial has {', '.join(sorted(trial))}")
+        except (ValueError, KeyError, TypeError) as error:
+            raise NotATuningExport(
+                line=number, reason=f"{type(error).__name__}: {error}", where=str(path)
+            ) from None
+        yield line
+
+
+def _add(database: Database, lines: Iterable[dict[str, Any]]) -> int:
+    count = 0
+    with database.writing() as connection:
+        for line in lines:
+            number = database.task_number(Task(**line["task"]))
+            present = set(
+                connection.execute(f"SELECT {', '.join(TRIAL)} FROM trials WHERE task = ?", (number,))
+            )
+            rows = [row for t in line["trials"] if (row := tuple(t[name] for name in TRIAL)) not in present]
+            database.add(number, sorted(rows, key=lambda row: row[-1]))
+            count += len(rows)
+        if count:
+            database.choices_changed()
+    return count

@@ -1,0 +1,52 @@
+"""Where the tuning database lies, and a word for what it says: for compiles that load nothing else of the tuner."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from functools import cache
+from pathlib import Path
+
+from shardc.backends.cpu.cache import cache_folder
+
+SHIPPED = Path(__file__).with_name("shipped.jsonl")
+"""The trials that come with shardc: an export with the best of each task."""
+
+
+def database_path() -> Path:
+    """``$SHARDC_TUNING_DB``, else beside the folder of compiled kernels."""
+    if named := os.environ.get("SHARDC_TUNING_DB"):
+        return Path(named)
+    return cache_folder().with_name(f"{cache_folder().name}-tuning.db")
+
+
+def tuning_choices() -> str:
+    """Changes whenever a kernel's configuration may: part of the key of whatever is compiled with it. Empty where
+    nothing is tuned.
+    """
+    return " ".join(filter(None, [_choices(database_path()), shipped_choices(SHIPPED)]))
+
+
+@cache
+def shipped_choices(file: Path) -> str:
+    """What is shipped."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:32] if file.is_file() else ""
+
+
+def _choices(path: Path) -> str:
+    """What :meth:`shardc.tuner.database.database.Database.choices` says; nothing where that cannot be read, which is
+    told where it is used.
+    """
+    if not path.is_file():
+        return ""
+    import sqlite3  # most processes have no database
+
+    try:
+        connection = sqlite3.connect(f"file:{path.absolute()}?mode=rw", uri=True)
+        try:
+            found = connection.execute("SELECT value FROM facts WHERE name = 'choices'").fetchone()
+        finally:
+            connection.close()
+    except sqlite3.DatabaseError:
+        return ""
+    return found[0] if found else ""

@@ -1,0 +1,62 @@
+"""The tables, and how those of an earlier schema become today's."""
+
+from __future__ import annotations
+
+import sqlite3
+
+MIGRATIONS = (
+    """
+    CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+    CREATE TABLE tasks (
+        id INTEGER PRIMARY KEY,
+        structure TEXT NOT NULL, target TEXT NOT NULL, threads INTEGER NOT NULL,
+        text TEXT NOT NULL, label TEXT NOT NULL, dtype TEXT NOT NULL,
+        skeleton TEXT NOT NULL, sizes TEXT NOT NULL, shape_class TEXT NOT NULL,
+        UNIQUE (structure, target, threads)
+    );
+    CREATE INDEX tasks_by_skeleton ON tasks (skeleton, target, threads);
+    CREATE TABLE trials (
+        id INTEGER PRIMARY KEY,
+        task INTEGER NOT NULL REFERENCES tasks (id) ON DELETE CASCADE,
+        generator TEXT NOT NULL, sketch TEXT NOT NULL, point TEXT NOT NULL, outcome TEXT NOT NULL,
+        ratio REAL, seconds REAL, spread REAL, said TEXT NOT NULL, figures TEXT NOT NULL, made_at REAL NOT NULL
+    );
+    CREATE INDEX trials_by_task ON trials (task, generator);
+    CREATE VIEW latest AS
+        SELECT * FROM trials WHERE id IN (SELECT max(id) FROM trials GROUP BY task, generator, sketch, point);
+    CREATE VIEW best AS
+        SELECT * FROM latest AS one WHERE outcome = 'measured' AND NOT EXISTS (
+            SELECT 1 FROM latest AS other WHERE other.task = one.task AND other.generator = one.generator
+            AND other.outcome = 'measured' AND (other.ratio, other.id) < (one.ratio, one.id)
+        );
+    """,
+)
+"""Number n turns schema n into n + 1; schema 0 is an empty file. ``latest`` is what became of each point when it was last
+tried, ``best`` the one of the smallest ratio for each task and generator."""
+
+
+def migrate(connection: sqlite3.Connection) -> int:
+    """Brings a database to today's schema; gives the schema that it had, which is left as it is if it is later.
+
+    Of several processes one does it, whole or not at all.
+    """
+    found = version(connection)
+    if found >= len(MIGRATIONS):
+        return found
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        found = version(connection)
+        for number in range(found, len(MIGRATIONS)):
+            for statement in filter(str.strip, MIGRATIONS[number].split(";")):
+                connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {max(found, len(MIGRATIONS))}")
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    return found
+
+
+def version(connection: sqlite3.Connection) -> int:
+    """The schema that a file has."""
+    return connection.execute("PRAGMA user_version").fetchone()[0]

@@ -1,0 +1,170 @@
+"""``Measurer``: points in, trials out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+from shardc.diagnostics.tuner import TaskNotTunable
+from shardc.tuner.builder.built import Built
+from shardc.tuner.builder.cpu import CpuBuilder
+from shardc.tuner.builder.gpu import GpuBuilder
+from shardc.tuner.point import Point
+from shardc.tuner.process import Ended, Refused, TookTooLong
+from shardc.tuner.runner.cpu import CpuRunner
+from shardc.tuner.runner.decision import Pairs, Rule, Verdict
+from shardc.tuner.task import Task
+from shardc.tuner.trial import Outcome, Trial
+
+CONFIRM = Rule(most=60, width=0.005, clear=float("inf"), budget_s=4.0)
+"""Of the last comparison with the default, whose ratio is what is reported."""
+
+
+@dataclass
+class _State:
+    """Of a task: its default, and the best so far with its ratio to the default."""
+
+    default: Built
+    incumbent: Path
+    ratio: float = 1.0
+    trials: dict[str, Trial] = field(default_factory=dict)
+    """By what was compiled: points that come to the same machine code are measured once."""
+
+
+class Measurer:
+    """Builds points in ``processes`` at once and times each that was built in turns with the best so far, the
+    incumbent, which is the default at first. A trial's ratio is that to the incumbent times the incumbent's own: trials
+    of one task compare, and of the best the small differences count that were measured directly.
+
+    Points of a GPU's task are built, and not run: a trial says what their binaries take.
+
+    ``default_of`` says what a task's default is; the kernel without any configuration, where it says None. On one
+    thread, points are built while others are timed, whose clock is that of the thread. A context manager.
+    """
+
+    def __init__(
+        self,
+        default_of: Callable[[Task], Point | None] = lambda _: None,
+        processes: int | None = None,
+        rule: Rule | None = None,
+        builder: CpuBuilder | None = None,
+        runner: CpuRunner | None = None,
+    ) -> None:
+        self._default_of, self._rule = default_of, rule or Rule()
+        free = max(1, (os.cpu_count() or 2) - 1)
+        self._builder = builder or CpuBuilder(processes or free)
+        self._gpu_builder = GpuBuilder(processes or free + 1)
+        self._runner = runner or CpuRunner()
+        self._states: dict[str, _State] = {}
+
+    def __enter__(self) -> Measurer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the processes and removes what was built."""
+        self._builder.close()
+        self._gpu_builder.close()
+        self._runner.close()
+
+    def begin(self, task: Task, default: Point | None = None, incumbent: Trial | None = None) -> None:
+        """Names the default, where ``default_of`` is not to be asked, and the best trial that is already known.
+
+        Raises TaskNotTunable: the default cannot be built.
+        """
+        if _on_gpu(task):
+            return
+        self._builder.start()
+        self._runner.start(task.threads)
+        points = [default] if incumbent is None or incumbent.point == default else [default, incumbent.point]
+        built, *best = self._builder.build(task, points)
+        if built.path is None:
+            raise TaskNotTunable(
+                task=task.label, reason=f"its default configuration was not built: {built.said}"
+            )
+        state = _State(built, built.path)
+        if best and best[0].path is not None and incumbent.ratio is not None:
+            state.incumbent, state.ratio = best[0].path, incumbent.ratio
+        self._states[task.key] = state
+
+    def measure(self, task: Task, points: Sequence[Point]) -> list[Trial]:
+        """A trial for each point, in order. Raises TaskNotTunable: there is no default that computes the task rightly,
+        or no reference. For GPUs, UnknownGpuTarget, TritonMissing, TritonTooOld.
+        """
+        if _on_gpu(task):
+            return [_binary(built) for built in self._gpu_builder.build(task, points)]
+        if task.key not in self._states:
+            self.begin(task, self._default_of(task))
+        built = self._builder.build(task, points)
+        if task.threads > 1:
+            built = list(built)  # what is timed by the wall's clock is timed alone
+        return [self._trial(task, each) for each in built]
+
+    def confirm(self, task: Task, point: Point) -> Trial:
+        """The point against the default itself, with more pairs than decide a search. Raises TaskNotTunable."""
+        if _on_gpu(task):
+            return self.measure(task, [point])[0]
+        if task.key not in self._states:
+            self.begin(task, self._default_of(task))
+        state = self._states[task.key]
+        (built,) = self._builder.build(task, [point])
+        if built.path is None:
+            return Trial(point, Outcome.NOT_BUILT, said=built.said)
+        found = self._timed(task, built, state.default.path, CONFIRM)
+        return (
+            _measured(point, found, 1.0, CONFIRM)
+            if isinstance(found, Pairs)
+            else Trial(point, found[0], said=found[1])
+        )
+
+    def _trial(self, task: Task, built: Built) -> Trial:
+        state, point = self._states[task.key], built.point
+        assert point is not None
+        if built.path is None:
+            return Trial(point, Outcome.NOT_BUILT, said=built.said)
+        if built.code in state.trials:
+            known = state.trials[built.code]
+            return Trial(point, known.outcome, known.ratio, known.seconds, known.spread, known.said)
+        found = self._timed(task, built, state.incumbent, self._rule)
+        if isinstance(found, Pairs):
+            ratio = 1.0 if built.code == state.default.code else None
+            trial = _measured(point, found, state.ratio, self._rule, ratio)
+            if found.verdict is Verdict.FASTER and ratio is None:
+                state.incumbent, state.ratio = built.path, trial.ratio
+        else:
+            if built.code == state.default.code:
+                raise TaskNotTunable(
+                    task=task.label, reason=f"its default configuration {found[0]}: {found[1]}"
+                )
+            trial = Trial(point, found[0], said=found[1])
+        state.trials[built.code] = trial
+        return trial
+
+    def _timed(self, task: Task, built: Built, incumbent: Path, rule: Rule) -> Pairs | tuple[Outcome, str]:
+        try:
+            return self._runner.measure(task, built, incumbent, rule)
+        except (Refused, Ended, TookTooLong) as error:
+            raise TaskNotTunable(
+                task=task.label, reason=f"its reference cannot be computed: {error}"
+            ) from None
+
+
+def _on_gpu(task: Task) -> bool:
+    return not task.target.startswith("cpu")
+
+
+def _binary(built: Built) -> Trial:
+    """Of a point that is not run."""
+    assert built.point is not None
+    outcome = Outcome.NOT_BUILT if built.path is None else Outcome.BUILT
+    return Trial(built.point, outcome, said=built.said, figures=built.figures)
+
+
+def _measured(point: Point, found: Pairs, scale: float, rule: Rule, ratio: float | None = None) -> Trial:
+    ratio = scale * found.ratio if ratio is None else ratio
+    return Trial(point, Outcome.MEASURED, ratio, median(found.candidate), scale * found.spread(rule))

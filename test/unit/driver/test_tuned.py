@@ -1,0 +1,165 @@
+"""What was found by tuning is used by whatever compiles kernels, and never searched there."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.append(str(Path(__file__).parents[1] / "tuner"))
+
+from kernel_tasks import fused
+
+from shardc.backends.body.extract import kernels
+from shardc.diagnostics.base import collect_remarks
+from shardc.diagnostics.tuner import TuningDatabaseWarning
+from shardc.dialects.kern.config import read_config
+from shardc.driver import graph_compiler, tuned
+from shardc.driver import kernels as compiled_kernels
+from shardc.tuner.database import open_database
+from shardc.tuner.extract_tasks import configure, tasks_of
+from shardc.tuner.point import Point
+from shardc.tuner.space.of_task import space_of
+from shardc.tuner.trial import Outcome, Trial
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path / "kernels"))
+    monkeypatch.setenv("SHARDC_TUNING_DB", str(tmp_path / "tuning.db"))
+    return tmp_path
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> list:
+    """The modules that libraries were made of: their tasks, and the configurations of their kernels."""
+    found = []
+    real = compiled_kernels.build_library
+
+    def build(module):
+        configs = [
+            read_config(k.attributes["config"]) if "config" in k.attributes else None for k in kernels(module)
+        ]
+        found.append(([task for task, _ in tasks_of(module)], configs))
+        return real(module)
+
+    monkeypatch.setattr(compiled_kernels, "build_library", build)
+    return found
+
+
+@pytest.fixture
+def imports(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The phases of the graphs that were really imported."""
+    found: list[str] = []
+    real = graph_compiler.import_graph
+    monkeypatch.setattr(
+        graph_compiler, "import_graph", lambda graph, phase: found.append(phase) or real(graph, phase)
+    )
+    return found
+
+
+def program(x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(x * 2, -1) + 1
+
+
+def run(x: torch.Tensor) -> torch.Tensor:
+    """As a new process would."""
+    torch._dynamo.reset()
+    return torch.compile(program, backend="shardc")(x)
+
+
+def other_point(task) -> Point:
+    """A legal point whose values are not those of the table."""
+    return next(p for p in space_of(task).ranked(50) if p.config != space_of(task).ranked(1)[0].config)
+
+
+def record(task, point: Point, ratio: float = 0.8) -> None:
+    with open_database() as database:
+        database.record(task, [Trial(point, Outcome.MEASURED, ratio, 1e-5)])
+
+
+def test_torch_compile_uses_what_was_found(built: list, imports: list[str]) -> None:
+    x = torch.randn(64, 96)
+    first = run(x)
+    ((tasks, configs),) = built
+    assert configs == [None]
+    run(x)
+    assert len(built) == len(imports) == 1  # from the program cache
+    point = other_point(tasks[0])
+    record(tasks[0], point)
+    second = run(x)
+    assert built[1] == (tasks, [point.config])
+    torch.testing.assert_close(first, second)
+    torch.testing.assert_close(second, program(x))
+    run(x)
+    assert len(built) == len(imports) == 2
+    record(tasks[0], other_point(tasks[0]), ratio=1.1)  # tried again, it is slower than the default
+    run(x)
+    assert built[2] == (tasks, [None])
+
+
+def softmax():
+    return fused(lambda x: [program(x)], torch.randn(64, 96))
+
+
+def matmul():
+    return fused(lambda a, b: [torch.relu(a @ b)], torch.randn(64, 64), torch.randn(64, 64))
+
+
+def test_what_has_a_configuration_keeps_it() -> None:
+    module = softmax()
+    ((task, _),) = tasks_of(module)
+    record(task, other_point(task))
+    (kernel,) = kernels(module)
+    configure(kernel, Point.of("mine", {"rows": 2}))
+    tuned.use_tuned(module)
+    assert read_config(kernel.attributes["config"]) == {"rows": 2}
+
+
+@pytest.mark.parametrize("what", ["sketch", "parameter", "value"])
+def test_what_is_no_longer_legal_is_ignored_and_said(what: str) -> None:
+    module = matmul()
+    ((task, _),) = tasks_of(module)
+    good = other_point(task)
+    bad = {
+        "sketch": Point("gone", good.values),
+        "parameter": Point(good.sketch, (*good.values, ("gone", 1))),
+        "value": Point(good.sketch, tuple((name, 7_777_777) for name, _ in good.values)),
+    }[what]
+    record(task, bad)
+    with collect_remarks() as remarks:
+        tuned.use_tuned(module)
+    (kernel,) = kernels(module)
+    assert "config" not in kernel.attributes
+    (said,) = remarks
+    assert said.name == "TuningIgnored" and task.label in said.message
+
+
+def test_other_sizes_lend_their_point_where_it_is_legal() -> None:
+    module = softmax()
+    ((task, _),) = tasks_of(module)
+    near = task.text.replace("64x96", "48x96").replace("64x1x", "48x1x").replace("tensor<64x", "tensor<48x")
+    record(replace(task, text=near, label="of 48 rows"), other_point(task))
+    tuned.use_tuned(module)
+    (kernel,) = kernels(module)
+    assert read_config(kernel.attributes["config"]) == other_point(task).config
+
+
+def test_a_damaged_database_does_not_keep_a_program_from_compiling(folder: Path) -> None:
+    (folder / "tuning.db").write_bytes(b"SQLite format 3\0" + bytes(5000))
+    x = torch.randn(64, 96)
+    with pytest.warns(TuningDatabaseWarning, match="damaged"):
+        torch.testing.assert_close(run(x), program(x))
+    assert list(folder.glob("tuning.db.damaged-*"))
+
+
+def test_a_later_database_is_left_alone(folder: Path) -> None:
+    with open_database() as database:
+        database.reading().execute("PRAGMA user_version = 99")
+    x = torch.randn(64, 96)
+    with pytest.warns(TuningDatabaseWarning, match="schema 99"):
+        torch.testing.assert_close(run(x), program(x))
+    assert (folder / "tuning.db").exists()

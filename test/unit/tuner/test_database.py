@@ -1,0 +1,249 @@
+"""Trials on disk: what is written stays, from whatever many processes; what is chosen is of today's generator."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from kernel_tasks import matmul_gelu, rows
+
+from shardc.diagnostics.tuner import (
+    NotATuningExport,
+    TuningDatabaseNewer,
+    TuningDatabaseNotWritable,
+    TuningDatabaseWarning,
+)
+from shardc.tuner.database import Database, exchange, open_database, schema, shipped
+from shardc.tuner.database import database as database_module
+from shardc.tuner.point import Point
+from shardc.tuner.task import Task
+from shardc.tuner.trial import Outcome, Trial
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    return rows(32)
+
+
+@pytest.fixture
+def database(tmp_path: Path):
+    with open_database(tmp_path / "tuning.db") as opened:
+        yield opened
+
+
+def trial(tile: int, ratio: float | None, outcome: Outcome = Outcome.MEASURED, sketch: str = "t") -> Trial:
+    return Trial(
+        Point.of(sketch, {"tile": tile, "rows": 8}), outcome, ratio, ratio and ratio * 1e-3, said="as it was"
+    )
+
+
+def test_trials_come_back_as_they_were(database: Database, task: Task):
+    written = [
+        trial(8, 0.9),
+        trial(16, None, Outcome.WRONG),
+        Trial(Point.of("u", {}), Outcome.BUILT, figures={"registers": 80}),
+    ]
+    database.record(task, written)
+    assert database.trials(task) == written
+
+
+def test_the_best_was_measured_and_is_of_the_last_trial_of_its_point(database: Database, task: Task):
+    assert database.best(task) is None
+    database.record(task, [trial(8, 0.5), trial(16, None, Outcome.CRASHED), trial(32, 0.8)])
+    database.record(task, [trial(8, 0.9)])  # measured again: it is not so good
+    found = database.best(task)
+    assert (found.point, found.ratio, found.trials, found.near) == (trial(32, 0.8).point, 0.8, 3, None)
+
+
+WRITERS = """
+import os
+from shardc.tuner.database import open_database
+from shardc.tuner.point import Point
+from shardc.tuner.task import Task
+from shardc.tuner.trial import Outcome, Trial
+path, text = Path(sys.argv[1]), Path(sys.argv[4]).read_text()
+writers, count = int(sys.argv[2]), int(sys.argv[3])
+
+
+def write(number):
+    with open_database(path) as database:
+        for each in range(count):
+            task = Task(text, f"cpu {each % 3}", 1, "rows")
+            point = {"n": number, "of": each}
+            pair = [Trial(Point.of("t", {**point, "part": p}), Outcome.MEASURED, 0.5 + 1 / (2 + each)) for p in (1, 2)]
+            database.record(task, pair)
+            os.write(1, f"{os.getpid()} {each}\\n".encode())
+
+
+def start(number):
+    child = os.fork()
+    if child:
+        return child
+    try:
+        write(number)
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+children = [start(number) for number in range(writers)]
+sys.exit(any([os.waitpid(child, 0)[1] for child in children]))
+"""
+
+
+def start_writers(path: Path, writers: int, count: int, text: Path) -> subprocess.Popen[str]:
+    """A process with ``writers`` children that record ``count`` pairs of trials each, and print who they are and the
+    number of each pair when it is recorded.
+    """
+    script = f"import sys\nfrom pathlib import Path\nsys.path[:0] = {sys.path!r}\n{WRITERS}"
+    command = [sys.executable, "-c", script, str(path), str(writers), str(count), str(text)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def pairs_of(path: Path, text: Path) -> dict[tuple[int, int], int]:
+    """How many trials there are of each pair."""
+    found: dict[tuple[int, int], int] = {}
+    with open_database(path) as database:
+        for target in range(3):
+            for each in database.trials(Task(text.read_text(), f"cpu {target}", 1)):
+                key = (each.point.config["n"], each.point.config["of"])
+                found[key] = found.get(key, 0) + 1
+    return found
+
+
+def test_eight_processes_write_at_once(tmp_path: Path, task: Task):
+    path, text = tmp_path / "tuning.db", tmp_path / "task.mlir"
+    text.write_text(task.text)
+    process = start_writers(path, 8, 25, text)
+    assert process.communicate()[0].count("\n") == 8 * 25 and process.returncode == 0
+    assert pairs_of(path, text) == {(n, each): 2 for n in range(8) for each in range(25)}
+
+
+def test_a_process_killed_while_it_writes_leaves_what_it_had_recorded(tmp_path: Path, task: Task):
+    path, text = tmp_path / "tuning.db", tmp_path / "task.mlir"
+    text.write_text(task.text)
+    process = start_writers(path, 1, 100_000, text)
+    said = [process.stdout.readline() for _ in range(20)]
+    os.kill(int(said[0].split()[0]), signal.SIGKILL)
+    said += process.communicate()[0].splitlines()
+    assert process.returncode
+    found = pairs_of(path, text)  # opening it checks the whole file
+    assert set(found.values()) == {2}  # pairs are there whole or not at all
+    recorded = {int(line.split()[1]) for line in said if line.strip()}
+    assert recorded <= {each for _, each in found}  # and all that it was told were recorded
+    assert len(found) <= len(recorded) + 1
+
+
+def test_trials_of_another_generator_are_kept_and_not_chosen(database: Database, task: Task, monkeypatch):
+    monkeypatch.setattr("shardc.tuner.database.database.generator", lambda target: "cpu of old")
+    database.record(task, [trial(8, 0.1)])
+    monkeypatch.undo()
+    assert database.best(task) is None and database.trials(task) == []
+    database.record(task, [trial(16, 0.9)])
+    assert database.best(task).ratio == 0.9
+    (count,) = database.reading().execute("SELECT count(*) FROM trials").fetchone()
+    assert count == 2
+
+
+def test_other_sizes_of_the_same_kernel_lend_their_point(database: Database):
+    database.record(rows(32), [trial(8, 0.5)])
+    near = database.best(rows(48))
+    assert (near.point, near.near) == (trial(8, 0.5).point, rows(32).label)
+    assert database.best(rows(1024)) is None  # that is not near
+    assert database.best(matmul_gelu()) is None  # and that another kernel
+    assert database.best(replace(rows(48), threads=4)) is None
+    database.record(rows(64), [trial(16, 0.99)])
+    assert database.best(rows(48)).point == trial(8, 0.5).point  # what gains nothing is not worth it
+
+
+def test_a_later_schema_is_refused_and_an_earlier_one_migrated(tmp_path: Path, task: Task, monkeypatch):
+    path = tmp_path / "tuning.db"
+    with open_database(path) as database:
+        database.record(task, [trial(8, 0.5)])
+    later = (*schema.MIGRATIONS, "ALTER TABLE tasks ADD COLUMN colour TEXT NOT NULL DEFAULT 'grey'")
+    for module in (schema, database_module):
+        monkeypatch.setattr(module, "MIGRATIONS", later)
+    with open_database(path) as database:
+        assert database.reading().execute("SELECT colour FROM tasks").fetchall() == [("grey",)]
+        assert database.best(task).ratio == 0.5
+    monkeypatch.undo()
+    with pytest.raises(TuningDatabaseNewer, match=r"schema 2; this shardc knows schemas up to 1"):
+        open_database(path)
+    assert path.exists()
+
+
+def test_a_damaged_file_is_moved_aside(tmp_path: Path, task: Task):
+    path = tmp_path / "tuning.db"
+    with open_database(path) as database:
+        database.record(task, [trial(8, 0.5)])
+    content = path.read_bytes()
+    path.write_bytes(b"SQLite format 3\0" + bytes(len(content) - 16))
+    with pytest.warns(TuningDatabaseWarning, match="is damaged"), open_database(path) as database:
+        assert database.best(task) is None
+        database.record(task, [trial(8, 0.5)])
+    (aside,) = tmp_path.glob("tuning.db.damaged-*")
+    assert aside.stat().st_size == len(content)
+
+
+def test_a_folder_in_the_way_is_named(tmp_path: Path):
+    with pytest.raises(TuningDatabaseNotWritable, match="unable to open"):
+        open_database(tmp_path)
+
+
+def test_export_import_and_merge_add_what_is_not_there(tmp_path: Path, database: Database, task: Task):
+    database.record(task, [trial(8, 0.5), trial(16, None, Outcome.WRONG)])
+    exchange.export_trials(database, tmp_path / "all.jsonl")
+    exchange.export_trials(database, tmp_path / "best.jsonl", best_only=True)
+    with open_database(tmp_path / "other.db") as other:
+        assert exchange.import_trials(other, tmp_path / "best.jsonl") == 1
+        assert exchange.import_trials(other, tmp_path / "all.jsonl") == 1  # the best is there
+        assert exchange.merge(other, database) == 0
+        other.record(task, [trial(8, 0.4)])
+        assert exchange.merge(database, other) == 1
+        assert database.best(task) == other.best(task) and database.best(task).ratio == 0.4
+
+
+def test_a_file_that_is_no_export_adds_nothing(tmp_path: Path, database: Database, task: Task):
+    database.record(task, [trial(8, 0.5)])
+    exchange.export_trials(database, tmp_path / "all.jsonl")
+    good = (tmp_path / "all.jsonl").read_text()
+    (tmp_path / "bad.jsonl").write_text(good + '{"task": {"text": 1}}\n')
+    with (
+        open_database(tmp_path / "other.db") as other,
+        pytest.raises(NotATuningExport, match="line 2"),
+    ):
+        exchange.import_trials(other, tmp_path / "bad.jsonl")
+    with open_database(tmp_path / "other.db") as other:
+        assert other.trials(task) == []
+
+
+def test_prune_keeps_the_best_of_each_task(database: Database, task: Task, monkeypatch):
+    monkeypatch.setattr("shardc.tuner.database.database.generator", lambda target: "cpu of old")
+    database.record(task, [trial(8, 0.1)])
+    monkeypatch.undo()
+    other = rows(48)
+    database.record(task, [trial(n, 1 - n / 100) for n in range(1, 9)])
+    database.record(other, [trial(1, None, Outcome.CRASHED)])
+    assert exchange.prune(database, keep=2) == 1 + 6 + 1
+    assert [t.point.config["tile"] for t in database.trials(task)] == [7, 8]
+    assert database.trials(other) == []
+
+
+def test_choices_change_with_the_best(database: Database, task: Task):
+    seen = [database.choices()]
+    for ratio in (0.9, 0.95, 0.8):
+        database.record(task, [trial(round(100 * ratio), ratio)])
+        seen.append(database.choices())
+    assert seen[0] != seen[1] != seen[3] and seen[1] != seen[2]  # the count of trials is part of the answer
+
+
+def test_what_is_shipped_is_read_from_its_file(tmp_path: Path, database: Database, task: Task):
+    assert shipped.best_shipped(task, tmp_path / "none.jsonl") is None
+    database.record(task, [trial(8, 0.5)])
+    exchange.export_trials(database, tmp_path / "shipped.jsonl", best_only=True)
+    assert shipped.best_shipped(task, tmp_path / "shipped.jsonl").ratio == 0.5

@@ -1,0 +1,79 @@
+"""Points in, trials out: whatever a candidate does, it costs that candidate alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kernel_tasks import matmul_gelu, rows
+
+from shardc.diagnostics.tuner import TaskNotTunable
+from shardc.tuner.builder.cpu import CpuBuilder
+from shardc.tuner.measurer import Measurer
+from shardc.tuner.point import Point
+from shardc.tuner.runner.cpu import CpuRunner
+from shardc.tuner.trial import Outcome
+
+GOOD = Point.of("good", {"block_m": 16})
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch):
+    """A measurer whose compiler and runner fail at points that say so; limits are long enough for those that do not."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    builder = CpuBuilder(1, limit_s=5, job="bad_jobs:build")
+    with Measurer(builder=builder, runner=CpuRunner(limit_s=5, job="bad_jobs:run")) as measurer:
+        yield measurer
+
+
+def test_a_trial_for_each_point_in_order():
+    points = [Point.of("t", {"block_m": n}) for n in (8, 16, 8)]
+    with Measurer() as measurer:
+        trials = measurer.measure(matmul_gelu(), points)
+        confirmed = measurer.confirm(matmul_gelu(), points[1])
+    assert [t.point for t in trials] == points
+    assert all(t.ok and t.ratio > 0 and t.seconds > 0 and t.spread >= 0 for t in [*trials, confirmed])
+    assert trials[0].ratio == trials[2].ratio  # measured once
+
+
+def test_the_default_has_ratio_1():
+    with Measurer(default_of=lambda _: GOOD) as measurer:
+        (trial,) = measurer.measure(matmul_gelu(), [GOOD])
+    assert trial.ratio == 1.0
+
+
+def test_a_candidate_that_fails_costs_itself(failing: Measurer):
+    sketches = ["compiler crashes", "compiler hangs", "wrong", "segfaults", "hangs"]
+    trials = failing.measure(matmul_gelu(), [*(Point.of(s, {"block_m": 16}) for s in sketches), GOOD])
+    found = {t.point.sketch: (t.outcome, t.said) for t in trials}
+    assert found["compiler crashes"] == (Outcome.NOT_BUILT, found["compiler crashes"][1])
+    assert "SIGABRT" in found["compiler crashes"][1]
+    assert found["compiler hangs"] == (Outcome.NOT_BUILT, "the compiler took more than 5 s")
+    assert found["wrong"][0] is Outcome.WRONG and "result 0 is off by" in found["wrong"][1]
+    assert found["segfaults"][0] is Outcome.CRASHED and "SIGSEGV" in found["segfaults"][1]
+    assert found["hangs"] == (Outcome.TIMED_OUT, "it took more than 5 s")
+    assert found["good"][0] is Outcome.MEASURED
+    assert [t.point for t in trials if t.ok] == [GOOD]
+
+
+def test_what_is_known_of_an_earlier_run_is_the_incumbent():
+    task = matmul_gelu()
+    with Measurer() as measurer:
+        (known,) = measurer.measure(task, [GOOD])
+    with Measurer() as measurer:
+        measurer.begin(task, None, known)
+        (trial,) = measurer.measure(task, [Point.of("t", {"block_m": 8})])
+    assert trial.ok
+
+
+def test_a_default_that_is_wrong_is_an_error(failing: Measurer):
+    wrong = Point.of("wrong", {"block_m": 16})
+    failing.begin(matmul_gelu(), wrong)
+    with pytest.raises(TaskNotTunable, match="result 0 is off"):
+        failing.measure(matmul_gelu(), [wrong])
+
+
+def test_a_kernel_of_rows():
+    with Measurer() as measurer:
+        trials = measurer.measure(rows(), [Point.of("t", {"piece": 64}), Point.of("t", {"rows": 32})])
+    assert all(t.ok for t in trials)
