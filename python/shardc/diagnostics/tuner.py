@@ -34,6 +34,13 @@ class UnknownWish(ShardcError):
     hint: ClassVar[str] = "there are: {known}"
 
 
+class UnknownStrategy(ShardcError):
+    """There is no search strategy of this name."""
+
+    template: ClassVar[str] = "there is no search strategy {strategy!r}"
+    hint: ClassVar[str] = "use one of {known}"
+
+
 class TaskNotTunable(ShardcError):
     """A kernel's default configuration does not compile or compute what its body says, or its body cannot be evaluated:
     nothing can be compared with it.
