@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from shardc.diagnostics.kernels import KernelNotSupported
 from shardc.diagnostics.tuner import EmptySpace, TaskNotTunable
 from shardc.tuner.cost_model.base import CostModel
 from shardc.tuner.cost_model.kernel_features import kernel_features
@@ -142,12 +143,15 @@ def tune(
 
 @dataclass(eq=False)
 class _Open(Progress):
-    """A job whose space is known."""
+    """A job whose space is known. Of a point that was measured again, ``known`` has the first trial, with which the search
+    went on, and ``latest`` the last, which counts.
+    """
 
     space: Space | None = None
     default: Point | None = None
     strategy: SearchStrategy | None = None
     known: dict[Point, Trial] = field(default_factory=dict)
+    latest: dict[Point, Trial] = field(default_factory=dict)
     begun: bool = False
     said: str = ""
 
@@ -172,16 +176,17 @@ class _Session:
         try:
             space = spaces(job.task)
             default = space.ranked(1)[0]
-        except EmptySpace as error:
+        except (EmptySpace, KernelNotSupported) as error:
             self.closed.append(TaskResult(job, None, None, said=str(error).partition("\n")[0]))
             return
         draw = random.Random(f"{seed} {job.task.key}")
         made = make_strategy(strategy, space, draw, lambda points: self.model.scores(job.task, space, points))
         found = self.database.trials(job.task)
-        known = {t.point: t for t in found if space.refusal(t.point) is None}
+        latest = {t.point: t for t in found if space.refusal(t.point) is None}
+        known = {t.point: t for t in reversed(found) if t.point in latest}
         gone = len({t.point for t in found}) - len(known)
         said = f"{gone} trials in the database no longer match this kernel's space: ignored" if gone else ""
-        progress = _Open(job, space.estimate_s(default), space=space, default=default, strategy=made, known=known, said=said)
+        progress = _Open(job, space.estimate_s(default), space=space, default=default, strategy=made, known=known, latest=latest, said=said)
         self.open.append(progress)
 
     def run(self) -> SessionResult:
@@ -222,6 +227,7 @@ class _Session:
             progress.exhausted, progress.said = True, str(error).partition("\n")[0]
             return
         progress.known |= {t.point: t for t in measured}
+        progress.latest |= {t.point: t for t in measured}
         trials = [progress.known[p] for p in points]
         if not progress.trials:
             self.model.learn(task, progress.space, [Trial(progress.default, Outcome.MEASURED, 1.0)])
@@ -262,8 +268,8 @@ class _Session:
 
     def _result(self, progress: _Open) -> TaskResult:
         """The best of all that is known of the task, proposed in this session or before."""
-        best = min(_ok(progress.known.values()), key=lambda t: (t.ratio, t.point), default=None)
-        if best is not None and best.ratio < CONFIRMED and progress.begun:
+        best = min(_ok(progress.latest.values()), key=lambda t: (t.ratio, t.point), default=None)
+        if best is not None and best.ratio < CONFIRMED and progress.begun and best is progress.known[best.point]:
             confirmed = self.measurer.confirm(progress.job.task, best.point)
             if confirmed.ok:
                 self.database.record(progress.job.task, [confirmed])
@@ -278,7 +284,7 @@ class _Session:
         """Of points that were compiled for a GPU that is not here, the best by the cost model among those that spill the
         fewest bytes.
         """
-        built = [t for t in progress.known.values() if t.outcome is Outcome.BUILT]
+        built = [t for t in progress.latest.values() if t.outcome is Outcome.BUILT]
         scores = self.model.scores(progress.job.task, progress.space, [t.point for t in built])
         found = sorted((t.figures.get("spill_bytes", 0), s, t.point) for s, t in zip(scores, built, strict=True))
         return found[0][2] if found else None
