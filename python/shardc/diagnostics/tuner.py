@@ -47,6 +47,9 @@ class TaskNotTunable(ShardcError):
     """
 
     template: ClassVar[str] = "the kernel {task} cannot be tuned: {reason}"
+    hint: ClassVar[str] = "it keeps its default configuration; please report this message with the model"
+
+
 class UnknownTuningTarget(ShardcError):
     """Kernels cannot be tuned for this target."""
 
@@ -66,9 +69,6 @@ class BadPin(ShardcError):
 
     template: ClassVar[str] = "{text!r} pins nothing"
     hint: ClassVar[str] = "write NAME=VALUE, such as block_k=256; shardc tune --space prints the names"
-
-
-    hint: ClassVar[str] = "it keeps its default configuration; please report this message with the model"
 
 
 class TuningDatabaseNewer(ShardcError):

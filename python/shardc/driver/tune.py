@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import torch
+import torch._functorch.config
 from torch_mlir import ir
 
 from shardc.backends.triton.targets import TARGETS
 from shardc.diagnostics.tuner import NothingToTune, UnknownTuningTarget
 from shardc.driver.api import compile_step
 from shardc.driver.artefact import read_manifest
+from shardc.driver.dynamo import shardc_backend
+from shardc.driver.fusion import collect_modules
 from shardc.driver.fusion_record import FusionRecord
 from shardc.driver.gpu_kernels import check_gpu, choose_for, is_tf32
 from shardc.driver.module_file import read_module
@@ -118,6 +124,25 @@ def jobs_of(path: Path, target: str | None = None, matmuls: str = "auto") -> lis
     if not found:
         raise NothingToTune(path=path, where=str(path))
     return found
+
+
+def jobs_of_function(
+    function: Callable[..., Any], *args: Any, options: Mapping[str, Any] | None = None, **kwargs: Any
+) -> list[Job]:
+    """The kernels that ``torch.compile(function, backend="shardc", options=options)`` makes when it is called with these
+    arguments, with those of its backward where a result needs gradients. Compiles and calls ``function`` once.
+    """
+
+    def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        return shardc_backend(graph, example_inputs, options=options)
+
+    function = getattr(function, "_orig_mod", function)
+    with collect_modules() as modules, torch._functorch.config.patch(force_non_lazy_backward_lowering=True):
+        torch.compile(function, backend=backend, dynamic=False)(*args, **kwargs)
+    calls: Counter[Task] = Counter()
+    for module in modules:
+        calls.update(dict(tasks_of(module)))
+    return [Job(task, count) for task, count in calls.items()]
 
 
 def pinned_space(task: Task, pinned: Mapping[str, int]) -> Space:
