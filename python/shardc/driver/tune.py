@@ -28,6 +28,7 @@ from shardc.tuner.cost_model.base import CostModel, Estimates
 from shardc.tuner.database import open_database
 from shardc.tuner.extract_tasks import tasks_of
 from shardc.tuner.measurer import Measurer
+from shardc.tuner.point import Point
 from shardc.tuner.session import Budget, Measures, Remembers, Round, SessionResult, tune
 from shardc.tuner.space.of_task import space_of
 from shardc.tuner.space.space import Space
@@ -87,7 +88,7 @@ def tune_found(
 ) -> SessionResult:
     """The same for kernels that were found, on this machine and with its database."""
     budget = Budget(trials, seconds, regret)
-    with open_database() as database, Measurer(default_of=lambda task: _space(task).ranked(1)[0]) as measurer:
+    with open_database() as database, Measurer(default_of) as measurer:
         return tune_jobs(jobs, database, measurer, budget, wishes, on_round)
 
 
@@ -148,6 +149,11 @@ def jobs_of_function(
 def pinned_space(task: Task, pinned: Mapping[str, int]) -> Space:
     """The task's space under a user's pins. Raises EmptySpace."""
     return replace(_space(task), pinned={**_space(task).pinned, **pinned}) if pinned else _space(task)
+
+
+def default_of(task: Task) -> Point:
+    """Its default configuration: the analytic choice. Raises EmptySpace, KernelNotSupported."""
+    return _space(task).ranked(1)[0]
 
 
 _space = cache(space_of)
