@@ -57,7 +57,7 @@ class BoostedTrees:
     def __init__(self, pretrained: Path | None = PRETRAINED) -> None:
         self._pretrained = pretrained if pretrained is not None and pretrained.is_file() else None
         self._examples: list[Example] = []
-        self._own: _Trees | None = None
+        self._own: Trees | None = None
         self._stale = False
         self._figures: dict[tuple[str, Point], Mapping[str, float]] = {}
         self._defaults: dict[str, Point] = {}
@@ -92,8 +92,8 @@ class BoostedTrees:
         return {**point_features(kernel, point, default, estimate, figures), "threads": float(task.threads)}
 
     @cached_property
-    def _older(self) -> _Trees | None:
-        return _Trees.load(self._pretrained) if self._pretrained is not None else None
+    def _older(self) -> Trees | None:
+        return Trees.load(self._pretrained) if self._pretrained is not None else None
 
     def _before(self, rows: Sequence[Mapping[str, float]]) -> np.ndarray:
         """What is said before the session's own trials: by the pretrained trees, or else by the estimate alone."""
@@ -101,35 +101,48 @@ class BoostedTrees:
             return self._older.predict(rows)
         return np.array([max(-WORST, min(WORST, row["estimate"])) for row in rows])
 
-    def _train(self) -> _Trees:
+    def _train(self) -> Trees:
         rows = [e.features for e in self._examples]
         left = np.array([e.target for e in self._examples]) - self._before(rows)
-        return _Trees.train(rows, left, ROUNDS)
+        return Trees.train(rows, left, ROUNDS)
 
 
-class _Trees:
-    """A booster and the names of its features, in their order. What a row does not have is missing to it."""
+class Trees:
+    """A booster and the names of its features, in their order. What a row does not have is missing to it. ``sign``: -1
+    for one that gives large numbers to what is good.
+    """
 
-    def __init__(self, booster: Any) -> None:
-        self._booster = booster
+    def __init__(self, booster: Any, sign: float = 1.0) -> None:
+        self._booster, self._sign = booster, sign
         self._names = [name.replace("~", " ") for name in booster.feature_name()]
 
     @staticmethod
-    def load(path: Path) -> _Trees:
+    def load(path: Path) -> Trees:
         import lightgbm
 
-        return _Trees(lightgbm.Booster(model_file=str(path)))
+        return Trees(lightgbm.Booster(model_file=str(path)))
 
     @staticmethod
-    def train(rows: Sequence[Mapping[str, float]], targets: np.ndarray, rounds: int, **settings: Any) -> _Trees:
+    def train(
+        rows: Sequence[Mapping[str, float]],
+        targets: np.ndarray,
+        rounds: int,
+        group: Sequence[int] | None = None,
+        sign: float = 1.0,
+        **settings: Any,
+    ) -> Trees:
         import lightgbm
 
         names = sorted({name for row in rows for name in row})
-        data = lightgbm.Dataset(_matrix(rows, names), targets, feature_name=[n.replace(" ", "~") for n in names])
-        return _Trees(lightgbm.train(SETTINGS | settings, data, num_boost_round=rounds))
+        spelled = [name.replace(" ", "~") for name in names]
+        data = lightgbm.Dataset(_matrix(rows, names), targets, group=group, feature_name=spelled)
+        return Trees(lightgbm.train(SETTINGS | settings, data, num_boost_round=rounds), sign)
 
     def predict(self, rows: Sequence[Mapping[str, float]]) -> np.ndarray:
-        return np.asarray(self._booster.predict(_matrix(rows, self._names), num_threads=1))
+        return self._sign * np.asarray(self._booster.predict(_matrix(rows, self._names), num_threads=1))
+
+    def save(self, path: Path) -> None:
+        self._booster.save_model(str(path))
 
 
 def _matrix(rows: Sequence[Mapping[str, float]], names: Sequence[str]) -> np.ndarray:
