@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Protocol
 
 from shardc.diagnostics.kernels import KernelNotSupported
@@ -187,6 +188,7 @@ class _Session:
         gone = len({t.point for t in found}) - len(known)
         said = f"{gone} trials in the database no longer match this kernel's space: ignored" if gone else ""
         progress = _Open(job, space.estimate_s(default), space=space, default=default, strategy=made, known=known, latest=latest, said=said)
+        progress.exhausted = len(list(islice(space.points(), 2))) < 2  # the default, and nothing to compare it with
         self.open.append(progress)
 
     def run(self) -> SessionResult:
