@@ -19,13 +19,15 @@ HINTS = 2
 @dataclass(frozen=True)
 class Settings:
     """``population`` points live for ``generations``; ``crossover`` of the children have two parents, ``epsilon`` of a
-    batch is drawn from the whole space; a space of at most ``listed`` legal points is ranked whole instead.
+    batch is drawn from the whole space, and ``first`` of the first batch, whose ranks no trial has confirmed; a space of
+    at most ``listed`` legal points is ranked whole instead, and so searched whole if the budget allows.
     """
 
     population: int = 256
     generations: int = 4
     crossover: float = 0.15
     epsilon: float = 0.1
+    first: float = 0.4
     listed: int = 4096
 
 
@@ -44,8 +46,9 @@ class Evolutionary(SearchStrategy):
     def _candidates(self) -> Iterator[Point]:
         yield from self.hints[:HINTS]
         ranked = iter(self._ranked())
+        drawn = self._settings.epsilon if self.trials else self._settings.first
         while True:
-            if self.draw.random() < self._settings.epsilon:
+            if self.draw.random() < drawn:
                 yield self.space.sample(self.draw)
             point = next(ranked, None)
             if point is None:

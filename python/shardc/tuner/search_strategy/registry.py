@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from itertools import islice
 
 from shardc.diagnostics.tuner import UnknownStrategy
 from shardc.tuner.search_strategy.analytic import Analytic
@@ -14,17 +13,8 @@ from shardc.tuner.search_strategy.exhaustive import Exhaustive
 from shardc.tuner.search_strategy.random import Random
 from shardc.tuner.space.space import Space
 
-SMALL = 48
-"""Legal points up to which a space is searched whole, whatever else was asked for but ``analytic`` or ``random``."""
-
-
-def _evolutionary(space: Space, draw: random.Random, score: Score) -> SearchStrategy:
-    small = len(list(islice(space.points(), SMALL + 1))) <= SMALL
-    return (Exhaustive if small else Evolutionary)(space, draw, score)
-
-
 STRATEGIES: dict[str, Callable[[Space, random.Random, Score], SearchStrategy]] = {
-    "evolutionary": _evolutionary,
+    "evolutionary": Evolutionary,
     "analytic": lambda space, draw, score: Analytic(space, draw),
     "random": lambda space, draw, score: Random(space, draw),
     "exhaustive": Exhaustive,
