@@ -10,18 +10,20 @@ if TYPE_CHECKING:
     from shardc.driver.api import compile_step
     from shardc.driver.explain_fusion import explain_fusion
     from shardc.driver.memory import explain_memory
+    from shardc.driver.tune import tune_path as tune
 
     __version__: str
 
-__all__ = ["__version__", "compile_step", "explain_fusion", "explain_memory", "rule"]
+__all__ = ["__version__", "compile_step", "explain_fusion", "explain_memory", "rule", "tune"]
 
 _LAZY = {
-    "compile_step": "shardc.driver.api",
-    "explain_fusion": "shardc.driver.explain_fusion",
-    "explain_memory": "shardc.driver.memory",
-    "rule": "shardc.dialects.rules.custom",
+    "compile_step": ("shardc.driver.api", "compile_step"),
+    "explain_fusion": ("shardc.driver.explain_fusion", "explain_fusion"),
+    "explain_memory": ("shardc.driver.memory", "explain_memory"),
+    "rule": ("shardc.dialects.rules.custom", "rule"),
+    "tune": ("shardc.driver.tune", "tune_path"),
 }
-"""Public name -> the module that has it, imported at first use."""
+"""Public name -> the module that has it, imported at first use, and its name there."""
 
 
 def __getattr__(name: str) -> object:
@@ -30,7 +32,8 @@ def __getattr__(name: str) -> object:
 
         return version("shardc")
     if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
+        module, attribute = _LAZY[name]
+        return getattr(import_module(module), attribute)
     raise AttributeError(f"module 'shardc' has no attribute {name!r}")
 
 

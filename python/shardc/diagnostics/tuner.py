@@ -34,6 +34,13 @@ class UnknownWish(ShardcError):
     hint: ClassVar[str] = "there are: {known}"
 
 
+class UnknownStrategy(ShardcError):
+    """There is no search strategy of this name."""
+
+    template: ClassVar[str] = "there is no search strategy {strategy!r}"
+    hint: ClassVar[str] = "use one of {known}"
+
+
 class TaskNotTunable(ShardcError):
     """A kernel's default configuration does not compile or compute what its body says, or its body cannot be evaluated:
     nothing can be compared with it.
@@ -41,6 +48,27 @@ class TaskNotTunable(ShardcError):
 
     template: ClassVar[str] = "the kernel {task} cannot be tuned: {reason}"
     hint: ClassVar[str] = "it keeps its default configuration; please report this message with the model"
+
+
+class UnknownTuningTarget(ShardcError):
+    """Kernels cannot be tuned for this target."""
+
+    template: ClassVar[str] = "there is no target {target!r}"
+    hint: ClassVar[str] = "use one of {known}; without --target kernels are tuned for this machine's CPU"
+
+
+class NothingToTune(ShardcError):
+    """A program has no kernels, or no more than calls of libraries."""
+
+    template: ClassVar[str] = "{path} has no kernels to tune"
+    hint: ClassVar[str] = "compile it with kernels (without --no-fuse); shardc explain --fusion says what shares a kernel"
+
+
+class BadPin(ShardcError):
+    """The text of a pinned parameter is no name with a whole number of at least 1."""
+
+    template: ClassVar[str] = "{text!r} pins nothing"
+    hint: ClassVar[str] = "write NAME=VALUE, such as block_k=256; shardc tune --space prints the names"
 
 
 class TuningDatabaseNewer(ShardcError):

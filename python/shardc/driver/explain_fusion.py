@@ -16,7 +16,6 @@ from torch_mlir import ir
 
 from shardc.backends.triton.targets import TARGETS, Target
 from shardc.diagnostics.api import NotAnArtefact
-from shardc.diagnostics.cli import UnreadableInput
 from shardc.diagnostics.fusion import NoSuchFusionEdge
 from shardc.dialects.context import new_context
 from shardc.driver.artefact import read_manifest
@@ -26,6 +25,7 @@ from shardc.driver.fusion_record import FusionRecord
 from shardc.driver.fusion_report import effect, render
 from shardc.driver.gpu_estimates import Estimator
 from shardc.driver.mlir_errors import Source, parse_module
+from shardc.driver.module_file import read_module, read_text
 from shardc.driver.piece_model import ModelledMatmuls
 from shardc.driver.pipelines import build, run
 from shardc.driver.script import read_script
@@ -82,7 +82,7 @@ def explain_path(path: Path, forbid: Sequence[str] = (), force: Sequence[str] = 
     text = (
         _script_text(path)
         if path.suffix == ".py"
-        else _text(_unfused(path / "levels") if path.is_dir() else path)
+        else read_text(_unfused(path / "levels") if path.is_dir() else path)
     )
     wishes, matmuls = Wishes.of(forbid, force), step_matmuls("fused")
     module = _parsed(text, path)
@@ -99,7 +99,7 @@ def explain_path(path: Path, forbid: Sequence[str] = (), force: Sequence[str] = 
 def _artefact(levels: Path, target: Target | None, forbid: Sequence[str], force: Sequence[str]) -> str:
     """Level 4 says which kernels there are. Why, level 3 says, where fusing it again makes the same ones."""
     before, after = _unfused(levels), levels / "4-kernel.mlir"
-    ranked, fused = _text(before), _parsed(_text(after), after)
+    ranked, fused = read_text(before), read_module(after)
     plain = read_fusion(_parsed(ranked, before), fused)
     record, inside, losses = FusionRecord.read(fused), calls_in_kernels(fused), losses_in_kernels(fused)
     model = ModelledMatmuls(Estimator(target, record.tf32), record.numerics) if target else None
@@ -155,14 +155,6 @@ def _under(wishes: Wishes, plain: FusionReport, wished: FusionReport) -> list[st
 
 def _parsed(text: str, path: Path) -> ir.Module:
     return parse_module(Source(str(path), text), new_context())
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        problem = (error.strerror or str(error)) if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise UnreadableInput(file=path, problem=problem) from error
 
 
 def _script_text(path: Path) -> str:

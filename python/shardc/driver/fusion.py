@@ -28,6 +28,7 @@ Reports: TypeAlias = "list[tuple[str, FusionReport]]"
 """The phase of each graph and what was fused in it."""
 
 _reports: ContextVar[Reports | None] = ContextVar("shardc_fusion_reports", default=None)
+_fused: ContextVar[list[ir.Module] | None] = ContextVar("shardc_fused_modules", default=None)
 _said: set[str] = set()
 
 
@@ -42,9 +43,20 @@ def collect_fusion() -> Iterator[Reports]:
         _reports.reset(token)
 
 
+@contextmanager
+def collect_modules() -> Iterator[list[ir.Module]]:
+    """The same with copies of the fused graphs in place of their reports."""
+    modules: list[ir.Module] = []
+    token = _fused.set(modules)
+    try:
+        yield modules
+    finally:
+        _fused.reset(token)
+
+
 def is_explained() -> bool:
-    """Whether somebody waits for reports, so that graphs must really be fused."""
-    return _reports.get() is not None or log.isEnabledFor(logging.DEBUG)
+    """Whether somebody waits for reports or modules, so that graphs must really be fused."""
+    return _reports.get() is not None or _fused.get() is not None or log.isEnabledFor(logging.DEBUG)
 
 
 def fuse(
@@ -71,6 +83,11 @@ def fuse(
     reports = _reports.get()
     if reports is not None:
         reports.append((phase, report))
+    modules = _fused.get()
+    if modules is not None:
+        from shardc.driver.levels import copy_module
+
+        modules.append(copy_module(module))
 
 
 def say_unmatched(wishes: Wishes) -> None:

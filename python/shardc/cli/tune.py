@@ -1,0 +1,116 @@
+"""``shardc tune``: searches the tile configurations of a model's kernels."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shardc.cli.progress import status
+
+if TYPE_CHECKING:
+    from shardc.tuner.session import Round
+
+
+def tune(
+    path: Annotated[
+        Path,
+        typer.Argument(
+            exists=True, metavar="SCRIPT|FOLDER|MLIR", help="Script with build(), folder that shardc compile wrote, or level-4 MLIR."
+        ),
+    ],
+    trials: Annotated[int | None, typer.Option(min=0, help="Points to try, over all kernels.")] = None,
+    seconds: Annotated[float | None, typer.Option(min=0.0, help="Time for the search.")] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(help="cpu, or a GPU (sm_80, sm_90, sm_100, gfx942), which need not be here; the folder's own if not given."),
+    ] = None,
+    strategy: Annotated[
+        str, typer.Option(help="evolutionary, analytic (in the order of the estimates), random or exhaustive.")
+    ] = "evolutionary",
+    seed: Annotated[int, typer.Option(help="Of the draws: the same one tries the same points.")] = 0,
+    regret: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="End when going on is expected to save less than this share of the time.")
+    ] = 0.01,
+    matmuls: Annotated[str, typer.Option(help="Of a script: matmuls and attention as for shardc compile.")] = "auto",
+    pin: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Keep a parameter of all kernels that have it at a value.")
+    ] = None,
+    space: Annotated[bool, typer.Option("--space", help="Print what there is to choose from, and try nothing.")] = False,
+    resume: Annotated[bool, typer.Option(help="Take trials of earlier sessions for known; else try them anew.")] = True,
+    plot: Annotated[
+        Path | None, typer.Option(dir_okay=False, metavar="SVG", help="Write a picture of the best so far of each kernel.")
+    ] = None,
+) -> None:
+    """Search the tile configurations of a model's kernels, by measurement here, for an absent GPU by models.
+
+    Every trial is remembered: a search that was interrupted goes on when it is started again, and whatever is compiled
+    afterwards uses the best. Without a budget it ends when going on is not expected to be worth it.
+
+    \b
+    Examples:
+      shardc tune train.py --seconds 300
+      shardc tune out/ --trials 200 --plot best.svg
+      shardc tune train.py --target sm_90
+      shardc tune train.py --space
+    """
+    from shardc.cli.tune_options import parse_pins
+    from shardc.report.tuning_files import write_plot
+
+    pinned = parse_pins(pin or [])
+    with status(f"reading the kernels of {path.name}"):
+        from shardc.driver.tune import Wishes, jobs_of, tune_found
+        from shardc.report.tuning_text import spaces_text, tuning_text
+
+        jobs = jobs_of(path, target, matmuls)
+    if space:
+        print(spaces_text(jobs, pinned))
+        return
+    with _progress(trials, seconds) as on_round:
+        result = tune_found(
+            jobs, trials=trials, seconds=seconds, regret=regret, wishes=Wishes(strategy, seed, pinned, resume), on_round=on_round
+        )
+    print(tuning_text(result))
+    if plot is not None:
+        write_plot(result, plot)
+
+
+@contextmanager
+def _progress(trials: int | None, seconds: float | None) -> Iterator[Callable[[Round], None] | None]:
+    """A bar on standard error; nothing if that is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = [TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("{task.fields[left]}")]
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        bar = shown.add_task("tuning", total=trials or seconds, left="")
+
+        def on_round(event: Round) -> None:
+            done = event.trials_done if trials else None if seconds is None else seconds - (event.seconds_left or 0.0)
+            shown.update(bar, completed=done, description=describe(event), left=_left(event))
+
+        yield on_round
+
+
+def describe(event: Round) -> str:
+    """A round in a line: the kernel, its best so far, and what became of the step."""
+    progress = event.progress
+    return (
+        f"{event.trials_done} trials; {progress.job.task.label}: {progress.best_ratio:.3f}; "
+        f"all kernels: {event.step_ratio:.3f} of the default"
+    )
+
+
+def _left(event: Round) -> str:
+    parts: Sequence[str] = [
+        *([f"{event.trials_left} trials left"] if event.trials_left is not None else []),
+        *([f"{event.seconds_left:.0f} s left"] if event.seconds_left is not None else []),
+    ]
+    return ", ".join(parts)

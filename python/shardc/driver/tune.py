@@ -1,0 +1,200 @@
+"""``shardc tune``: the kernels of a script's step, or of an artefact, and a session over them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._functorch.config
+from torch_mlir import ir
+
+from shardc.backends.triton.targets import TARGETS
+from shardc.diagnostics.tuner import NothingToTune, UnknownTuningTarget
+from shardc.driver.api import compile_step
+from shardc.driver.artefact import read_manifest
+from shardc.driver.dynamo import shardc_backend
+from shardc.driver.fusion import collect_modules
+from shardc.driver.fusion_record import FusionRecord
+from shardc.driver.gpu_kernels import check_gpu, choose_for, is_tf32
+from shardc.driver.module_file import read_module
+from shardc.driver.script import read_script
+from shardc.driver.step_kernels import choose_libraries, fuse_copy, step_matmuls
+from shardc.tuner.cost_model.base import CostModel, Estimates
+from shardc.tuner.database import open_database
+from shardc.tuner.extract_tasks import tasks_of
+from shardc.tuner.measurer import Measurer
+from shardc.tuner.point import Point
+from shardc.tuner.session import Budget, Measures, Remembers, Round, SessionResult, tune
+from shardc.tuner.space.of_task import space_of
+from shardc.tuner.space.space import Space
+from shardc.tuner.task import Task
+from shardc.tuner.task_scheduler import Job
+from shardc.tuner.trial import Trial
+
+CPU = "cpu"
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """How a session goes: ``strategy`` and ``seed``, ``pinned`` values of parameters, whether it may ``resume`` from
+    trials of earlier ones.
+    """
+
+    strategy: str = "evolutionary"
+    seed: int = 0
+    pinned: Mapping[str, int] = field(default_factory=dict)
+    resume: bool = True
+
+
+def tune_path(
+    path: Path | str,
+    *,
+    target: str | None = None,
+    trials: int | None = None,
+    seconds: float | None = None,
+    regret: float = Budget.regret,
+    wishes: Wishes = Wishes(),
+    matmuls: str = "auto",
+    on_round: Callable[[Round], None] | None = None,
+) -> SessionResult:
+    """Tune the kernels of the training step that the script ``path`` builds, on one device, or of the artefact or level-4
+    MLIR file ``path``, and remember every trial: whatever is compiled afterwards uses the best.
+
+    ``target`` is this machine's CPU or that of the artefact, if not given, or a GPU, which need not be here: what cannot
+    be run is compiled and ranked by models. ``trials`` and ``seconds`` limit the whole session, which ends too when
+    further trials are expected to save less than the share ``regret`` of the kernels' time. A session that was
+    interrupted goes on when it is called again.
+
+    Raises what reading the path raises, UnknownTuningTarget, NothingToTune, UnknownStrategy, TritonMissing, or what the
+    database raises.
+    """
+    jobs = jobs_of(Path(path), target, matmuls)
+    return tune_found(jobs, trials=trials, seconds=seconds, regret=regret, wishes=wishes, on_round=on_round)
+
+
+def tune_found(
+    jobs: Sequence[Job],
+    *,
+    trials: int | None = None,
+    seconds: float | None = None,
+    regret: float = Budget.regret,
+    wishes: Wishes = Wishes(),
+    on_round: Callable[[Round], None] | None = None,
+) -> SessionResult:
+    """The same for kernels that were found, on this machine and with its database."""
+    budget = Budget(trials, seconds, regret)
+    with open_database() as database, Measurer(default_of) as measurer:
+        return tune_jobs(jobs, database, measurer, budget, wishes, on_round)
+
+
+def tune_jobs(
+    jobs: Sequence[Job],
+    database: Remembers,
+    measurer: Measures,
+    budget: Budget,
+    wishes: Wishes = Wishes(),
+    on_round: Callable[[Round], None] | None = None,
+) -> SessionResult:
+    """A session over ``jobs``, ranked by boosted trees."""
+    return tune(
+        jobs,
+        database if wishes.resume else _Anew(database),
+        measurer,
+        spaces=lambda task: pinned_space(task, wishes.pinned),
+        model=_model(budget),
+        budget=budget,
+        strategy=wishes.strategy,
+        seed=wishes.seed,
+        on_round=on_round,
+    )
+
+
+def jobs_of(path: Path, target: str | None = None, matmuls: str = "auto") -> list[Job]:
+    """The kernels of ``path`` and how often a step calls each. Raises as :func:`tune_path` does."""
+    if target not in (None, CPU, *TARGETS):
+        raise UnknownTuningTarget(target=target, known=", ".join((CPU, *TARGETS)))
+    made_for = read_manifest(path)["target"] if path.is_dir() else None
+    target = (made_for if made_for in TARGETS else CPU) if target is None else target
+    module = _module(path, target, matmuls)
+    found = [Job(task, calls) for task, calls in tasks_of(module, None if target == CPU else target)]
+    if not found:
+        raise NothingToTune(path=path, where=str(path))
+    return found
+
+
+def jobs_of_function(
+    function: Callable[..., Any], *args: Any, options: Mapping[str, Any] | None = None, **kwargs: Any
+) -> list[Job]:
+    """The kernels that ``torch.compile(function, backend="shardc", options=options)`` makes when it is called with these
+    arguments, with those of its backward where a result needs gradients. Compiles and calls ``function`` once.
+    """
+
+    def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        return shardc_backend(graph, example_inputs, options=options)
+
+    function = getattr(function, "_orig_mod", function)
+    with collect_modules() as modules, torch._functorch.config.patch(force_non_lazy_backward_lowering=True):
+        torch.compile(function, backend=backend, dynamic=False)(*args, **kwargs)
+    calls: Counter[Task] = Counter()
+    for module in modules:
+        calls.update(dict(tasks_of(module)))
+    return [Job(task, count) for task, count in calls.items()]
+
+
+def pinned_space(task: Task, pinned: Mapping[str, int]) -> Space:
+    """The task's space under a user's pins. Raises EmptySpace."""
+    return replace(_space(task), pinned={**_space(task).pinned, **pinned}) if pinned else _space(task)
+
+
+def default_of(task: Task) -> Point:
+    """Its default configuration: the analytic choice. Raises EmptySpace, KernelNotSupported."""
+    return _space(task).ranked(1)[0]
+
+
+_space = cache(space_of)
+
+
+def _model(budget: Budget) -> CostModel:
+    """Trees, which take a second to import, only where there is something to learn."""
+    if budget.is_zero:
+        return Estimates()
+    from shardc.tuner.cost_model.boosted_trees import BoostedTrees
+
+    return BoostedTrees()
+
+
+def _module(path: Path, target: str, matmuls: str) -> ir.Module:
+    """The program of level 4."""
+    if path.suffix != ".py":
+        return read_module(path / "levels" / "4-kernel.mlir" if path.is_dir() else path)
+    training = read_script(path)
+    step = compile_step(
+        training.model, training.optimizer, training.batch, loss=training.loss, mesh={"data": 1}, fuse=False
+    )
+    if target == CPU:
+        wished = FusionRecord(matmuls=matmuls)
+        module, _ = fuse_copy(step.compiled.unfused, wished, step_matmuls(wished.numerics, matmuls))
+        choose_libraries(module, wished.numerics)
+        return module
+    wished = FusionRecord(matmuls=matmuls, tf32=is_tf32())
+    return fuse_copy(step.compiled.unfused, wished, choose_for(check_gpu(target), wished))[0]
+
+
+@dataclass
+class _Anew:
+    """A database in which nothing is found that was there before this session."""
+
+    database: Remembers
+    recorded: dict[str, list[Trial]] = field(default_factory=dict)
+
+    def trials(self, task: Task) -> Sequence[Trial]:
+        return self.recorded.get(task.key, [])
+
+    def record(self, task: Task, trials: Sequence[Trial]) -> None:
+        self.recorded.setdefault(task.key, []).extend(trials)
+        self.database.record(task, trials)

@@ -1,0 +1,101 @@
+"""A tuning session in words: a table of kernels with a sparkline of the best so far, and spaces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+from shardc.diagnostics.kernels import KernelNotSupported
+from shardc.diagnostics.tuner import EmptySpace
+from shardc.driver.report import table
+from shardc.driver.tune import pinned_space
+from shardc.tuner.point import Point
+from shardc.tuner.session import SessionResult, TaskResult
+from shardc.tuner.task_scheduler import Job
+from shardc.tuner.trial import Trial
+
+BARS = "▁▂▃▄▅▆▇█"
+WIDTH = 24
+"""Characters of a sparkline."""
+COUNTED = 20_000
+"""Points up to which a space is counted."""
+
+
+def best_so_far(trials: Iterable[Trial]) -> list[float]:
+    """The best ratio after each trial; 1.0, the default's, before there is a better one."""
+    found, best = [], 1.0
+    for trial in trials:
+        best = min(best, trial.ratio) if trial.ok and trial.ratio is not None else best
+        found.append(best)
+    return found
+
+
+def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
+    """``values`` between 0 and 1 as bars, at most ``width``: each the last of the values that it stands for."""
+    if not values:
+        return ""
+    shown = values if len(values) <= width else [values[(n + 1) * len(values) // width - 1] for n in range(width)]
+    return "".join(BARS[min(len(BARS) - 1, max(0, round(v * len(BARS)) - 1))] for v in shown)
+
+
+def tuning_text(result: SessionResult) -> str:
+    """A line for each kernel, those with most of the step's time first, and what came out of it all."""
+    order = sorted(result.tasks, key=lambda t: -(t.default_s or 0.0) * t.job.calls)
+    rows = [_row(task) for task in order]
+    heads = ["kernel", "calls", "default us", "best us", "ratio", "trials", "best so far", "configuration"]
+    said = [f"{task.job.task.label}: {task.said}" for task in order if task.said]
+    return "\n".join(["\n".join(table([heads, *rows])), "", *said, *_summary(result)])
+
+
+def _row(task: TaskResult) -> list[str]:
+    timed = task.default_s is not None
+    us = f"{task.default_s * 1e6:.1f}" if timed else "-"
+    best_us = f"{task.default_s * task.ratio * 1e6:.1f}" if timed else "-"
+    ratio = f"{task.ratio:.3f}" if timed else "-"
+    spark = sparkline(best_so_far(task.trials)) if timed else ""
+    return [task.job.task.label, str(task.job.calls), us, best_us, ratio, str(len(task.trials)), spark, _choice(task)]
+
+
+def _choice(task: TaskResult) -> str:
+    if task.chosen is None:
+        return "-"
+    return f"default {task.chosen}" if task.chosen == task.default else str(task.chosen)
+
+
+def _summary(result: SessionResult) -> list[str]:
+    known = result.trials - result.measured
+    remembered = f", {known} of which were in the database" if known else ""
+    lines = [f"stopped: {result.stopped}", f"{result.trials} trials in {result.seconds:.0f} s{remembered}"]
+    if any(t.default_s is not None for t in result.tasks):
+        lines.append(f"the kernels of a step take {result.step_ratio:.3f} of the time of their default configurations")
+    if any(t.chosen is not None and t.default_s is None and t.trials for t in result.tasks):
+        lines.append("kernels without times were compiled and ranked by models: their target is not here")
+    return lines
+
+
+def spaces_text(jobs: Sequence[Job], pinned: dict[str, int]) -> str:
+    """The space of each kernel: sketches, parameters, legal points, and the first three by estimate."""
+    return "\n\n".join(_space_text(job, pinned) for job in jobs)
+
+
+def _space_text(job: Job, pinned: dict[str, int]) -> str:
+    title = f"{job.task.label}, {job.calls} {'call' if job.calls == 1 else 'calls'}"
+    try:
+        space = pinned_space(job.task, pinned)
+        first = space.ranked(3)
+    except (EmptySpace, KernelNotSupported) as error:
+        return f"{title}: {error}"
+    count = sum(1 for _ in islice(space.points(), COUNTED + 1))
+    lines = [f"{title}: {f'more than {COUNTED}' if count > COUNTED else count} legal points"]
+    for sketch in space.sketches:
+        lines.append(f"  {sketch.name}")
+        lines += [f"    {p.name}: {_values(p.name, p.values, pinned)}" for p in sketch.parameters]
+    return "\n".join([*lines, "  first by estimate:", *(f"    {_estimated(p, space.estimate_s(p))}" for p in first)])
+
+
+def _values(name: str, values: Sequence[int], pinned: dict[str, int]) -> str:
+    return f"{pinned[name]} (pinned)" if name in pinned else " ".join(map(str, values))
+
+
+def _estimated(point: Point, seconds: float) -> str:
+    return f"{point}, {seconds * 1e6:.1f} us"

@@ -1,0 +1,32 @@
+"""``CostModel``: ranks the points of a task."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+from shardc.tuner.point import Point
+from shardc.tuner.space.space import Space
+from shardc.tuner.task import Task
+from shardc.tuner.trial import Trial
+
+
+class CostModel(Protocol):
+    """One for all tasks of a session."""
+
+    def learn(self, task: Task, space: Space, trials: Sequence[Trial]) -> None:
+        """Takes in what became of points; those that failed count as the worst."""
+
+    def scores(self, task: Task, space: Space, points: Sequence[Point]) -> list[float]:
+        """Ranks: the smallest is expected to be the fastest. They compare within a task only, and are no times."""
+
+
+class Estimates:
+    """The space's own estimate and nothing else: what there is before any trial."""
+
+    def learn(self, task: Task, space: Space, trials: Sequence[Trial]) -> None:
+        """Nothing."""
+
+    def scores(self, task: Task, space: Space, points: Sequence[Point]) -> list[float]:
+        return [math.log(space.estimate_s(p)) for p in points]

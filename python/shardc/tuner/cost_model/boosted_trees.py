@@ -1,0 +1,149 @@
+"""``BoostedTrees``: gradient-boosted trees (LightGBM) over features of kernels and points, trained as trials come in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shardc.tuner.cost_model.kernel_features import kernel_features
+from shardc.tuner.cost_model.point_features import point_features
+from shardc.tuner.point import Point
+from shardc.tuner.space.space import Space
+from shardc.tuner.task import Task
+from shardc.tuner.trial import Outcome, Trial
+
+WORST = 2.0
+"""The logarithm of the ratio of what failed, and of whatever is slower than that."""
+PRETRAINED = Path(__file__).with_name("pretrained_cpu.txt")
+"""Trees trained on the project's own trials: ``python test/bench/tune_pretrain.py``."""
+SETTINGS = {
+    "objective": "regression", "learning_rate": 0.1, "num_leaves": 15, "min_data_in_leaf": 4, "lambda_l2": 1.0,
+    "feature_fraction": 0.8, "bagging_fraction": 0.9, "bagging_freq": 1, "deterministic": True, "force_row_wise": True,
+    "num_threads": 1, "seed": 1, "verbosity": -1,
+}  # fmt: skip
+LEAST = 12
+"""Trials before trees are grown on them."""
+ROUNDS = 60
+"""Trees for a session's own trials."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """Features of a tried point and the logarithm of its ratio. ``task`` groups those that compare."""
+
+    task: str
+    features: Mapping[str, float]
+    target: float
+
+
+def target_of(trial: Trial) -> float | None:
+    """What is learned from a trial: the logarithm of its ratio, WORST where it failed, None where it was not run."""
+    if trial.ok and trial.ratio:
+        return max(-WORST, min(WORST, math.log(trial.ratio)))
+    return None if trial.outcome is Outcome.BUILT else WORST
+
+
+class BoostedTrees:
+    """Trees that were trained before (``pretrained``: LightGBM's text; None: there are none) say where to start from,
+    trees of the session's own trials what to add to that. Ranks only: the numbers are no times.
+    """
+
+    def __init__(self, pretrained: Path | None = PRETRAINED) -> None:
+        self._pretrained = pretrained if pretrained is not None and pretrained.is_file() else None
+        self._examples: list[Example] = []
+        self._own: Trees | None = None
+        self._stale = False
+        self._figures: dict[tuple[str, Point], Mapping[str, float]] = {}
+        self._defaults: dict[str, Point] = {}
+
+    def learn(self, task: Task, space: Space, trials: Sequence[Trial]) -> None:
+        for trial in trials:
+            if trial.figures:
+                self._figures[task.key, trial.point] = trial.figures
+            target = target_of(trial)
+            if target is not None:
+                self._examples.append(Example(task.key, self.features(task, space, trial.point), target))
+                self._stale = True
+
+    def scores(self, task: Task, space: Space, points: Sequence[Point]) -> list[float]:
+        if not points:
+            return []
+        rows = [self.features(task, space, p) for p in points]
+        found = self._before(rows)
+        if self._stale and len(self._examples) >= LEAST:
+            self._own, self._stale = self._train(), False
+        if self._own is not None:
+            found = found + self._own.predict(rows)
+        return [float(v) for v in found]
+
+    def features(self, task: Task, space: Space, point: Point) -> dict[str, float]:
+        default = self._defaults.get(task.key)
+        if default is None:
+            default = self._defaults[task.key] = space.ranked(1)[0]
+        estimate = math.log(space.estimate_s(point) / space.estimate_s(default))
+        figures = self._figures.get((task.key, point), {})
+        kernel = kernel_features(task.text)
+        return {**point_features(kernel, point, default, estimate, figures), "threads": float(task.threads)}
+
+    @cached_property
+    def _older(self) -> Trees | None:
+        return Trees.load(self._pretrained) if self._pretrained is not None else None
+
+    def _before(self, rows: Sequence[Mapping[str, float]]) -> np.ndarray:
+        """What is said before the session's own trials: by the pretrained trees, or else by the estimate alone."""
+        if self._older is not None:
+            return self._older.predict(rows)
+        return np.array([max(-WORST, min(WORST, row["estimate"])) for row in rows])
+
+    def _train(self) -> Trees:
+        rows = [e.features for e in self._examples]
+        left = np.array([e.target for e in self._examples]) - self._before(rows)
+        return Trees.train(rows, left, ROUNDS)
+
+
+class Trees:
+    """A booster and the names of its features, in their order. What a row does not have is missing to it. ``sign``: -1
+    for one that gives large numbers to what is good.
+    """
+
+    def __init__(self, booster: Any, sign: float = 1.0) -> None:
+        self._booster, self._sign = booster, sign
+        self._names = [name.replace("~", " ") for name in booster.feature_name()]
+
+    @staticmethod
+    def load(path: Path) -> Trees:
+        import lightgbm
+
+        return Trees(lightgbm.Booster(model_file=str(path)))
+
+    @staticmethod
+    def train(
+        rows: Sequence[Mapping[str, float]],
+        targets: np.ndarray,
+        rounds: int,
+        group: Sequence[int] | None = None,
+        sign: float = 1.0,
+        **settings: Any,
+    ) -> Trees:
+        import lightgbm
+
+        names = sorted({name for row in rows for name in row})
+        spelled = [name.replace(" ", "~") for name in names]
+        data = lightgbm.Dataset(_matrix(rows, names), targets, group=group, feature_name=spelled)
+        return Trees(lightgbm.train(SETTINGS | settings, data, num_boost_round=rounds), sign)
+
+    def predict(self, rows: Sequence[Mapping[str, float]]) -> np.ndarray:
+        return self._sign * np.asarray(self._booster.predict(_matrix(rows, self._names), num_threads=1))
+
+    def save(self, path: Path) -> None:
+        self._booster.save_model(str(path))
+
+
+def _matrix(rows: Sequence[Mapping[str, float]], names: Sequence[str]) -> np.ndarray:
+    return np.array([[row.get(name, math.nan) for name in names] for row in rows], dtype=np.float64)

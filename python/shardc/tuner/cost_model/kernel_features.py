@@ -1,0 +1,157 @@
+"""What the cost model is told of a kernel, whatever its configuration: work, bytes, sizes, and its structure."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from math import prod
+
+from torch_mlir import ir
+
+from shardc.dialects.context import new_context
+from shardc.dialects.kern.attention import attention_of
+from shardc.dialects.kern.attention_backward import attention_backward_of
+
+UNKNOWN_SIZE = 512
+"""What a size counts as that is known only at run time."""
+SLOW = ("math.", "arith.divf", "arith.remf")
+"""Prefixes of ops that take many instructions."""
+
+
+@dataclass(frozen=True)
+class KernelFeatures:
+    """``values`` by name, logarithms to base 2 of what grows with sizes. ``sizes``: of the loops of the op with the most
+    work, ``m`` (the outer), ``n`` (the inner) and ``k`` (of sums). ``element_bytes``: of its inputs. ``family``: a hash of
+    the ops without their sizes; kernels of one family are alike.
+    """
+
+    values: Mapping[str, float]
+    sizes: Mapping[str, int]
+    element_bytes: int
+    family: str
+
+
+@dataclass
+class _Counts:
+    work: float = 0.0
+    slow: float = 0.0
+    ops: int = 0
+    reductions: int = 0
+    most: float = -1.0
+    sizes: dict[str, int] = field(default_factory=lambda: {"m": 1, "n": 1, "k": 1})
+    said: list[str] = field(default_factory=list)
+
+
+@lru_cache(maxsize=1024)
+def kernel_features(text: str) -> KernelFeatures:
+    """Of the text of a :class:`~shardc.tuner.task.Task`."""
+    module = ir.Module.parse(text, new_context())
+    function = module.body.operations[0].operation
+    counts = _Counts()
+    for view in function.regions[0].blocks[0].operations:
+        _count(view.operation, counts)
+    block = function.regions[0].blocks[0]
+    read = [_bytes(a.type) for a in block.arguments]
+    written = [_bytes(v.type) for v in list(block.operations)[-1].operation.operands]
+    total = sum(read) + sum(written)
+    m, n, k = (counts.sizes[name] for name in "mnk")
+    values = {
+        "work": _log(counts.work), "slow": _log(counts.slow), "bytes": _log(total), "written": _log(sum(written)),
+        "intensity": _log(counts.work / max(1.0, total)), "ops": float(counts.ops), "reductions": float(counts.reductions),
+        "inputs": float(len(read)), "outputs": float(len(written)), "m": _log(m), "n": _log(n), "k": _log(k),
+    }  # fmt: skip
+    widths = [_width(a.type) for a in block.arguments if isinstance(a.type, ir.RankedTensorType)]
+    element = min((w for w in widths if w > 1), default=4)
+    values["element_bytes"] = float(element)
+    family = hashlib.sha256(" ".join(counts.said).encode()).hexdigest()[:16]
+    return KernelFeatures(values, counts.sizes, element, family)
+
+
+def _log(value: float) -> float:
+    return math.log2(1.0 + value)
+
+
+def _count(op: ir.Operation, counts: _Counts) -> None:
+    counts.said += [op.name, *(_kind(v.type) for v in (*op.operands, *op.results))]
+    if op.name == "linalg.generic":
+        _generic(op, counts)
+    elif op.name in ("kern.attention", "kern.attention_backward"):
+        _attention(op, counts)
+    elif op.name.startswith(("linalg.", "kern.")):
+        counts.ops += 1
+
+
+def _generic(op: ir.Operation, counts: _Counts) -> None:
+    maps = [ir.AffineMapAttr(a).value for a in ir.ArrayAttr(op.attributes["indexing_maps"])]
+    reduces = ["reduction" in str(a) for a in ir.ArrayAttr(op.attributes["iterator_types"])]
+    sizes = [1] * len(reduces)
+    for map_, value in zip(maps, op.operands, strict=True):
+        for expression, size in zip(map_.results, _shape(value.type), strict=False):
+            if isinstance(expression, ir.AffineDimExpr):
+                sizes[expression.position] = max(sizes[expression.position], size)
+    names = [o.operation.name for o in op.regions[0].blocks[0].operations][:-1]
+    counts.said += [str(reduces), *(str(m) for m in maps), *names]
+    times = float(prod(sizes))
+    counts.ops += 1
+    counts.reductions += any(reduces)
+    counts.work += times * max(1, len(names))
+    counts.slow += times * sum(name.startswith(SLOW) for name in names)
+    if times * (1 + any(reduces)) >= counts.most:
+        counts.most = times * (1 + any(reduces))
+        counts.sizes = _letters(maps, sizes, reduces)
+
+
+def _letters(maps: list[ir.AffineMap], sizes: list[int], reduces: list[bool]) -> dict[str, int]:
+    """Loops that only the first factor of a sum of products changes along are ``m``, only the second ``n``; of other ops
+    ``n`` is the last loop that is no sum, ``m`` the others.
+    """
+    k = prod(s for s, r in zip(sizes, reduces, strict=True) if r)
+    parallel = [d for d, r in enumerate(reduces) if not r and sizes[d] != 1]
+    reads = [{e.position for e in map_.results if isinstance(e, ir.AffineDimExpr)} for map_ in maps[:2]]
+    if any(reduces) and len(maps) > 2:
+        left, right = ([d for d in parallel if d in reads[i] and d not in reads[1 - i]] for i in (0, 1))
+        if left and right:
+            return {"m": prod(sizes[d] for d in left), "n": prod(sizes[d] for d in right), "k": k}
+    return {"m": prod(sizes[d] for d in parallel[:-1]), "n": sizes[parallel[-1]] if parallel else 1, "k": k}
+
+
+def _attention(op: ir.Operation, counts: _Counts) -> None:
+    backward = op.name == "kern.attention_backward"
+    found = (attention_backward_of if backward else attention_of)(op)
+    size = {d: s if isinstance(s, int) else UNKNOWN_SIZE for d, s in found.sizes.items()}
+    scores = float(size.get("b", 1) * size.get("h", 1) * size.get("m", 1) * size.get("n", 1)) * (0.5 if found.causal else 1.0)
+    width = size.get("d", 1) + size.get("e", 1)
+    counts.said += [str(found.causal), str(found.group)]
+    counts.ops, counts.reductions = counts.ops + 1, counts.reductions + 1
+    counts.work += scores * 2 * width * (2.5 if backward else 1.0)
+    counts.slow += scores
+    if scores * width >= counts.most:
+        counts.most = scores * width
+        counts.sizes = {"m": size.get("m", 1), "n": size.get("n", 1), "k": width // 2}
+
+
+def _shape(type_: ir.Type) -> list[int]:
+    if not isinstance(type_, ir.RankedTensorType):
+        return []
+    shaped = ir.RankedTensorType(type_)
+    return [UNKNOWN_SIZE if shaped.is_dynamic_dim(d) else s for d, s in enumerate(shaped.shape)]
+
+
+def _width(type_: ir.Type) -> int:
+    text = str(ir.RankedTensorType(type_).element_type).lstrip("bcfuis")
+    return max(1, int(text) // 8) if text.isdecimal() else 8
+
+
+def _bytes(type_: ir.Type) -> int:
+    return prod(_shape(type_)) * _width(type_) if isinstance(type_, ir.RankedTensorType) else 8
+
+
+def _kind(type_: ir.Type) -> str:
+    """A type without its sizes."""
+    if not isinstance(type_, ir.RankedTensorType):
+        return str(type_)
+    shaped = ir.RankedTensorType(type_)
+    return f"{shaped.rank}x{shaped.element_type}"

@@ -1,0 +1,44 @@
+"""What the cost model is told of a point: its values, how they cut the kernel's loops, what tiles hold, the estimate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from shardc.tuner.cost_model.kernel_features import KernelFeatures
+from shardc.tuner.point import Point
+
+CUTS = {"rows": "m", "columns": "n", "queries": "m", "keys": "n", "piece": "n"}
+"""The loop that a parameter cuts, where its name does not end with it."""
+TILES = (("block_m", "block_k"), ("block_k", "block_n"), ("block_m", "block_n"), ("tile_m", "tile_n"), ("tile_n", "block_k"),
+         ("rows", "columns"), ("queries", "keys"))  # fmt: skip
+"""Parameters whose product is the elements of something that is held at once."""
+
+
+def point_features(
+    kernel: KernelFeatures, point: Point, default: Point, estimate: float, figures: Mapping[str, float]
+) -> dict[str, float]:
+    """By name. ``estimate``: the logarithm of the model's time over that of the ``default`` configuration; ``figures``:
+    of the compiled binary, if it was compiled.
+    """
+    config, usual = point.config, default.config
+    found = {**kernel.values, "estimate": estimate, f"sketch {point.sketch}": 1.0}
+    for name, value in config.items():
+        found[name] = math.log2(value)
+        if name in usual:
+            found[f"{name} over default"] = math.log2(value / usual[name])
+        found |= _cut(name, value, kernel)
+    for one, other in TILES:
+        if one in config and other in config:
+            found[f"{one} x {other}"] = math.log2(config[one] * config[other] * kernel.element_bytes)
+    return found | {f"binary {name}": float(value) for name, value in figures.items()}
+
+
+def _cut(name: str, value: int, kernel: KernelFeatures) -> Iterator[tuple[str, float]]:
+    """How often the loop runs over pieces of it, and the share that the last piece's edge adds."""
+    letter = CUTS.get(name, name[-1] if name[-2:] in ("_m", "_n", "_k") else None)
+    if letter is not None:
+        size = max(1, kernel.sizes[letter])
+        pieces = -(-size // value)
+        yield f"{name} pieces", math.log2(pieces)
+        yield f"{name} edge", pieces * value / size

@@ -1,0 +1,77 @@
+"""Neighbours and children of points: moves along a parameter's values, jumps, crossover of two decision traces."""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_left
+from collections.abc import Mapping
+
+from shardc.tuner.point import Point
+from shardc.tuner.space.space import Parameter, Sketch, Space
+
+TRIES = 16
+"""Draws of a change before a point is taken to have no legal one."""
+STEP = 0.7
+"""Share of changes that go to a next value; the others go to any."""
+AGAIN = 0.3
+"""Chance that one more parameter changes with the last."""
+
+
+def mutated(space: Space, point: Point, draw: random.Random) -> Point | None:
+    """A legal point that differs from ``point`` in a parameter or a few, most often by one step in the order of its
+    values; None if none was found.
+    """
+    sketch = _sketch(space, point.sketch)
+    free = [p for p in sketch.parameters if p.name not in space.pinned and len(p.values) > 1] if sketch else []
+    for _ in range(TRIES if free else 0):
+        values = point.config
+        for parameter in _some(free, draw):
+            values[parameter.name] = _moved(parameter, values.get(parameter.name, parameter.values[0]), draw)
+        found = _legal(space, sketch, values)
+        if found is not None and found != point:
+            return found
+    return None
+
+
+def crossed(space: Space, one: Point, other: Point, draw: random.Random) -> Point | None:
+    """A legal point that takes each value from one of two points of the same sketch; None if they are of two sketches,
+    or none was found that is neither of them.
+    """
+    sketch = _sketch(space, one.sketch)
+    if sketch is None or one.sketch != other.sketch:
+        return None
+    for _ in range(TRIES):
+        mixed = {name: draw.choice((value, other.config.get(name, value))) for name, value in one.values}
+        found = _legal(space, sketch, mixed)
+        if found is not None and found not in (one, other):
+            return found
+    return None
+
+
+def _sketch(space: Space, name: str) -> Sketch | None:
+    return next((s for s in space.sketches if s.name == name), None)
+
+
+def _some(parameters: list[Parameter], draw: random.Random) -> list[Parameter]:
+    """One of them, or a few."""
+    count = 1
+    while count < len(parameters) and draw.random() < AGAIN:
+        count += 1
+    return draw.sample(parameters, count)
+
+
+def _moved(parameter: Parameter, value: int, draw: random.Random) -> int:
+    """Another of the values. One that is none of them (a user's own) counts as the next larger."""
+    values = parameter.values
+    at = values.index(value) if value in values else min(bisect_left(sorted(values), value), len(values) - 1)
+    if draw.random() < STEP:
+        near = [values[i] for i in (at - 1, at + 1) if 0 <= i < len(values)]
+        return draw.choice(near)
+    return draw.choice([v for v in values if v != value])
+
+
+def _legal(space: Space, sketch: Sketch, values: Mapping[str, int]) -> Point | None:
+    """The point of these values, in the sketch's order, if it is legal."""
+    ordered = {p.name: space.pinned.get(p.name, values.get(p.name, p.values[0])) for p in sketch.parameters}
+    point = Point.of(sketch.name, ordered)
+    return point if space.refusal(point) is None else None

@@ -1,0 +1,90 @@
+"""``Evolutionary``: mutation and crossover on decision traces, ranked by the cost model (Ansor, section 5.1)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from shardc.tuner.mutator import crossed, mutated
+from shardc.tuner.point import Point
+from shardc.tuner.search_strategy.base import Score, SearchStrategy
+from shardc.tuner.space.space import Space
+
+HINTS = 2
+"""Points of similar tasks that are tried before all others of a batch."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """``population`` points live for ``generations``; ``crossover`` of the children have two parents, ``epsilon`` of a
+    batch is drawn from the whole space, and ``first`` of the first batch, whose ranks no trial has confirmed; a space of
+    at most ``listed`` legal points is ranked whole instead, and so searched whole if the budget allows.
+    """
+
+    population: int = 256
+    generations: int = 4
+    crossover: float = 0.15
+    epsilon: float = 0.1
+    first: float = 0.4
+    listed: int = 4096
+
+
+class Evolutionary(SearchStrategy):
+    """Starts from the best by the space's estimates, the best of similar tasks (``hints``), and draws; goes on from the
+    fastest that were measured.
+    """
+
+    def __init__(self, space: Space, draw: random.Random, score: Score, settings: Settings = Settings()) -> None:
+        super().__init__(space, draw)
+        self._score, self._settings = score, settings
+        points = list(islice(space.points(), settings.listed + 1))
+        self._listed = points if len(points) <= settings.listed else None
+        self._start: Sequence[Point] = [] if self._listed else space.ranked(settings.population // 4)
+
+    def _candidates(self) -> Iterator[Point]:
+        yield from self.hints[:HINTS]
+        ranked = iter(self._ranked())
+        drawn = self._settings.epsilon if self.trials else self._settings.first
+        while True:
+            if self.draw.random() < drawn:
+                yield self.space.sample(self.draw)
+            point = next(ranked, None)
+            if point is None:
+                return
+            yield point
+
+    def _ranked(self) -> list[Point]:
+        """Untried points, the most promising first."""
+        if self._listed is not None:
+            return self._by_score([p for p in self._listed if p not in self.proposed])
+        return [p for p in self._evolved() if p not in self.proposed]
+
+    def _evolved(self) -> list[Point]:
+        """Everything that lived, the most promising first."""
+        settings = self._settings
+        alive = list(dict.fromkeys([*self._best(settings.population // 8), *self.hints, *self._start]))
+        while len(alive) < settings.population:
+            alive.append(self.space.sample(self.draw))
+        seen = dict.fromkeys(alive)
+        for _ in range(settings.generations):
+            parents = self._by_score(list(dict.fromkeys(alive)))[: settings.population // 2]
+            alive = [*parents, *self._children(parents, settings.population - len(parents))]
+            seen |= dict.fromkeys(alive)
+        return self._by_score(list(seen))
+
+    def _children(self, parents: Sequence[Point], count: int) -> list[Point]:
+        """Of parents that stand in their order: each is as likely as its place is early."""
+        weights = [1.0 / (place + 4) for place in range(len(parents))]
+        made = []
+        for one, other in zip(*(self.draw.choices(parents, weights, k=count) for _ in range(2)), strict=True):
+            both = self.draw.random() < self._settings.crossover
+            child = (crossed(self.space, one, other, self.draw) if both else None) or mutated(self.space, one, self.draw)
+            if child is not None:
+                made.append(child)
+        return made
+
+    def _by_score(self, points: list[Point]) -> list[Point]:
+        scores = self._score(points) if points else []
+        return [p for _, p in sorted(zip(scores, points, strict=True))]

@@ -1,0 +1,296 @@
+"""``tune``: a search over the kernels of a model, from a database's trials on.
+
+A session keeps nothing of its own. Its strategies start afresh each time with the same seed, and what they propose is
+answered from the database as long as it is there: a session that was killed goes on where it was, and the same seed
+proposes the same points. Trials count against the budget wherever their answers come from.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Protocol
+
+from shardc.diagnostics.kernels import KernelNotSupported
+from shardc.diagnostics.tuner import EmptySpace, TaskNotTunable
+from shardc.tuner.cost_model.base import CostModel
+from shardc.tuner.cost_model.kernel_features import kernel_features
+from shardc.tuner.point import Point
+from shardc.tuner.search_strategy.base import SearchStrategy
+from shardc.tuner.search_strategy.registry import check_strategy, make_strategy
+from shardc.tuner.space.space import Space
+from shardc.tuner.task import Task
+from shardc.tuner.task_scheduler import AHEAD, Job, Progress, TaskScheduler
+from shardc.tuner.trial import Outcome, Trial
+
+BATCH = 8
+"""Trials of a round."""
+REGRET = 0.01
+"""Expected share of the step's time below which a search ends."""
+BUILT = 16
+"""Trials of a kernel for a GPU that is not here: they are compiled and not run."""
+CONFIRMED = 0.99
+"""Ratio from which on a best point is not worth a second look."""
+
+
+class Measures(Protocol):
+    """What builds and runs points: :class:`shardc.tuner.measurer.Measurer`, or a test's known surface."""
+
+    def begin(self, task: Task, default: Point, incumbent: Trial | None = None) -> None: ...
+
+    def measure(self, task: Task, points: Sequence[Point]) -> Sequence[Trial]: ...
+
+    def confirm(self, task: Task, point: Point) -> Trial: ...
+
+
+class Remembers(Protocol):
+    """The part of :class:`shardc.tuner.database.Database` that a session needs."""
+
+    def trials(self, task: Task) -> Sequence[Trial]: ...
+
+    def record(self, task: Task, trials: Sequence[Trial]) -> None: ...
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Of a whole session. None: no limit but that on ``regret``, the share of the kernels' time that further trials
+    are expected to save; 0 ends at the analytic choice.
+    """
+
+    trials: int | None = None
+    seconds: float | None = None
+    regret: float = REGRET
+
+    @property
+    def is_zero(self) -> bool:
+        return self.trials == 0 or self.seconds == 0
+
+
+@dataclass(frozen=True)
+class Round:
+    """An event: ``progress`` got ``trials`` of which ``measured`` were not in the database; ``trials_done`` and
+    ``seconds_left`` are those of the session, ``step_ratio`` the time of all kernels of a step over the default's.
+    """
+
+    progress: Progress
+    trials: Sequence[Trial]
+    measured: int
+    trials_done: int
+    trials_left: int | None
+    seconds_left: float | None
+    step_ratio: float
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """Of one kernel. ``chosen`` is its best point (the default if none was faster), ``ratio`` its time over the
+    default's, ``default_s`` the default's seconds (None without a trial), ``trials`` in the order of the search.
+    ``said``: what a user should know of it.
+    """
+
+    job: Job
+    default: Point | None
+    chosen: Point | None
+    ratio: float = 1.0
+    default_s: float | None = None
+    trials: Sequence[Trial] = ()
+    said: str = ""
+
+
+@dataclass(frozen=True)
+class SessionResult:
+    """``measured`` of the session's ``trials`` were run, the others were known. ``stopped``: why it ended."""
+
+    tasks: Sequence[TaskResult]
+    stopped: str
+    trials: int
+    measured: int
+    seconds: float
+    regret: float
+
+    @property
+    def step_ratio(self) -> float:
+        """Of the time of all kernels of a step over that with default configurations, as far as they were timed."""
+        timed = [(t.job.calls * t.default_s, t.ratio) for t in self.tasks if t.default_s is not None]
+        total_s = sum(s for s, _ in timed)
+        return sum(s * ratio for s, ratio in timed) / total_s if total_s else 1.0
+
+
+def tune(
+    jobs: Sequence[Job],
+    database: Remembers,
+    measurer: Measures,
+    *,
+    spaces: Callable[[Task], Space],
+    model: CostModel,
+    budget: Budget = Budget(),
+    strategy: str = "evolutionary",
+    seed: int = 0,
+    on_round: Callable[[Round], None] | None = None,
+    now: Callable[[], float] = time.monotonic,
+) -> SessionResult:
+    """Searches configurations of ``jobs`` until the budget is spent, every point was tried, or going on is not expected
+    to be worth it. Raises UnknownStrategy.
+    """
+    check_strategy(strategy)
+    session = _Session(database, measurer, model, budget, on_round, now)
+    for job in jobs:
+        session.add(job, spaces, strategy, seed)
+    return session.run()
+
+
+@dataclass(eq=False)
+class _Open(Progress):
+    """A job whose space is known. Of a point that was measured again, ``known`` has the first trial, with which the search
+    went on, and ``latest`` the last, which counts.
+    """
+
+    space: Space | None = None
+    default: Point | None = None
+    strategy: SearchStrategy | None = None
+    known: dict[Point, Trial] = field(default_factory=dict)
+    latest: dict[Point, Trial] = field(default_factory=dict)
+    begun: bool = False
+    said: str = ""
+
+
+@dataclass
+class _Session:
+    database: Remembers
+    measurer: Measures
+    model: CostModel
+    budget: Budget
+    on_round: Callable[[Round], None] | None
+    now: Callable[[], float]
+    open: list[_Open] = field(default_factory=list)
+    closed: list[TaskResult] = field(default_factory=list)
+    done: int = 0
+    measured: int = 0
+
+    def __post_init__(self) -> None:
+        self.started = self.now()
+
+    def add(self, job: Job, spaces: Callable[[Task], Space], strategy: str, seed: int) -> None:
+        try:
+            space = spaces(job.task)
+            default = space.ranked(1)[0]
+        except (EmptySpace, KernelNotSupported) as error:
+            self.closed.append(TaskResult(job, None, None, said=str(error).partition("\n")[0]))
+            return
+        draw = random.Random(f"{seed} {job.task.key}")
+        made = make_strategy(strategy, space, draw, lambda points: self.model.scores(job.task, space, points))
+        found = self.database.trials(job.task)
+        latest = {t.point: t for t in found if space.refusal(t.point) is None}
+        known = {t.point: t for t in reversed(found) if t.point in latest}
+        gone = len({t.point for t in found}) - len(known)
+        said = f"{gone} trials in the database no longer match this kernel's space: ignored" if gone else ""
+        progress = _Open(job, space.estimate_s(default), space=space, default=default, strategy=made, known=known, latest=latest, said=said)
+        progress.exhausted = len(list(islice(space.points(), 2))) < 2  # the default, and nothing to compare it with
+        self.open.append(progress)
+
+    def run(self) -> SessionResult:
+        scheduler = TaskScheduler(self.open, BATCH)
+        while not (stopped := self._stopped(scheduler)):
+            progress = scheduler.next()
+            self._round(progress, self._most())
+        regret, tasks = scheduler.regret(), [self._result(p) for p in self.open]
+        seconds = self.now() - self.started
+        return SessionResult([*tasks, *self.closed], stopped, self.done, self.measured, seconds, regret)
+
+    def _most(self) -> int:
+        return BATCH if self.budget.trials is None else min(BATCH, self.budget.trials - self.done)
+
+    def _stopped(self, scheduler: TaskScheduler) -> str:
+        """Why there is no next round; empty if there is one."""
+        budget, spent_s = self.budget, self.now() - self.started
+        if budget.is_zero:
+            return "a budget of zero: the analytic choice"
+        if budget.trials is not None and self.done >= budget.trials:
+            return f"{budget.trials} trials are spent"
+        if budget.seconds is not None and spent_s >= budget.seconds:
+            return f"{budget.seconds:g} s are spent"
+        if scheduler.next() is None:
+            return "every point was tried" if self.open else "there is nothing to tune"
+        if (regret := scheduler.regret()) < budget.regret:
+            return f"{AHEAD} more trials of each kernel are expected to save {regret:.2%} of their time, less than {budget.regret:.2%}"
+        return ""
+
+    def _round(self, progress: _Open, count: int) -> None:
+        task = progress.job.task
+        progress.strategy.hint(self._similar(progress))
+        points = progress.strategy.propose(count)
+        new = [p for p in points if p not in progress.known]
+        try:
+            measured = self._measure(progress, new)
+        except TaskNotTunable as error:
+            progress.exhausted, progress.said = True, str(error).partition("\n")[0]
+            return
+        progress.known |= {t.point: t for t in measured}
+        progress.latest |= {t.point: t for t in measured}
+        trials = [progress.known[p] for p in points]
+        if not progress.trials:
+            self.model.learn(task, progress.space, [Trial(progress.default, Outcome.MEASURED, 1.0)])
+        progress.trials += trials
+        progress.strategy.learn(trials)
+        self.model.learn(task, progress.space, trials)
+        built = sum(t.outcome is Outcome.BUILT for t in progress.trials)
+        progress.exhausted = len(points) < count or built >= BUILT
+        self.done, self.measured = self.done + len(points), self.measured + len(measured)
+        self._say(progress, trials, len(measured))
+
+    def _measure(self, progress: _Open, points: Sequence[Point]) -> Sequence[Trial]:
+        if not points:
+            return []
+        if not progress.begun:
+            progress.begun = True
+            self.measurer.begin(progress.job.task, progress.default, progress.best)
+        measured = self.measurer.measure(progress.job.task, points)
+        self.database.record(progress.job.task, measured)
+        return measured
+
+    def _similar(self, progress: _Open) -> list[Point]:
+        """The best points of kernels of the same ops in other sizes."""
+        family = kernel_features(progress.job.task.text).family
+        others = (p for p in self.open if p is not progress and p.best is not None)
+        return [p.best.point for p in others if kernel_features(p.job.task.text).family == family]
+
+    def _say(self, progress: _Open, trials: Sequence[Trial], measured: int) -> None:
+        if self.on_round is None:
+            return
+        budget = self.budget
+        trials_left = None if budget.trials is None else budget.trials - self.done
+        left_s = None if budget.seconds is None else max(0.0, budget.seconds - (self.now() - self.started))
+        timed = [(p.job.calls * p.default_s, p.best_ratio) for p in self.open if p.default_s is not None]
+        total_s = sum(s for s, _ in timed)
+        ratio = sum(s * r for s, r in timed) / total_s if total_s else 1.0
+        self.on_round(Round(progress, trials, measured, self.done, trials_left, left_s, ratio))
+
+    def _result(self, progress: _Open) -> TaskResult:
+        """The best of all that is known of the task, proposed in this session or before."""
+        best = min(_ok(progress.latest.values()), key=lambda t: (t.ratio, t.point), default=None)
+        if best is not None and best.ratio < CONFIRMED and progress.begun and best is progress.known[best.point]:
+            confirmed = self.measurer.confirm(progress.job.task, best.point)
+            if confirmed.ok:
+                self.database.record(progress.job.task, [confirmed])
+                best = confirmed
+        chosen, ratio = (best.point, best.ratio) if best is not None and best.ratio < 1.0 else (progress.default, 1.0)
+        if best is None:
+            chosen = self._compiled(progress) or progress.default
+        default_s, job, said = progress.default_s, progress.job, progress.said
+        return TaskResult(job, progress.default, chosen, ratio, default_s, tuple(progress.trials), said)
+
+    def _compiled(self, progress: _Open) -> Point | None:
+        """Of points that were compiled for a GPU that is not here, the best by the cost model among those that spill the
+        fewest bytes.
+        """
+        built = [t for t in progress.latest.values() if t.outcome is Outcome.BUILT]
+        scores = self.model.scores(progress.job.task, progress.space, [t.point for t in built])
+        found = sorted((t.figures.get("spill_bytes", 0), s, t.point) for s, t in zip(scores, built, strict=True))
+        return found[0][2] if found else None
+
+
+def _ok(trials: Iterable[Trial]) -> list[Trial]:
+    return [t for t in trials if t.ok and t.ratio is not None]

@@ -1,0 +1,89 @@
+"""``TaskScheduler``: which kernel of a model gets the next trials, and when none is worth them any more."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from shardc.tuner.expected_gain import expected_gain
+from shardc.tuner.task import Task
+from shardc.tuner.trial import Trial
+
+AHEAD = 32
+"""Further trials of each kernel that the expected gain of going on is of."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A kernel to tune, and how often a step of the model calls it."""
+
+    task: Task
+    calls: int = 1
+
+
+@dataclass
+class Progress:
+    """Of one job: its trials in order, and whether its space has no more points. ``estimate_s``: the time of a call as
+    the space's model has it, until one was measured.
+    """
+
+    job: Job
+    estimate_s: float
+    trials: list[Trial] = field(default_factory=list)
+    exhausted: bool = False
+
+    @property
+    def best(self) -> Trial | None:
+        """The fastest trial; None if none was measured."""
+        return min((t for t in self.trials if t.ok), key=lambda t: (t.ratio, t.point), default=None)
+
+    @property
+    def best_ratio(self) -> float:
+        """Over the default configuration, which is there in any case."""
+        return min(1.0, self.best.ratio) if self.best else 1.0
+
+    @property
+    def default_s(self) -> float | None:
+        """Measured time of a call in the default configuration; None before any trial."""
+        times = sorted(t.seconds / t.ratio for t in self.trials if t.ok and t.seconds and t.ratio)
+        return times[len(times) // 2] if times else None
+
+    @property
+    def ratios(self) -> list[float]:
+        """The default's, then of each trial; ``inf`` where it failed."""
+        return [1.0, *(t.ratio if t.ok else math.inf for t in self.trials)] if self.trials else []
+
+
+class TaskScheduler:
+    """Ansor's objective (section 6): calls times seconds, summed over the kernels of the step; each round goes to the
+    kernel whose next ``batch`` trials are expected to take the most off it.
+    """
+
+    def __init__(self, jobs: Sequence[Progress], batch: int) -> None:
+        self._jobs, self._batch = jobs, batch
+
+    def next(self) -> Progress | None:
+        """The job of the next round; None if every space is exhausted. Of equals the first."""
+        open_ = [p for p in self._jobs if not p.exhausted]
+        return max(open_, key=lambda p: self._saved_s(p, self._batch), default=None)
+
+    def regret(self) -> float:
+        """The share of the step's time in these kernels that AHEAD more trials of each are expected to save."""
+        total_s = sum(self._step_s(p) for p in self._jobs)
+        saved_s = sum(self._saved_s(p, AHEAD) for p in self._jobs if not p.exhausted)
+        return saved_s / total_s if total_s else 0.0
+
+    def _saved_s(self, progress: Progress, more: int) -> float:
+        return self._step_s(progress) * expected_gain(progress.ratios, more)
+
+    def _step_s(self, progress: Progress) -> float:
+        """Seconds of a step in this kernel, at its best so far."""
+        measured_s = progress.default_s
+        call_s = measured_s if measured_s is not None else progress.estimate_s * self._bias()
+        return progress.job.calls * call_s * progress.best_ratio
+
+    def _bias(self) -> float:
+        """Measured over estimated time of the jobs that have both."""
+        both = sorted(p.default_s / p.estimate_s for p in self._jobs if p.default_s is not None and p.estimate_s > 0)
+        return both[len(both) // 2] if both else 1.0

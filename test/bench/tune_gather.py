@@ -1,0 +1,67 @@
+"""Measures points of the benchmark's tasks into a tuning database: whole spaces, or so many points drawn from each.
+
+    python test/bench/tune_gather.py tables.db                       # the 20 tasks, every point
+    python test/bench/tune_gather.py others.db --others --points 64  # what the shipped cost model is trained on
+    python test/bench/tune_gather.py tables.db --tasks softmax --minutes 5
+
+Goes on where it was stopped. One thread, so that what is timed is the CPU time of that thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from pathlib import Path
+
+import torch
+from tune_tasks import OTHERS, TASKS, Named
+
+from shardc.diagnostics.base import ShardcError
+from shardc.driver.tune import default_of, pinned_space
+from shardc.tuner.database import Database, open_database
+from shardc.tuner.measurer import Measurer
+
+BATCH = 8
+
+
+def gather(named: Named, database: Database, measurer: Measurer, most: int | None, end_s: float) -> str:
+    """Measures what is missing; a line about it."""
+    task = named.task()
+    space = pinned_space(task, {})
+    points = sorted(space.points())
+    if most is not None and len(points) > most:
+        ranked = list(space.ranked(most // 4))
+        drawn = [p for p in points if p not in set(ranked)]
+        points = [*ranked, *random.Random(0).sample(drawn, most - len(ranked))]
+    known = {t.point for t in database.trials(task)}
+    left = [p for p in points if p not in known]
+    started = time.monotonic()
+    for first in range(0, len(left), BATCH):
+        if time.monotonic() > end_s:
+            return f"{named.name}: {len(left) - first} of {len(points)} points are left"
+        database.record(task, measurer.measure(task, left[first : first + BATCH]))
+    return f"{named.name}: {len(left)} points in {time.monotonic() - started:.0f} s, {len(points)} in all"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("database", type=Path)
+    parser.add_argument("--others", action="store_true", help="the tasks to train on")
+    parser.add_argument("--points", type=int, help="at most so many of each task: a quarter by estimate, the rest drawn")
+    parser.add_argument("--tasks", default="", help="those whose name has this in it")
+    parser.add_argument("--minutes", type=float, default=1e6)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    end_s = time.monotonic() + 60 * options.minutes
+    with open_database(options.database) as database, Measurer(default_of) as measurer:
+        for named in OTHERS if options.others else TASKS:
+            if options.tasks in named.name:
+                try:
+                    print(gather(named, database, measurer, options.points, end_s), flush=True)
+                except ShardcError as error:
+                    print(f"{named.name}: {error}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""``shardc tune``: what it prints, what it refuses, and that it goes on where it was; kernels have known times."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from shardc.cli import main
+from shardc.driver import tune as driver
+from shardc.tuner.point import Point
+from shardc.tuner.trial import Outcome, Trial
+
+SCRIPT = """
+import torch
+from torch import nn
+
+def build():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.LayerNorm(128), nn.Linear(128, 1))
+    return model, torch.optim.SGD(model.parameters(), lr=0.1), (torch.randn(32, 64),), lambda out, batch: out.pow(2).mean()
+"""
+
+
+class KnownTimes:
+    """In place of the measurer: larger values are faster, by a little."""
+
+    measured: list[Point] = []
+
+    def __init__(self, *_: object) -> None:
+        KnownTimes.measured = []
+
+    def __enter__(self) -> "KnownTimes":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing was started."""
+
+    def begin(self, *_: object) -> None:
+        """Nothing to start."""
+
+    def measure(self, task, points):
+        KnownTimes.measured += points
+        return [self.confirm(task, p) for p in points]
+
+    def confirm(self, task, point):
+        ratio = 1.0 - 0.001 * sum(v.bit_length() for _, v in point.values)
+        return Trial(point, Outcome.MEASURED, ratio, ratio * 1e-5)
+
+
+@pytest.fixture(autouse=True)
+def own_files(monkeypatch, tmp_path):
+    monkeypatch.setenv("SHARDC_TUNING_DB", str(tmp_path / "tuning.db"))
+    monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(driver, "Measurer", KnownTimes)
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(SCRIPT)
+    return str(path)
+
+
+def test_a_session_prints_its_kernels_and_goes_on_where_it_was(script, capsys, tmp_path):
+    plot = tmp_path / "best.svg"
+    assert main(["tune", script, "--trials", "16", "--regret", "0", "--plot", str(plot)]) == 0
+    said = capsys.readouterr().out
+    assert "gelu_native_layer_norm 32x128 f32" in said and "stopped: 16 trials are spent" in said
+    assert "▇" in said and len(KnownTimes.measured) == 16
+    assert plot.read_text().startswith("<svg") and "gelu_native_layer_norm" in plot.read_text()
+    assert main(["tune", script, "--trials", "20", "--regret", "0"]) == 0
+    assert "16 of which were in the database" in capsys.readouterr().out and len(KnownTimes.measured) == 4
+    assert main(["tune", script, "--trials", "16", "--regret", "0", "--no-resume"]) == 0
+    assert len(KnownTimes.measured) == 16
+
+
+def test_a_budget_of_zero_is_the_analytic_choice(script, capsys):
+    assert main(["tune", script, "--trials", "0"]) == 0
+    said = capsys.readouterr().out
+    assert "stopped: a budget of zero: the analytic choice" in said and "default rows(" in said
+    assert KnownTimes.measured == []
+
+
+def test_spaces_are_printed_with_pins(script, capsys):
+    assert main(["tune", script, "--space", "--pin", "piece=256"]) == 0
+    said = capsys.readouterr().out
+    assert "legal points" in said and "piece: 256 (pinned)" in said and "first by estimate:" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--target", "sm_42"], "UnknownTuningTarget: there is no target 'sm_42'\n  try: use one of cpu, sm_80, sm_90, sm_100, gfx942"),
+        (["--strategy", "annealing"], "UnknownStrategy: there is no search strategy 'annealing'"),
+        (["--pin", "piece"], "BadPin: 'piece' pins nothing"),
+        (["--pin", "piece=0"], "BadPin: 'piece=0' pins nothing"),
+    ],
+)
+def test_bad_input_is_named(script, arguments, expected, capsys):
+    assert main(["tune", script, *arguments]) == 2
+    assert expected in capsys.readouterr().err
+
+
+def test_a_program_without_kernels_is_said(tmp_path, capsys):
+    path = tmp_path / "empty.mlir"
+    path.write_text("func.func @main() { return }")
+    assert main(["tune", str(path)]) == 2
+    assert "NothingToTune" in capsys.readouterr().err
+
+
+def test_a_database_of_a_later_version_is_refused(script, tmp_path, capsys):
+    assert main(["tune", script, "--trials", "8", "--regret", "0"]) == 0
+    with sqlite3.connect(tmp_path / "tuning.db") as connection:
+        connection.execute("PRAGMA user_version = 99")
+    assert main(["tune", script, "--trials", "8"]) == 2
+    assert "TuningDatabaseNewer" in capsys.readouterr().err
+
+
+def test_an_artefact_is_tuned_like_its_script(script, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main(["compile", script, "--mesh", "data=1", "-o", str(out)]) == 0
+    assert main(["tune", str(out), "--trials", "8"]) == 0
+    assert "gelu_native_layer_norm 32x128 f32" in capsys.readouterr().out
+
+
+def test_help_names_every_option():
+    from shardc.cli.app import app
+
+    said = CliRunner().invoke(app, ["tune", "--help"]).output
+    assert all(option in said for option in ("--trials", "--seconds", "--target", "--strategy", "--seed", "--space", "--no-resume"))
+
+
+def test_the_python_interface_is_the_command_s(script):
+    import shardc
+
+    result = shardc.tune(Path(script), trials=8, regret=0.0)
+    assert result.trials == 8 and {t.job.task.target.split()[0] for t in result.tasks} == {"cpu"}

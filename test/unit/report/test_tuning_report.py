@@ -1,0 +1,51 @@
+"""A session's table, sparklines and picture."""
+
+from xml.etree import ElementTree
+
+from shardc.report.tuning_svg import tuning_svg
+from shardc.report.tuning_text import best_so_far, sparkline, tuning_text
+from shardc.tuner.point import Point
+from shardc.tuner.session import SessionResult, TaskResult
+from shardc.tuner.task import Task
+from shardc.tuner.task_scheduler import Job
+from shardc.tuner.trial import Outcome, Trial
+
+
+def point(n):
+    return Point.of("rows", {"piece": n})
+
+
+def trial(n, ratio):
+    return Trial(point(n), Outcome.CRASHED if ratio is None else Outcome.MEASURED, ratio, ratio and ratio * 1e-5)
+
+
+def result():
+    tried = (trial(1, 1.5), trial(2, None), trial(4, 0.5), trial(8, 0.75))
+    fast = TaskResult(Job(Task("a", "cpu"), 3), point(16), point(4), 0.5, 1e-5, tried)
+    slow = TaskResult(Job(Task("b", "cpu", label="soft<max>"), 1), point(16), point(16), 1.0, 1e-4, (trial(1, 1.5),))
+    return SessionResult([fast, slow], "every point was tried", 5, 3, 7.0, 0.0)
+
+
+def test_the_best_so_far_starts_at_the_default_and_passes_over_failures():
+    assert best_so_far(result().tasks[0].trials) == [1.0, 1.0, 0.5, 0.5]
+
+
+def test_a_sparkline_is_as_long_as_its_values_and_no_longer_than_it_may_be():
+    assert sparkline([1.0, 0.5, 0.0]) == "█▄▁"
+    assert sparkline([]) == ""
+    assert len(sparkline([1.0] * 100, 24)) == 24 and sparkline([1.0] * 99 + [0.5], 4) == "███▄"
+
+
+def test_the_table_has_the_heaviest_kernel_first_and_the_whole_step():
+    lines = tuning_text(result()).splitlines()
+    assert lines[1].split()[:6] == ["soft<max>", "1", "100.0", "100.0", "1.000", "1"]
+    assert "rows(piece=4)" in lines[2] and "default rows(piece=16)" in lines[1]
+    assert "5 trials in 7 s, 2 of which were in the database" in lines
+    assert lines[-1] == "the kernels of a step take 0.885 of the time of their default configurations"
+
+
+def test_the_picture_has_a_line_for_each_kernel():
+    tree = ElementTree.fromstring(tuning_svg(result()))
+    lines = tree.findall(".//{*}polyline")
+    assert [line.find("{*}title").text for line in lines] == ["soft<max>: 1.000", ": 0.500"]
+    assert lines[0].get("points").split()[0] == "60,34"

@@ -1,0 +1,93 @@
+"""The cost model ranks what it was shown, and carries it over to sizes that it was not shown."""
+
+import math
+import random
+
+import pytest
+from surface import Surface, space, task, text, true_s
+
+from shardc.tuner.cost_model.base import Estimates
+from shardc.tuner.cost_model.boosted_trees import WORST, BoostedTrees, target_of
+from shardc.tuner.cost_model.kernel_features import kernel_features
+from shardc.tuner.cost_model.point_features import point_features
+from shardc.tuner.cost_model.recall import recall, spearman
+from shardc.tuner.point import Point
+from shardc.tuner.trial import Outcome, Trial
+
+
+def shown(count, of=None, seed=0):
+    """A model that saw ``count`` points of a task of its own."""
+    model, of = BoostedTrees(pretrained=None), of or space()
+    points = random.Random(seed).sample(list(of.points()), count)
+    model.learn(task(), of, Surface(of).measure(task(), points))
+    return model
+
+
+def test_it_ranks_points_that_it_did_not_see_and_the_estimate_does_not():
+    of = space()
+    points = list(of.points())
+    times = [true_s(p.config) for p in points]
+    trees = spearman(shown(200).scores(task(), of, points), times)
+    assert trees > 0.8 > spearman(Estimates().scores(task(), of, points), times)
+
+
+def test_it_carries_over_to_another_size():
+    of = space()
+    points = list(of.points())
+    times = [true_s(p.config) for p in points]
+    assert spearman(shown(200).scores(task(256, 128, 64), of, points), times) > 0.7
+
+
+def test_before_any_trial_it_is_the_estimate():
+    of = space()
+    points = of.ranked(50)
+    scores = BoostedTrees(pretrained=None).scores(task(), of, points)
+    assert scores == sorted(scores)
+
+
+def test_the_same_trials_give_the_same_trees():
+    points = list(space().points())
+    assert shown(100).scores(task(), space(), points) == shown(100).scores(task(), space(), points)
+
+
+def test_failures_are_the_worst():
+    point = Point.of("tiled", {"tile_m": 1})
+    assert target_of(Trial(point, Outcome.CRASHED)) == WORST
+    assert target_of(Trial(point, Outcome.MEASURED, 1e9, 1.0)) == WORST
+    assert target_of(Trial(point, Outcome.MEASURED, 0.5, 1.0)) == pytest.approx(math.log(0.5))
+    assert target_of(Trial(point, Outcome.BUILT)) is None
+
+
+def test_points_that_fail_are_learned_to_be_bad():
+    of = space()
+    bad = frozenset(p for p in of.points() if p.config["tile_n"] >= 64)
+    model = BoostedTrees(pretrained=None)
+    points = random.Random(0).sample(list(of.points()), 150)
+    model.learn(task(), of, Surface(of, bad).measure(task(), points))
+    scores = dict(zip(of.points(), model.scores(task(), of, list(of.points())), strict=True))
+    assert max(scores[p] for p in of.points() if p not in bad) < 2 * WORST
+    worst = sorted(scores, key=scores.get)[-len(bad) // 2 :]
+    assert sum(p in bad for p in worst) > 0.95 * len(worst)
+
+
+def test_kernels_of_one_structure_are_one_family_whatever_their_sizes():
+    one, other = kernel_features(text(64, 32, 16)), kernel_features(text(128, 256, 512))
+    assert one.family == other.family and one.sizes == {"m": 64, "n": 32, "k": 16}
+    narrow = kernel_features(text(64, 32, 16).replace("f32", "f16"))
+    assert narrow.family != one.family and narrow.element_bytes == 2
+
+
+def test_features_say_how_often_and_how_unevenly_loops_are_cut():
+    kernel, point = kernel_features(text(100, 32, 16)), Point.of("tiled", {"tile_m": 64, "tile_n": 8, "block_k": 16})
+    found = point_features(kernel, point, Point.of("tiled", {"tile_m": 32, "tile_n": 8, "block_k": 16}), 0.5, {"spill_bytes": 4})
+    assert found["tile_m pieces"] == 1.0 and found["tile_m edge"] == pytest.approx(1.28)
+    assert found["tile_m over default"] == 1.0 and found["tile_n over default"] == 0.0
+    assert found["tile_m x tile_n"] == math.log2(64 * 8 * 4)
+    assert found["estimate"] == 0.5 and found["binary spill_bytes"] == 4.0
+    assert found["work"] == pytest.approx(math.log2(1 + 2 * 100 * 32 * 16))
+
+
+def test_recall_is_the_share_of_the_best_that_is_among_the_first():
+    assert recall([1, 2, 3, 4], [1.0, 2.0, 3.0, 4.0], 2, 2) == 1.0
+    assert recall([4, 3, 2, 1], [1.0, 2.0, 3.0, 4.0], 2, 2) == 0.0
+    assert recall([1, 3, 2, 4], [1.0, 2.0, 3.0, 4.0], 2, 2) == 0.5

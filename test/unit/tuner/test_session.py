@@ -1,0 +1,179 @@
+"""A session divides its budget, never measures a point twice, goes on after a kill where it was, and says why it ends."""
+
+from dataclasses import replace
+
+import pytest
+from surface import Memory, Surface, space, task, true_s
+
+from shardc.diagnostics.tuner import EmptySpace, TaskNotTunable, UnknownStrategy
+from shardc.tuner.cost_model.base import Estimates
+from shardc.tuner.cost_model.boosted_trees import BoostedTrees
+from shardc.tuner.point import Point
+from shardc.tuner.session import Budget, tune
+from shardc.tuner.task_scheduler import Job
+from shardc.tuner.trial import Outcome, Trial
+
+HEAVY, LIGHT = Job(task(512, 512, 512, "heavy"), 100), Job(task(64, 64, 64, "light"), 1)
+
+
+def run(jobs=(HEAVY,), memory=None, measurer=None, **options):
+    """The result, and what was measured, in order."""
+    memory, measurer = memory or Memory(), measurer or Surface(space())
+    options = {"budget": Budget(trials=64, regret=0.0), "model": Estimates(), "spaces": lambda _: space()} | options
+    return tune(list(jobs), memory, measurer, **options), measurer.calls
+
+
+def fastest(of=None):
+    return min((of or space()).points(), key=lambda p: true_s(p.config))
+
+
+def test_trees_find_the_fastest_point_in_64_trials():
+    result, calls = run(model=BoostedTrees(pretrained=None))
+    found = true_s(result.tasks[0].chosen.config) / true_s(fastest().config)
+    assert len(calls) == len(set(calls)) == result.trials == result.measured == 64
+    assert found <= 1.03
+    assert result.tasks[0].ratio == pytest.approx(true_s(result.tasks[0].chosen.config) / Surface(space()).default_s)
+    assert result.stopped == "64 trials are spent"
+
+
+def test_the_same_seed_measures_the_same_points():
+    assert run(seed=3, model=BoostedTrees(None))[1] == run(seed=3, model=BoostedTrees(None))[1]
+    assert run(seed=3)[1] != run(seed=4)[1]
+
+
+@pytest.mark.parametrize("killed_after", [3, 8, 29])
+def test_after_a_kill_the_rest_is_measured_as_if_there_had_been_none(killed_after):
+    whole = run([HEAVY, LIGHT], model=BoostedTrees(None))
+    memory, first = Memory(limit=killed_after), Surface(space())
+    with pytest.raises(KeyboardInterrupt):
+        run([HEAVY, LIGHT], memory, first, model=BoostedTrees(None))
+    memory.left = None
+    result, calls = run([HEAVY, LIGHT], memory, model=BoostedTrees(None))
+    assert result.trials == 64 and result.measured == len(calls) == 64 - killed_after
+    assert [t.chosen for t in result.tasks] == [t.chosen for t in whole[0].tasks]
+    assert [c for c in whole[1] if c in set(calls)] == calls
+
+
+def test_nothing_is_measured_again_and_more_trials_go_on():
+    memory = Memory()
+    run(memory=memory, budget=Budget(trials=24, regret=0.0))
+    assert run(memory=memory, budget=Budget(trials=24, regret=0.0))[1] == []
+    assert len(run(memory=memory, budget=Budget(trials=40, regret=0.0))[1]) == 16
+
+
+def test_most_trials_go_to_where_the_step_s_time_is():
+    result, calls = run([LIGHT, HEAVY])
+    assert [t.job.task.label for t in result.tasks] == ["light", "heavy"]
+    assert sum(t is HEAVY.task for t, _ in calls) > 48
+
+
+def test_it_ends_when_going_on_is_not_expected_to_gain():
+    result, calls = run(budget=Budget(regret=0.05), model=BoostedTrees(None))
+    assert 8 < len(calls) < len(list(space().points()))
+    assert result.regret < 0.05 and "less than 5.00%" in result.stopped
+    assert true_s(result.tasks[0].chosen.config) <= 1.05 * true_s(fastest().config)
+
+
+def test_failures_are_remembered_never_chosen_and_not_repeated():
+    bad = frozenset(space().ranked(12))
+    memory = Memory()
+    result, _ = run(memory=memory, measurer=Surface(space(), bad), model=BoostedTrees(None))
+    assert result.tasks[0].chosen not in bad
+    crashed = [t for t in memory.trials(HEAVY.task) if t.outcome is Outcome.CRASHED]
+    assert crashed and len({t.point for t in crashed}) == len(crashed)
+
+
+@pytest.mark.parametrize("budget", [Budget(trials=0), Budget(seconds=0)])
+def test_a_budget_of_zero_is_the_analytic_choice(budget):
+    result, calls = run(budget=budget)
+    assert calls == [] and result.tasks[0].chosen == space().ranked(1)[0]
+    assert result.stopped == "a budget of zero: the analytic choice"
+
+
+def test_seconds_end_it_between_rounds():
+    clock = iter(range(1000))
+    result, calls = run(budget=Budget(seconds=5, regret=0.0), now=lambda: next(clock))
+    assert result.stopped == "5 s are spent" and 0 < len(calls) < 64
+
+
+def test_a_small_space_is_searched_whole():
+    small = space((1, 8, 32))
+    result, calls = run(spaces=lambda _: small, measurer=Surface(small), budget=Budget(regret=0.0))
+    assert {p for _, p in calls} == set(small.points())
+    assert result.tasks[0].chosen == fastest(small) and result.stopped == "every point was tried"
+
+
+def test_trials_that_are_no_points_any_more_are_ignored_and_said():
+    memory = Memory()
+    gone = Point.of("older", {"tile_m": 1})
+    memory.record(HEAVY.task, [Trial(gone, Outcome.MEASURED, 0.01, 1e-6)])
+    result, _ = run(memory=memory, budget=Budget(trials=8))
+    assert result.tasks[0].chosen != gone
+    assert result.tasks[0].said == "1 trials in the database no longer match this kernel's space: ignored"
+
+
+def test_a_kernel_without_a_space_is_said_and_the_others_are_tuned():
+    def spaces(of):
+        if of is LIGHT.task:
+            raise EmptySpace(sketches="none", pinned="{}")
+        return space()
+
+    result, calls = run([LIGHT, HEAVY], spaces=spaces)
+    assert {t for t, _ in calls} == {HEAVY.task}
+    assert "EmptySpace" in next(t for t in result.tasks if t.job is LIGHT).said
+
+
+def test_a_kernel_whose_default_is_wrong_is_said_and_left():
+    class Wrong(Surface):
+        def measure(self, of, points):
+            if of is HEAVY.task:
+                raise TaskNotTunable(task=of.label, reason="wrong numbers")
+            return super().measure(of, points)
+
+    result, calls = run([LIGHT, HEAVY], measurer=Wrong(space()))
+    assert "wrong numbers" in result.tasks[1].said and result.tasks[1].chosen == result.tasks[1].default
+    assert len(calls) == 64
+
+
+def test_points_for_a_gpu_that_is_not_here_are_ranked_by_models_and_spills():
+    class Compiles(Surface):
+        def measure(self, of, points):
+            self.calls += [(of, p) for p in points]
+            return [Trial(p, Outcome.BUILT, figures={"spill_bytes": 8 * (p == worst)}) for p in points]
+
+    worst = space().ranked(1)[0]
+    measurer = Compiles(space())
+    result, calls = run(measurer=measurer, strategy="analytic", model=BoostedTrees(None))
+    assert len(calls) == 16 and result.tasks[0].chosen == space().ranked(2)[1]
+
+
+def test_similar_kernels_start_from_each_other_s_best():
+    class Watched(Surface):
+        """A kernel that is a thousand times faster at a point which nothing points to."""
+
+        def _trial(self, point):
+            trial = super()._trial(point)
+            return replace(trial, ratio=1e-3, seconds=1e-3 * self.default_s) if point == odd else trial
+
+    odd = Point.of("tiled", {"tile_m": 1, "tile_n": 128, "block_k": 128})
+    of, start = space(), space((1, 128))
+    measurer = Watched(of)
+    spaces = {LIGHT.task: start, HEAVY.task: of}
+    jobs = [replace(LIGHT, calls=1000), replace(HEAVY, calls=1)]
+    measured = run(jobs, measurer=measurer, spaces=spaces.get, model=BoostedTrees(None))[1]
+    first = [p for t, p in measured if t is HEAVY.task][:8]
+    assert odd in first
+
+
+def test_events_tell_of_each_round():
+    events = []
+    result, _ = run(on_round=events.append)
+    assert [e.trials_done for e in events] == list(range(8, 65, 8))
+    assert [e.trials_left for e in events] == list(range(56, -1, -8))
+    ratios = [e.step_ratio for e in events]
+    assert ratios == sorted(ratios, reverse=True) and ratios[-1] == pytest.approx(result.step_ratio)
+
+
+def test_an_unknown_strategy_is_refused():
+    with pytest.raises(UnknownStrategy):
+        run(strategy="annealing")
