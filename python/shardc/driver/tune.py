@@ -20,7 +20,9 @@ from shardc.driver.artefact import read_manifest
 from shardc.driver.dynamo import shardc_backend
 from shardc.driver.fusion import collect_modules
 from shardc.driver.fusion_record import FusionRecord
-from shardc.driver.gpu_kernels import check_gpu, choose_for, is_tf32
+from shardc.driver.gpu_compile import is_tf32
+from shardc.driver.gpu_contest import device_for, gpu_matmuls
+from shardc.driver.gpu_kernels import check_gpu
 from shardc.driver.module_file import read_module
 from shardc.driver.script import read_script
 from shardc.driver.step_kernels import choose_libraries, fuse_copy, step_matmuls
@@ -182,7 +184,9 @@ def _module(path: Path, target: str, matmuls: str) -> ir.Module:
         choose_libraries(module, wished.numerics)
         return module
     wished = FusionRecord(matmuls=matmuls, tf32=is_tf32())
-    return fuse_copy(step.compiled.unfused, wished, choose_for(check_gpu(target), wished))[0]
+    gpu = check_gpu(target)
+    choose = gpu_matmuls(gpu, device_for(gpu), wished.numerics, wished.tf32) if matmuls == "auto" else matmuls
+    return fuse_copy(step.compiled.unfused, wished, choose, losses=True)[0]
 
 
 @dataclass
