@@ -8,11 +8,11 @@ from shardc.backends.body.axes import join_axes
 from shardc.backends.body.graph import Argument, Graph, read_graph, symbols_and_shapes
 from shardc.backends.body.nest import recursion
 from shardc.backends.body.roots import Reads, Root, Roots, base, find_roots
+from shardc.backends.body.scatter import is_scatter
 from shardc.backends.cpu.attention_kernel import is_attention
 from shardc.backends.cpu.buffers import width_bytes
 from shardc.backends.cpu.nests import Nest, find_nests, read_later
 from shardc.backends.cpu.product import along_k, as_it_lies, find_product
-from shardc.backends.cpu.scatter import is_scatter
 from shardc.backends.cpu.stages import cost
 from shardc.dialects.kern.attention import AttentionOp, attention_of
 from shardc.dialects.kern.attention_backward import attention_backward_of

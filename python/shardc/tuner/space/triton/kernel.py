@@ -5,10 +5,11 @@ from __future__ import annotations
 from torch_mlir import ir
 
 from shardc.backends.body.graph import symbols_and_shapes
+from shardc.backends.body.scatter import is_scatter
 from shardc.backends.triton.attention_kernel import is_attention
 from shardc.backends.triton.emit import read_kernel
 from shardc.backends.triton.matmul import HAS_DESCRIPTORS
-from shardc.backends.triton.scatter import COLUMNS, RUN, is_scatter
+from shardc.backends.triton.scatter import COLUMNS, RUN
 from shardc.backends.triton.stream_model import stream_s
 from shardc.backends.triton.targets import Target
 from shardc.dialects.kern.attention import AttentionOp, attention_of
