@@ -53,8 +53,8 @@ class KernFuse(Pass):
     ``numerics``: ``fused`` computes chains of 16-bit floats in f32 and rounds at a kernel's results, ``eager`` rounds
     after every op as eager does. ``lone``: ops that share no kernel with another become kernels too, which saves
     nothing, and shows what every lowering makes. ``losses``: linear layers with a cross entropy behind them become two
-    kernels, forward and backward, that hold no logits, where ``matmuls`` is ``generated``. ``forbid`` and ``force`` are edges such as
-    ``aten.add.Tensor+gelu@model.py:12`` (:mod:`shardc.passes.fuse.wishes`): pairs of ops that must not, and that must
+    kernels, forward and backward, that hold no logits, where ``matmuls`` is ``generated``. ``forbid`` and ``force`` are
+    edges such as ``aten.add.Tensor+gelu@model.py:12`` (:mod:`shardc.passes.fuse.wishes`): pairs of ops that must not, and that must
     share a kernel; one that fits no ops, or that cannot be had, is an error.
     """
 
@@ -219,7 +219,8 @@ class _Losses:
 
     def _refused(self, loss: LinearLoss, choose: Choose | None, steps: Sequence[ir.Operation]) -> str | None:
         """Why a loss is to stay calls; None if it becomes kernels."""
-        named = [Step(n, op, target_name(op) if op.name.startswith("torch.") else op.name, [], []) for n, op in enumerate(steps)]
+        targets = [target_name(op) if op.name.startswith("torch.") else op.name for op in steps]
+        named = [Step(n, op, target, [], []) for n, (op, target) in enumerate(zip(steps, targets, strict=True))]
         wished = self._wishes.in_block(self._number, named)
         for part in (loss.forward, loss.backward):
             for one in part:

@@ -160,7 +160,8 @@ class LinearLosses:
         op.attributes[CHECKS] = write_checks({2: message}, self._context)
         old = gather.results[0]
         shape = list(self._type(old).shape)
-        old.replace_all_uses_with(self._builder.call("aten.view", (values[0], shape), [self._type(old)], loc, ip).results[0])
+        view = self._builder.call("aten.view", (values[0], shape), [self._type(old)], loc, ip)
+        old.replace_all_uses_with(view.results[0])
         yield Written(op, loss.forward, [], [])
         if loss.gradient is not None:
             yield self._write_gradient(loss, loss.gradient, values[1], next(names))
@@ -255,8 +256,8 @@ class LinearLosses:
     def _check_reader(self, value: ir.Value, reader: ir.Operation) -> None:
         for use in value.uses:
             if use.owner != reader:
-                name = use.owner.name
-                says = "the program gives them to its caller" if name == "func.return" else f"{name.removeprefix('torch.')} reads them, too"
+                name = use.owner.name.removeprefix("torch.")
+                says = "the program gives them to its caller" if name == "func.return" else f"{name} reads them, too"
                 raise _Apart(f"the logits are kept: {says}")
 
     def _readers(self, softmax: ir.Operation) -> tuple[ir.Operation, ir.Operation | None]:
@@ -289,12 +290,14 @@ class LinearLosses:
         if scaled is None or target_name(scaled) != "aten.mul.Tensor" or len(list(scaled.results[0].uses)) != 1:
             raise _Apart(no_class)
         sides = list(scaled.operands)[:2]
-        scatter = next((m for v in sides if (m := _maker(v)) is not None and target_name(m) == "aten.scatter.value"), None)
+        makers = filter(None, map(_maker, sides))
+        scatter = next((maker for maker in makers if target_name(maker) == "aten.scatter.value"), None)
         zeros = _maker(captured(scatter.operands[0])) if scatter is not None else None
         if scatter is None or zeros is None or not self._is_of_rows(scatter) or len(list(scatter.results[0].uses)) != 1:
             raise _Apart(no_class)
-        target = target_name(zeros)
-        if target not in ("aten.zeros", "aten.full") or (target == "aten.full" and self._reader.read(zeros).spec["fill_value"] != 0):
+        is_full = target_name(zeros) == "aten.full"
+        is_zero = self._reader.read(zeros).spec["fill_value"] == 0 if is_full else target_name(zeros) == "aten.zeros"
+        if not is_zero:
             raise _Apart(no_class)
         side = 1 if sides[0] == scatter.results[0] else 0
         count, type_ = self._type(rows).shape[0], self._type(sides[side])

@@ -31,6 +31,7 @@ from shardc.diagnostics.triton import (
 
 from .contractions import Case, emitted_attention
 from .programs import SM_90, emitted, fused
+from .test_cross_entropy import emitted as emitted_cross_entropy
 from .test_golden import _adamw
 
 aten = torch.ops.aten
@@ -131,6 +132,8 @@ def test_compiled_binaries_are_found(tmp_path: Path) -> None:
     attention = Case(2, 4, 2, 128, 128, 64, 64, torch.bfloat16, causal=True, heads_last=True)
     made.append(emitted_attention(attention, symbolic="mn")[0])
     assert len(made[-1].sizes) == 2 and len(made[-1].functions[0].sizes) == 2
+    made.append(emitted_cross_entropy(64, 640, 64, torch.bfloat16, chunk=128)[1])
+    assert "do_not_specialize=[\"first\"]" in made[-1].text
     made += emitted(fused(_adamw, *(torch.empty(64, 64) for _ in range(4))))
     assert made[-1].flat
     write_folder(compile_kernels(made, [SM_90], tmp_path / "kernels"), tmp_path / "kernels")
