@@ -7,9 +7,10 @@
     python test/bench/cpu_models.py --what tensors
 
 Step times are medians of ``--repeats`` rounds in one process; a round calls each contender once. One thread is timed in
-its own CPU time, several in wall time. A compile is the first forward and backward of a fresh process, in wall seconds
-less a later step: cold with empty cache folders, warm with those that the cold one filled. Memory is what the resident
-set grows over its low point during steps (Linux), in a process for each contender; ``--what tensors`` is what torch's
+its own CPU time, several in wall time. A start is what a fresh process does from the call of ``torch.compile`` to the
+end of the first forward and backward, in CPU seconds (those of processes that it started too) less a later step: cold with
+empty cache folders, warm with those that the cold one filled; imports and making the model come before it. Memory is what the
+resident set grows over its low point during steps (Linux), in a process for each contender; ``--what tensors`` is what torch's
 allocator counts in one step without older gradients, shardc's pool off: the most that is taken until the loss is there,
 what the forward has saved, and the most after that.
 """
@@ -89,14 +90,26 @@ def step_times(name: str, size: str, threads: int, repeats: int) -> list[object]
 
 
 def start(name: str, size: str, backend: str) -> dict[str, float]:
-    """In this process, the first of its kind: seconds of the first step and of a later one, and memory."""
-    _, step = _step(name, size, backend)
+    """In this process, the first of its kind: CPU seconds of the first step over those of a later one, and memory."""
+    model, loss_of = whole_models.make(name, size)
+    begin = _cpu_s()
+    called = model if backend == "eager" else torch.compile(model, backend=backend, dynamic=False)
+
+    def step() -> None:
+        model.zero_grad(set_to_none=True)
+        loss_of(called).backward()
+
     seconds = []
     for _ in range(3):
-        begin = time.perf_counter()
         step()
-        seconds.append(time.perf_counter() - begin)
+        seconds.append(_cpu_s() - begin)
+        begin = _cpu_s()
     return {"first_s": seconds[0] - seconds[2], "memory_bytes": _growth(step)}
+
+
+def _cpu_s() -> float:
+    """CPU seconds of this process and of those that it has waited for."""
+    return sum(os.times()[:4])
 
 
 def tensors(name: str, size: str, backend: str) -> dict[str, float]:
@@ -124,7 +137,7 @@ def tensors(name: str, size: str, backend: str) -> dict[str, float]:
     return {"forward": forward, "saved": taken[loss_at - 1][1], "backward": backward}
 
 
-def _growth(step: Callable[[], torch.Tensor]) -> int:
+def _growth(step: Callable[[], object]) -> int:
     """Bytes by which the resident set grows during a step over what it is before (Linux: VmHWM, reset)."""
     low = _status("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")

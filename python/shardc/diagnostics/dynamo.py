@@ -11,6 +11,26 @@ class ShardcFallbackWarning(UserWarning):
     """A graph of ``torch.compile(backend="shardc")`` runs through ATen; said once per cause in a process."""
 
 
+class KeptFrameWarning(UserWarning):
+    """What an earlier process kept of a traced frame could not be used or written; the frame was traced."""
+
+
+class KeptFrameBroken(ShardcError):
+    """A file of the cache that holds a traced frame is whole and cannot be used: a bug of ours. It is removed."""
+
+    template: ClassVar[str] = "what was kept of a traced frame in {file} cannot be used, and is removed: {error}"
+    hint: ClassVar[str] = "the model was traced instead; please report this message with the model"
+
+
+class KeptFrameNotWritten(ShardcError):
+    """What Dynamo traced of a frame could not be kept for the next process: a bug of ours."""
+
+    template: ClassVar[str] = "the trace of {function} cannot be kept for later processes: {error}"
+    hint: ClassVar[str] = (
+        "the next process traces it again (SHARDC_KEEP_FRAMES=0 keeps none); please report this message with the model"
+    )
+
+
 class GraphNotCompiled(ShardcError):
     """A graph has something that shardc's importer cannot take, so that all of it runs through ATen.
 

@@ -5,8 +5,8 @@ AOTAutograd hands over functional graphs. Each is imported into the torch dialec
 and those of kernels, compiled for the CPU or by Triton for the GPU. Sizes may be symbolic: a model called with a second
 batch size is traced and compiled once more, for all sizes. A graph that the importer cannot take runs as AOTAutograd
 traced it, one that AOTAutograd cannot trace as Dynamo captured it, and a
-:class:`~shardc.diagnostics.dynamo.ShardcFallbackWarning` says so once per cause. A later process finds traces
-(``trace_cache.py``) and programs (``program_cache.py``) on disk.
+:class:`~shardc.diagnostics.dynamo.ShardcFallbackWarning` says so once per cause. A later process finds
+Dynamo's traces (``frames/``), AOTAutograd's (``trace_cache.py``) and programs (``program_cache.py``) on disk.
 """
 
 from __future__ import annotations
@@ -31,12 +31,14 @@ from torch.fx import GraphModule
 from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.dynamo import GraphFailed, GraphNotCompiled, GraphNotTraced, ShardcFallbackWarning
 from shardc.diagnostics.fusion import FusionWish
+from shardc.driver.frames.hook import keep_frames
+from shardc.driver.frames.trace import graph_traced
 from shardc.driver.fusion import say_unmatched
 from shardc.driver.gpu_target import has_kernels
 from shardc.driver.graph_program import GraphProgram, Runner
 from shardc.driver.partition import SAVING, partition
 from shardc.driver.settings import Settings
-from shardc.driver.trace_cache import kept_on_disk
+from shardc.driver.trace_cache import kept_on_disk, surroundings
 from shardc.driver.unread_names import skip_unread_names
 from shardc.frontend.complex_numbers import complex_table
 from shardc.frontend.decompositions import decomposition_table
@@ -63,8 +65,6 @@ _LISTS = {
 or copies of those."""
 
 _said: set[tuple[str, str]] = set()
-
-skip_unread_names()  # Dynamo loads this module when it looks the backend up, before it traces
 
 
 def shardc_backend(graph: GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
@@ -100,7 +100,7 @@ def shardc_backend(graph: GraphModule, example_inputs: Sequence[Any], **options:
     try:
         with seeded(graph) if draws else nullcontext(), kept_on_disk(graph, example_inputs, settings) as is_kept:
             form = _as_entry if is_kept else _as_function
-            return _traced(
+            run = _traced(
                 graph,
                 example_inputs,
                 **{name: form(compiler) for name, compiler in compilers.items()},
@@ -108,6 +108,9 @@ def shardc_backend(graph: GraphModule, example_inputs: Sequence[Any], **options:
                 partition_fn=partition if fuses else default_partition,
                 keep_inference_input_mutations=True,
             )
+        if is_kept:
+            graph_traced(graph, run, surroundings(example_inputs, settings))
+        return run
     except (TorchDynamoException, ShardcFallbackWarning, FusionWish):
         # Dynamo asks itself to begin again, or the user asked for warnings to be errors, or for what cannot be had
         raise
@@ -204,3 +207,7 @@ def _say_once(message: ShardcError, op: str, reason: str) -> None:
     if (op, reason) not in _said:
         _said.add((op, reason))
         warnings.warn(str(message), ShardcFallbackWarning, stacklevel=2)
+
+
+skip_unread_names()  # Dynamo loads this module when it looks the backend up, before it traces
+keep_frames(shardc_backend)

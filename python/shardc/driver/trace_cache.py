@@ -43,28 +43,34 @@ def kept_on_disk(graph: GraphModule, example_inputs: Sequence[Any], settings: Se
 
     It compiles the backward with the forward then, so that both are one entry.
     """
-    # PyTorch asks for both.
-    wanted = autograd_cache.should_use_local_autograd_cache() and torch._inductor.config.fx_graph_cache
-    if not wanted or settings.has_edges or is_explained() or not _is_named_by_hash(graph, example_inputs):
+    if not is_wanted(settings) or not _is_named_by_hash(graph, example_inputs):
         yield False
         return
-    tag = f"{torch.compiler.config.cache_key_tag} shardc {_surroundings(graph, example_inputs, settings)}"
+    tag = f"{torch.compiler.config.cache_key_tag} shardc {surroundings(example_inputs, settings)} {_lines(graph)}"
     entries = torch._functorch.config.patch(bundled_autograd_cache=True, force_non_lazy_backward_lowering=True)
     lean = patch.object(autograd_cache, "autograd_cache_key", without_inductor(autograd_cache.autograd_cache_key))
     with torch.compiler.config.patch(cache_key_tag=tag), entries, lean:
         yield True
 
 
+def is_wanted(settings: Settings) -> bool:
+    """Whether traces may be kept at all: by PyTorch's settings, and by what the user wants to see of a compile.
+
+    ``caching_precompile`` and compiled autograd use entries without looking at the hash.
+    """
+    on = autograd_cache.should_use_local_autograd_cache() and torch._inductor.config.fx_graph_cache  # it asks for both
+    config = torch._dynamo.config
+    if config.caching_precompile or config.compiled_autograd or compiled_autograd.compiled_autograd_enabled:
+        return False
+    return bool(on) and not settings.has_edges and not is_explained()
+
+
 def _is_named_by_hash(graph: GraphModule, example_inputs: Sequence[Any]) -> bool:
     """Whether PyTorch's hash tells the graph from all others.
 
     It does not see into operators of users, constants that the graph holds, the bodies of higher-order operators and
-    the fields of tensor subclasses; symbolic sizes would bring guards. ``caching_precompile`` and compiled autograd use
-    entries without looking at the hash.
+    the fields of tensor subclasses; symbolic sizes would bring guards.
     """
-    config = torch._dynamo.config
-    if config.caching_precompile or config.compiled_autograd or compiled_autograd.compiled_autograd_enabled:
-        return False
     if list(graph.children()):
         return False
     return all(_is_plain(value) for value in example_inputs) and all(_is_known(node) for node in graph.graph.nodes)
@@ -91,18 +97,22 @@ def _is_known(node: Node) -> bool:
     return module is None or module.partition(".")[0] in _MODULES
 
 
-def _surroundings(graph: GraphModule, example_inputs: Sequence[Any], settings: Settings) -> str:
-    """What a program depends on and PyTorch's hash leaves out."""
+def surroundings(inputs: Sequence[torch.Tensor], settings: Settings) -> str:
+    """A hash of what a program depends on and PyTorch's hash leaves out, but for the user's lines."""
     backends = torch.backends
     state = (
         torch.get_default_device(), torch.get_float32_matmul_precision(), backends.mkldnn.enabled,
         backends.opt_einsum.enabled, backends.opt_einsum.strategy,
         backends.cuda.flash_sdp_enabled(), backends.cuda.mem_efficient_sdp_enabled(), backends.cuda.math_sdp_enabled(),
     )  # fmt: skip
-    gpus = {str(t.device): gpu_target(t.device) for t in example_inputs}
-    surroundings = (settings.cache_key(), versions(), state, gpus, _memory(example_inputs))
-    digest = hashlib.sha256(repr(surroundings).encode())
-    for node in graph.graph.nodes:  # programs name the user's lines
+    gpus = {str(t.device): gpu_target(t.device) for t in inputs}
+    return hashlib.sha256(repr((settings.cache_key(), versions(), state, gpus, _memory(inputs))).encode()).hexdigest()
+
+
+def _lines(graph: GraphModule) -> str:
+    """A hash of the user's lines, which programs name."""
+    digest = hashlib.sha256()
+    for node in graph.graph.nodes:
         digest.update((node.meta.get("stack_trace") or "").encode() + b"\0")
     return digest.hexdigest()
 

@@ -22,7 +22,8 @@ from shardc.driver import dynamo, graph_compiler, trace_cache
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The two caches: ours, and PyTorch's below ``torch``."""
+    """The two caches: ours, and PyTorch's below ``torch``. Frames are not kept: they would be found before traces."""
+    monkeypatch.setenv("SHARDC_KEEP_FRAMES", "0")
     monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path / "shardc"))
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "torch"))
     return tmp_path
