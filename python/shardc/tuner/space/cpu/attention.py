@@ -55,7 +55,9 @@ class _Attention:
     def refusal(self, values: Mapping[str, int]) -> str | None:
         held, most = self.held(values["queries"], values["keys"]), 3 * self.machine.caches[1] // 4
         if held > most and values["keys"] > 16:
-            return f"{values['queries']} queries by {values['keys']} keys take {held} bytes of the second cache's {most}"
+            return (
+                f"{values['queries']} queries by {values['keys']} keys take {held} bytes of the second cache's {most}"
+            )
         parts = -(-self.sizes["n"] // values["keys"])
         if values.get("key_parts", 1) > parts:
             return f"{values['key_parts']} parts of {parts} blocks of keys"
