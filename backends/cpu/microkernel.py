@@ -31,7 +31,8 @@ def register_tile(
     with bounded_loop(elements, 0, count, tiles.terms, [zero] * len(places)) as (k, loop):
         row = arith.addi(b, arith.muli(k, number(panel.step)))
         columns = [
-            vector.load(loaded, panel.buffer, [arith.addi(row, number(j * tiles.terms))]) for j in range(0, tiles.n, lanes)
+            vector.load(loaded, panel.buffer, [arith.addi(row, number(j * tiles.terms))])
+            for j in range(0, tiles.n, lanes)
         ]
         step = arith.addi(a, arith.muli(k, number(packed.step)))
         sums = list(loop.inner_iter_args)

@@ -57,7 +57,7 @@ class Product:
         return config.left == IN_PLACE and self.m % tiles.m == 0
 
     def reads_right(self, tiles: Tiles, config: Config) -> bool:
-        """The same of the right one, whose columns tiles divide. Pairs must lie side by side, as only packing has them."""
+        """The same of the right one, whose columns tiles divide. Pairs along k lie side by side only when packed."""
         return config.right == IN_PLACE and self.n % tiles.n == 0 and self.terms == 1
 
     def tiles(self, config: Config) -> Tiles:

@@ -34,7 +34,9 @@ def read_again(nest: Nest, stages: Stages, graph: Graph, read_later: Collection[
     return {*read_later, *in_place, *stages.again.values()}
 
 
-def streams_of(nest: Nest, stages: Stages, graph: Graph, read_later: Collection[Root], far_bytes: int) -> dict[Loop, list[Root]]:
+def streams_of(
+    nest: Nest, stages: Stages, graph: Graph, read_later: Collection[Root], far_bytes: int
+) -> dict[Loop, list[Root]]:
     """What each loop of a nest writes past the caches."""
     if architecture() != "x86_64" or nest.transposed or graph.flat:
         return {}

@@ -50,9 +50,7 @@ SPILL_BYTES = 64
 def raw(functions: ir.Module, target: Target) -> list[Point]:
     """Every combination of values."""
     space = space_of_module(functions, target.name)
-    return [
-        point for sketch in space.sketches for point in replace(space, sketches=(_lawless(sketch),)).points()
-    ]
+    return [point for sketch in space.sketches for point in replace(space, sketches=(_lawless(sketch),)).points()]
 
 
 def _lawless(sketch: Sketch) -> Sketch:

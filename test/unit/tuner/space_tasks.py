@@ -32,7 +32,9 @@ def matmul(m: int, n: int, k: int, turned: bool = False, element: str = "f32") -
     if element != "f32":
         widen = "".join(f"%{name} = arith.extf %{at} : {element} to f32\n" for at, name in enumerate("ab"))
         code = widen + code.replace("%0, %1", "%a, %b")
-    body.results = [body.reduce([(x, "d0, d2"), (w, "d1, d2" if turned else "d2, d1")], code, [2], "0.0", shape=(m, n, k))]
+    body.results = [
+        body.reduce([(x, "d0, d2"), (w, "d1, d2" if turned else "d2, d1")], code, [2], "0.0", shape=(m, n, k))
+    ]
     return body
 
 

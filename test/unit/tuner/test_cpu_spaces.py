@@ -82,7 +82,9 @@ def test_parameters_without_an_effect_are_not_there():
     """Nothing is shared among threads where there is one, and a row of 1024 of a short tensor is not streamed by it."""
     names = {name: {p.name for p in space_of(of).sketches[0].parameters} for name, of in tasks().items()}
     assert names["matmul"] == {"tile_m", "tile_n", "block_m", "block_n", "block_k", "left", "right"}
-    assert names["bf16"] == names["matmul"] - ({"right"} if torch.backends.cpu.get_cpu_capability() == "AVX512" else set())
+    assert names["bf16"] == names["matmul"] - (
+        {"right"} if torch.backends.cpu.get_cpu_capability() == "AVX512" else set()
+    )
     assert names["columns"] == {"rows"} and names["turned"] == {"tile"} and names["total"] == {"block"}
     assert names["forward"] == names["backward"] == {"queries", "keys"}
     assert "share" in {p.name for p in space_of(tasks(2)["matmul"]).sketches[0].parameters}
@@ -137,7 +139,9 @@ def test_the_model_knows_what_was_measured(wide):
     assert few.estimate_s({**tile, "block_n": 256}) < few.estimate_s({**tile, "block_n": 1024})
     square = sketch(Product(1, 512, 512, 512, 4, 1))
     rest = {"block_m": 192, "block_n": 1024, "block_k": 1024, "left": 1, "right": 1}
-    assert square.estimate_s({"tile_m": 6, "tile_n": 64, **rest}) < square.estimate_s({"tile_m": 12, "tile_n": 32, **rest})
+    assert square.estimate_s({"tile_m": 6, "tile_n": 64, **rest}) < square.estimate_s(
+        {"tile_m": 12, "tile_n": 32, **rest}
+    )
 
 
 def test_threads_share_the_work():

@@ -64,7 +64,11 @@ def test_unknown_names_come_with_those_that_are_like_them(text, said):
 
 @pytest.mark.parametrize(
     ("entry", "said"),
-    [('"tile_m": 2', "missing tile_n"), ('"tile_m": 2, "tile_n": 2, "rows": 1', "unknown rows"), ('"tile_m": 4, "tile_n": 4', "illegal: more than 8")],
+    [
+        ('"tile_m": 2', "missing tile_n"),
+        ('"tile_m": 2, "tile_n": 2, "rows": 1', "unknown rows"),
+        ('"tile_m": 4, "tile_n": 4', "illegal: more than 8"),
+    ],
 )
 def test_points_to_add_are_whole_and_legal(entry, said):
     wishes = read_wishes(f'{{"add": [{{"sketch": "tiled", {entry}}}]}}')

@@ -107,7 +107,9 @@ def _point(entry: Entry, sketch: Sketch, wishes: Wishes) -> Point:
 
 def _without(sketch: Sketch, forbidden: Sequence[Entry]) -> Sketch:
     """``sketch`` that refuses what the entries say."""
-    mine = [{n: v for n, v in e.items() if n != "sketch"} for e in forbidden if e.get("sketch", sketch.name) == sketch.name]
+    mine = [
+        {n: v for n, v in e.items() if n != "sketch"} for e in forbidden if e.get("sketch", sketch.name) == sketch.name
+    ]
     if not mine:
         return sketch
 

@@ -94,9 +94,7 @@ class Loops:
         stages, nest = self.stages(config), self.nest
         streams = streams_of(nest, stages, self.graph, self.later, config.streamed_bytes)
         loops = [loop for stage in stages.stages for loop in stage]
-        said = [
-            (tuple(loop.kept), self._fetches(loop, config), tuple(streams.get(loop, ()))) for loop in loops
-        ]
+        said = [(tuple(loop.kept), self._fetches(loop, config), tuple(streams.get(loop, ()))) for loop in loops]
         piece = config.piece if any(ahead or far for _, ahead, far in said) else 0
         part = 0
         if self.is_carried:
@@ -123,7 +121,12 @@ class Loops:
         known: dict = {}
         for loop in (loop for stage in stages.stages for loop in stage):
             elements = hint(prod(nest.sizes[a] for a in loop.axes))
-            read = {v: width_bytes(v.element) for r in loop.roots for v, i in self.reads[r].ends if isinstance(v, Argument) and self._changes(i, loop)}
+            read = {
+                v: width_bytes(v.element)
+                for r in loop.roots
+                for v, i in self.reads[r].ends
+                if isinstance(v, Argument) and self._changes(i, loop)
+            }
             again = {key for r in loop.roots for key in self.reads[r].between if key in kept}
             stored = [r for r in loop.roots if not r.is_reduction]
             far = streams.get(loop, ())

@@ -60,9 +60,7 @@ def _nests(functions: ir.Module, graph: Graph, threads: int, machine: Machine) -
     return found
 
 
-def _matmul(
-    graph: Graph, nest: Nest, roots: Roots, reads: dict[Root, Reads], threads: int, machine: Machine
-) -> Sketch:
+def _matmul(graph: Graph, nest: Nest, roots: Roots, reads: dict[Root, Reads], threads: int, machine: Machine) -> Sketch:
     contraction = nest.contraction
     assert contraction is not None
     root = contraction.root
@@ -75,13 +73,18 @@ def _matmul(
         ends = [base(v) for v, _ in roots.reads_of(operands).ends]
         read_bytes.append(max((width_bytes(v.element) for v in ends), default=4))
         work.append(sum(cost(v, roots, known) for v, _ in operands if not isinstance(v, Argument)))
-    along = tuple(along_k(f, axes, root, roots) for f, axes in zip(factors, (contraction.m, contraction.n), strict=True))
+    along = tuple(
+        along_k(f, axes, root, roots) for f, axes in zip(factors, (contraction.m, contraction.n), strict=True)
+    )
     item = product.sum_bytes // product.terms
     lie = [
         as_it_lies(f, fast, slow, root, roots)
         for f, fast, slow in zip(factors, (contraction.k, contraction.n), (contraction.m, contraction.k), strict=True)
     ]
-    apart = [hint(o[1].factor(axes[0])) * item if o else 0 for o, axes in zip(lie, (contraction.m, contraction.k), strict=True)]
+    apart = [
+        hint(o[1].factor(axes[0])) * item if o else 0
+        for o, axes in zip(lie, (contraction.m, contraction.k), strict=True)
+    ]
     if product.terms > 1:
         apart[1] = 0  # pairs along k must lie side by side
     after = sum(cost(v, roots, known) for v in {v for r in nest.roots[1:] for v, _ in r.read()})

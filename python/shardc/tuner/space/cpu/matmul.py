@@ -1,8 +1,8 @@
 """Matmuls: register tiles, blocks that stay in the caches, and what threads share (``backends/cpu/matmul.py``).
 
 The estimate counts cycles of the thread that has the most to do: products of the register tile, which are bound by
-multiply-adds, by loads or by the second cache; what a tile begins and ends with; packing; and what comes from the caches
-behind. Its form is that of Low et al., "Analytical modeling is enough for high-performance BLIS" (2016).
+multiply-adds, by loads or by the second cache; what a tile begins and ends with; packing; and what comes from the
+caches behind. Its form is that of Low et al., "Analytical modeling is enough for high-performance BLIS" (2016).
 """
 
 from __future__ import annotations
@@ -81,7 +81,9 @@ class _Matmul:
             if values.get(name) == IN_PLACE and size % tile:
                 return f"{name} = {IN_PLACE} reads whole tiles, and {tile} does not divide {size}"
         if m * vectors < self._least():
-            return f"a tile of {m} x {values['tile_n']} adds up {m * vectors} vectors, where {self._least()} hide latency"
+            return (
+                f"a tile of {m} x {values['tile_n']} adds up {m * vectors} vectors, where {self._least()} hide latency"
+            )
         config = Config.of(values)
         tiles = self.product.tiles(config)
         if (tiles.m, tiles.n) != (m, values["tile_n"]):
@@ -142,7 +144,9 @@ class _Matmul:
         partials = panels * t.block_m * t.n * p.sum_bytes
         if terms_blocks > 1:
             total += blocks * row_blocks * terms_blocks * 0.5 * cost(2 * partials, partials + left)
-        total += self._right(t, item, together, right, row_blocks, lies[1]) + self._left(blocks, tiles * t.m, t, lies[0])
+        total += self._right(t, item, together, right, row_blocks, lies[1]) + self._left(
+            blocks, tiles * t.m, t, lies[0]
+        )
         # what is made of the result
         elements = tiles * t.m * panels_all * t.n
         stored = 2 * p.sum_bytes / machine.rate(p.m * p.n * p.sum_bytes)

@@ -24,7 +24,12 @@ FILL = 0.5
 """Part of the traffic of far memory that arithmetic hides when nothing is fetched ahead."""
 AWAY = 0.02
 """What a value that is not the default's adds: less than that cannot be told from noise."""
-COMMON = {"far_bytes": (1, NEVER), "streamed_bytes": (1, NEVER), "piece": (64, 128, 256, 512, 1024), "recompute_cost": (2, 6, 12, 24, NEVER)}
+COMMON = {
+    "far_bytes": (1, NEVER),
+    "streamed_bytes": (1, NEVER),
+    "piece": (64, 128, 256, 512, 1024),
+    "recompute_cost": (2, 6, 12, 24, NEVER),
+}
 OWN = {
     "rows": ("columns", (16, 32, 64, 128, 256, 512)), "block": ("sum", (1024, 4096, 8192, 32768)),
     "tile": ("turned", (16, 32, 64, 128, 256)),
@@ -108,7 +113,9 @@ class _Rows:
         """Cycles of arithmetic and the first caches, and of far memory, for one pass of a row."""
         machine, lanes = self.machine, self.machine.vector_bytes / self.loops.item
         row = machine.rate(size * (p.read + p.kept + p.written))
-        near = p.elements * (p.work * WORK + 0.5) / lanes + p.elements * (p.kept + p.streamed) / row + LOOP * (1 + p.sums)
+        near = (
+            p.elements * (p.work * WORK + 0.5) / lanes + p.elements * (p.kept + p.streamed) / row + LOOP * (1 + p.sums)
+        )
         far = p.elements * p.read / (machine.rate(self.loops.held) if is_first else row)
         results = machine.level(self.loops.held + self.loops.written)
         far += p.elements * p.written * (2 if results else 1) / machine.rates[results]

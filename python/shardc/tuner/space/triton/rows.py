@@ -76,7 +76,9 @@ class _Function:
 
     def estimate_s(self, values: Mapping[str, int]) -> float:
         e, tile = self.extent, self._tile(values)
-        away = sum(values[p.name] != getattr(self.default, "columns" if p.name == "block" else p.name) for p in self.parameters)
+        away = sum(
+            values[p.name] != getattr(self.default, "columns" if p.name == "block" else p.name) for p in self.parameters
+        )
         moved, blocks = e.moved_bytes + max(0, tile.programs - 1) * 2 * e.sum_bytes, -(-e.rows // tile.rows)
         loops = -(-max(1, e.columns) // tile.columns)
         if not e.columns and not e.sums:
