@@ -58,8 +58,8 @@ def main() -> int:
     os.environ["SHARDC_GPU_FOLDER"] = str(options.folder.resolve())
     table = options.out or options.folder / "tests.md"
     own = ["-q", "-rs", "--import-mode=importlib", "-p", "no:cacheprovider", "-c", os.devnull, f"--rootdir={HERE}"]
-    code = int(pytest.main([*own, *more, str(HERE)], [Table(options.out, options.minutes)]))
-    print(options.out.read_text())
+    code = int(pytest.main([*own, *more, str(HERE)], [Table(table, options.minutes)]))
+    print(table.read_text())
     return code
 
 
