@@ -25,6 +25,7 @@ IN_PLACE = "in_place"
 SHAPES = "kern.shapes"
 HINTS = "kern.hints"
 CHECKS = "kern.checks"
+TUNED = "kern.tuned"
 INTEGER = "!torch.int"
 
 
@@ -42,6 +43,7 @@ class KernelOp(Kern.Operation, name="kernel", traits=[ir.IsIsolatedFromAboveTrai
     ``in_place`` (optional) holds pairs of numbers, result and operand: the result is written into the operand's memory.
     ``kern.checks`` (optional) holds pairs of the number of a result and a message: the result, an si64, is the smallest
     there is, or the call raises an IndexError with the message, in which the result stands for ``{}``.
+    ``kern.tuned`` (optional) says in words how the ``config`` was found.
 
     ``%1 = "kern.kernel"(%0) ({
     ^bb0(%x: tensor<4x8xf32>, %w: tensor<8xf32>):

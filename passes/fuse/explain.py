@@ -11,7 +11,7 @@ from torch_mlir import ir
 
 from shardc.dialects.aten.call import CallReader
 from shardc.dialects.aten.types import TensorType, read_type
-from shardc.dialects.kern.kernel import KernelOp, kernel_body, kernel_name, operand_types, result_types
+from shardc.dialects.kern.kernel import TUNED, KernelOp, kernel_body, kernel_name, operand_types, result_types
 from shardc.dialects.kern.linear_cross_entropy import LinearCrossEntropyOp
 from shardc.dialects.location import source_line
 from shardc.passes.fuse.group import Decision
@@ -60,12 +60,13 @@ class Op:
 @dataclass(frozen=True)
 class Kernel:
     """A kernel and the calls that it stands for. ``apart`` is their traffic as calls: of one that several kernels share
-    the parts of, in the first of these."""
+    the parts of, in the first of these. ``tuned`` says in words what tuning found, where it found something."""
 
     name: str
     ops: tuple[Op, ...]
     traffic: Traffic
     apart: Traffic
+    tuned: str = ""
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,12 @@ def read_fusion(module: ir.Module, fused: ir.Module) -> FusionReport:
     return _report({op.number: op for op in _ops(module, frozenset(), TARGETS)}, fused)
 
 
+def with_tuned(report: FusionReport, fused: ir.Module) -> FusionReport:
+    """The report with what tuning found for the kernels of ``fused``, which it is of, since it was made."""
+    kernels = zip(report.kernels, _kernels(fused), strict=True)
+    return replace(report, kernels=[replace(kernel, tuned=_tuned(op)) for kernel, op in kernels])
+
+
 def calls_in_kernels(fused: ir.Module) -> frozenset[str]:
     """The numbers of the calls that the kernels of a program stand for."""
     return frozenset(number for op in _kernels(fused) for number in _numbers(op))
@@ -130,11 +137,15 @@ def _report(ops: Mapping[str, Op], fused: ir.Module) -> FusionReport:
         calls = tuple(ops[number] for number in _numbers(op))
         apart = Traffic.total(call.traffic for call in calls if call.number not in inside)
         traffic = Traffic(1, _bytes(operand_types(op)), _bytes(result_types(op)))
-        kernels.append(Kernel(kernel_name(op), calls, traffic, apart))
+        kernels.append(Kernel(kernel_name(op), calls, traffic, apart, _tuned(op)))
         inside.update(call.number for call in calls)
     staying = [op for op in ops.values() if op.number not in inside]
     after = Traffic.total(part.traffic for part in (*kernels, *staying))
     return FusionReport(kernels, staying, [], [], Traffic.total(op.traffic for op in ops.values()), after)
+
+
+def _tuned(kernel: ir.Operation) -> str:
+    return ir.StringAttr(kernel.attributes[TUNED]).value if TUNED in kernel.attributes else ""
 
 
 def _numbers(kernel: ir.Operation) -> list[str]:

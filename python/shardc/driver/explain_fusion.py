@@ -30,8 +30,9 @@ from shardc.driver.piece_model import ModelledMatmuls
 from shardc.driver.pipelines import build, run
 from shardc.driver.script import read_script
 from shardc.driver.step_kernels import step_matmuls
+from shardc.driver.tuned import use_tuned
 from shardc.frontend.capture import capture_step
-from shardc.passes.fuse.explain import FusionReport, calls_in_kernels, losses_in_kernels, read_fusion
+from shardc.passes.fuse.explain import FusionReport, calls_in_kernels, losses_in_kernels, read_fusion, with_tuned
 from shardc.passes.fuse.explain import explain_fusion as explain_module
 from shardc.passes.fuse.piece import EveryPiece, Piece, Verdict
 from shardc.passes.fuse.wishes import Wishes
@@ -89,6 +90,8 @@ def explain_path(path: Path, forbid: Sequence[str] = (), force: Sequence[str] = 
     if calls_in_kernels(module):
         raise NotAnArtefact(path=path, problem="it holds kernels, so it is at level 4", where=str(path))
     plain = explain_module(module, matmuls=matmuls)
+    use_tuned(module)
+    plain = with_tuned(plain, module)
     said = ["the folder has no kernels; with them it would be as follows"] if path.is_dir() else []
     if not wishes:
         return "\n\n".join([*said, render(plain)])

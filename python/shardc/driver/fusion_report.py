@@ -34,7 +34,7 @@ def _kernels(report: FusionReport) -> list[str]:
     lines = ["kernels: name, bytes read and written, launches and bytes saved, calls"] if report.kernels else []
     figures = [_figures(kernel) for kernel in report.kernels]
     for line, kernel in zip(table(figures, right=(1, 2, 3, 4)) if figures else [], report.kernels, strict=True):
-        lines.append(line)
+        lines += [line, f"  tuned: {kernel.tuned}"] if kernel.tuned else [line]
         lines += [f"  {row}" for row in table([_named(op) for op in kernel.ops])]
     return lines
 

@@ -11,6 +11,8 @@ from torch_mlir import ir
 
 from shardc.diagnostics.base import ShardcError, remark
 from shardc.diagnostics.tuner import TuningDatabaseWarning
+from shardc.dialects.dist.build import string
+from shardc.dialects.kern.kernel import TUNED
 from shardc.dialects.location import source_line
 from shardc.tuner.database.database import Database, Found, set_aside
 from shardc.tuner.database.place import database_path, tuning_choices
@@ -27,7 +29,7 @@ _said: set[str] = set()
 
 def use_tuned(module: ir.Module, target: str | None = None) -> None:
     """Writes ``#kern.config`` on every kernel of a module of level 4 that has none, and for which the tuning database of
-    this machine, or the trials that come with shardc, know a configuration that is faster than the default.
+    this machine, or the trials that come with shardc, know the fastest configuration.
 
     ``target`` is a GPU's name, or None for this CPU. One that is no longer legal is ignored, and a remark says so; a
     database that cannot be read is ignored with a TuningDatabaseWarning.
@@ -49,22 +51,24 @@ def use_tuned(module: ir.Module, target: str | None = None) -> None:
 
 
 def _use(found: Found, task: Task, kernels: Sequence[ir.Operation]) -> None:
-    origin = f"from {found.near}" if found.near else f"{found.trials} trials"
+    origin = f"from {found.near}" if found.near else f"{found.trials} trial{'s' * (found.trials != 1)}"
     if why := _refusal(task, found.point):
         message = f"{found.point} ({origin}) is not used for {task.label}: {why}"
         remark("TuningIgnored", message, source_line(kernels[0].location))
         log.debug(message)
         return
-    log.debug("%s: tuned: %s, %.2fx of the default, %s", task.label, found.point, found.ratio, origin)
+    said = f"{found.ratio:.2f}x of the default, {origin}"
+    log.debug("%s: tuned: %s, %s", task.label, found.point, said)
     for kernel in kernels:
         configure(kernel, found.point)
+        kernel.attributes[TUNED] = string(said, kernel.context)
 
 
 def _found(task: Task, database: Database | None) -> Found | None:
-    """The best that is known, if it is faster than the default."""
+    """The best that is known, unless the default is faster."""
     own = database.best(task) if database else None
     found = own if own and not own.near else best_shipped(task) or own
-    return found if found and found.ratio < 1 else None
+    return found if found and found.ratio <= 1 else None
 
 
 def _refusal(task: Task, point: Point) -> str | None:

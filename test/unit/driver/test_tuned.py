@@ -11,16 +11,21 @@ import torch
 
 sys.path.append(str(Path(__file__).parents[1] / "tuner"))
 
-from kernel_tasks import fused
+from kernel_tasks import fused, unfused
 
+import shardc
 from shardc.backends.body.extract import kernels
 from shardc.diagnostics.base import collect_remarks
 from shardc.diagnostics.tuner import TuningDatabaseWarning
 from shardc.dialects.kern.config import read_config
 from shardc.driver import graph_compiler, tuned
 from shardc.driver import kernels as compiled_kernels
+from shardc.driver.api import CompiledStep
+from shardc.driver.explain_fusion import explain_path
+from shardc.driver.fusion_report import render
+from shardc.passes.fuse.explain import explain_fusion, with_tuned
 from shardc.tuner.database import open_database
-from shardc.tuner.extract_tasks import configure, tasks_of
+from shardc.tuner.extract_tasks import configure, kernels_of, tasks_of
 from shardc.tuner.point import Point
 from shardc.tuner.space.of_task import space_of
 from shardc.tuner.trial import Outcome, Trial
@@ -146,6 +151,41 @@ def test_other_sizes_lend_their_point_where_it_is_legal() -> None:
     tuned.use_tuned(module)
     (kernel,) = kernels(module)
     assert read_config(kernel.attributes["config"]) == other_point(task).config
+
+
+def test_explanations_say_what_was_tuned() -> None:
+    module = unfused(lambda x: [program(x)], torch.randn(64, 96))
+    report = explain_fusion(module)
+    ((task, _),) = tasks_of(module)
+    record(task, other_point(task))
+    tuned.use_tuned(module)
+    assert "tuned" not in render(report)
+    assert "tuned: 0.80x of the default, 1 trial" in render(with_tuned(report, module))
+
+
+def test_a_step_and_its_artefact_hold_what_was_found(folder: Path) -> None:
+    def step() -> CompiledStep:
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.LayerNorm(64), torch.nn.GELU())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        mean = lambda out, _: out.square().mean()  # noqa: E731
+        return shardc.compile_step(model, optimizer, (torch.ones(16, 32),), mesh={"data": 1}, loss=mean)
+
+    tasks = [task for task, _ in tasks_of(step().compiled.kernel_module)]
+    points = {}
+    for task in tasks:
+        ranked = space_of(task).ranked(2)
+        points[task] = ranked[-1]
+        record(task, ranked[-1])
+    tuned_step = step()
+    configs = {
+        task: read_config(kernel.attributes["config"])
+        for task, (kernel, *_) in kernels_of(tuned_step.compiled.kernel_module).items()
+    }
+    assert configs == {task: point.config for task, point in points.items()}
+    assert tuned_step.check().passed
+    tuned_step.save(folder / "out")
+    assert explain_path(folder / "out").count("tuned: 0.80x of the default") >= len(tasks)
 
 
 def test_a_damaged_database_does_not_keep_a_program_from_compiling(folder: Path) -> None:

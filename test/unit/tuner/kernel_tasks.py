@@ -17,9 +17,15 @@ from shardc.tuner.task import Task
 
 def fused(function: Callable[..., Sequence[torch.Tensor]], *inputs: torch.Tensor) -> ir.Module:
     """A function's module of level 4, matmuls in kernels."""
+    module = unfused(function, *inputs)
+    fuse_module(module, matmuls="generated")
+    return module
+
+
+def unfused(function: Callable[..., Sequence[torch.Tensor]], *inputs: torch.Tensor) -> ir.Module:
+    """The module that it is made of."""
     imported = import_graph(make_fx(function, tracing_mode="fake")(*inputs), "forward")
     run(imported.module, build("torch-share"), verify_each=False)
-    fuse_module(imported.module, matmuls="generated")
     return imported.module
 
 
