@@ -18,9 +18,10 @@ import torch
 from tune_tasks import OTHERS, TASKS, Named
 
 from shardc.diagnostics.base import ShardcError
-from shardc.driver.tune import default_of, pinned_space
+from shardc.driver.tune import default_of
 from shardc.tuner.database import Database, open_database
 from shardc.tuner.measurer import Measurer
+from shardc.tuner.space.of_task import space_of
 
 BATCH = 8
 
@@ -28,7 +29,7 @@ BATCH = 8
 def gather(named: Named, database: Database, measurer: Measurer, most: int | None, end_s: float) -> str:
     """Measures what is missing; a line about it."""
     task = named.task()
-    space = pinned_space(task, {})
+    space = space_of(task)
     points = sorted(space.points())
     if most is not None and len(points) > most:
         ranked = list(space.ranked(most // 4))

@@ -19,10 +19,10 @@ import torch
 from machine import heading, table
 from tune_tasks import OTHERS
 
-from shardc.driver.tune import pinned_space
 from shardc.tuner.cost_model.boosted_trees import PRETRAINED, BoostedTrees, Example, Trees, target_of
 from shardc.tuner.cost_model.recall import attained, recall, spearman
 from shardc.tuner.database import open_database
+from shardc.tuner.space.of_task import space_of
 
 ROUNDS = 150
 Fit = Callable[[Sequence[Example]], Trees]
@@ -35,7 +35,7 @@ def examples(path: Path) -> dict[str, list[Example]]:
     with open_database(path) as database:
         for named in OTHERS:
             task = named.task()
-            space = pinned_space(task, {})
+            space = space_of(task)
             trials = {t.point: t for t in database.trials(task) if space.refusal(t.point) is None}
             pairs = [(t, target_of(t)) for t in trials.values()]
             rows = [Example(task.key, maker.features(task, space, t.point), y) for t, y in pairs if y is not None]
@@ -47,15 +47,6 @@ def examples(path: Path) -> dict[str, list[Example]]:
 def regression(of: Sequence[Example]) -> Trees:
     """Least squares on the logarithm of the ratio."""
     return Trees.train([e.features for e in of], np.array([e.target for e in of]), ROUNDS)
-
-
-def centred(of: Sequence[Example]) -> Trees:
-    """The same about each task's median, so that nothing is learned of how good its default was."""
-    tasks: dict[str, list[float]] = {}
-    for example in of:
-        tasks.setdefault(example.task, []).append(example.target)
-    middle = {task: float(np.median(targets)) for task, targets in tasks.items()}
-    return Trees.train([e.features for e in of], np.array([e.target - middle[e.task] for e in of]), ROUNDS)
 
 
 def ranking(of: Sequence[Example]) -> Trees:
@@ -101,14 +92,14 @@ def main() -> None:
     print(heading(f"Ranking of {len(found)} tasks, each held out"))
     names = ["", "points", "first's share of the best", "best of first 10", "top-5 in 10", "rank correlation"]
     rows = []
-    for name, fit in (("estimate", None), ("regression", regression), ("centred", centred), ("lambdarank", ranking)):
+    for name, fit in (("estimate", None), ("regression", regression), ("lambdarank", ranking)):
         each = held_out(found, fit)
         rows.append([name, sum(r[1] for r in each), *(mean(r[i] for r in each) for i in range(2, 6))])
         if fit is regression:
             print(table(["held out", *names[1:]], each))
     print(table(["learned", *names[1:]], rows))
     if options.write:
-        centred([e for own in found.values() for e in own]).save(PRETRAINED)
+        regression([e for own in found.values() for e in own]).save(PRETRAINED)
         print(f"wrote {PRETRAINED.name}, {PRETRAINED.stat().st_size >> 10} KiB")
 
 

@@ -21,13 +21,13 @@ import torch
 from machine import heading, table
 from tune_tasks import TASKS
 
-from shardc.driver.tune import pinned_space
 from shardc.tuner.cost_model.base import CostModel, Estimates
 from shardc.tuner.cost_model.boosted_trees import PRETRAINED, BoostedTrees
 from shardc.tuner.cost_model.recall import recall, spearman
 from shardc.tuner.database import open_database
 from shardc.tuner.point import Point
 from shardc.tuner.session import Budget, tune
+from shardc.tuner.space.of_task import space_of
 from shardc.tuner.space.space import Space
 from shardc.tuner.task import Task
 from shardc.tuner.task_scheduler import Job
@@ -89,14 +89,14 @@ def read_tables(path: Path, whole: float) -> list[Table]:
         for named in TASKS:
             task = named.task()
             trials = {t.point: t for t in database.trials(task)}
-            space = pinned_space(task, {})
+            space = space_of(task)
             points = list(space.points())
             if sum(p in trials for p in points) < whole * len(points):
                 continue
             rest = frozenset(p for p in points if p not in trials)
-            known = Space(space.sketches, forbidden=rest, held=space.held)
+            known = Space(space.sketches, forbidden=rest)
             table_ = Table(named.name, task, known, {p: trials[p] for p in points if p in trials})
-            scale = table_.trials[table_.default].ratio or 1.0  # the default's own is 1
+            scale = table_.trials[table_.default].ratio  # the default's own is 1
             table_.trials = {p: _scaled(t, scale) for p, t in table_.trials.items()}
             found.append(table_)
     return found
@@ -107,17 +107,18 @@ def _scaled(trial: Trial, scale: float) -> Trial:
     return Trial(trial.point, trial.outcome, ratio, trial.seconds, trial.spread, trial.said, trial.figures)
 
 
-def search(of: Table, strategy: str, budget: Budget, seed: int, model: CostModel) -> tuple[float, int]:
-    """The share of the best that it comes to, and its trials."""
+def search(of: Table, strategy: str, budget: Budget, seed: int, model: CostModel) -> list[float]:
+    """The share of the best that it has come to before any trial and after each. A search proposes the same points
+    whatever its budget, so that one answers for all smaller ones.
+    """
     spaces = {of.task: of.space}
     result = tune(
         [Job(of.task)], _Nothing(), of, spaces=spaces.__getitem__, model=model, budget=budget, strategy=strategy, seed=seed
     )
-    found = result.tasks[0]
-    if strategy == "random" and found.trials:  # it knows nothing of the default
-        tried = [t for t in found.trials if t.ok]
-        return max((of.share(t.point) for t in tried), default=0.0), result.trials
-    return of.share(found.chosen), result.trials
+    shares = [0.0 if strategy == "random" else of.share(of.default)]  # random search knows nothing of the default
+    for trial in result.tasks[0].trials:
+        shares.append(max(shares[-1], of.share(trial.point)))
+    return shares
 
 
 def zero_trials(of: Table, model: CostModel) -> list[object]:
@@ -155,18 +156,18 @@ def main() -> None:
     print(table(names, [*rows, means]))
     rows = []
     for strategy in STRATEGIES:
+        seeds = range(options.seeds if strategy != "analytic" else 1)
+        runs = [[search(t, strategy, Budget(BUDGETS[-1], regret=0.0), s, model()) for s in seeds] for t in tables]
         for budget in BUDGETS:
-            shares = [
-                median(search(t, strategy, Budget(budget, regret=0.0), s, model())[0] for s in range(options.seeds))
-                for t in tables
-            ]
+            shares = [median(run[min(budget, len(run) - 1)] for run in of_task) for of_task in runs]
             within = sum(s >= 0.97 for s in shares)
             rows.append([strategy, budget, geometric_mean(max(s, 1e-3) for s in shares), min(shares), f"{within} of {len(shares)}"])
     print(table(["strategy", "trials", "share of the best", "worst task", "within 3%"], rows))
     rows = []
     for regret in (0.05, 0.02, 0.01):
         ended = [search(t, "evolutionary", Budget(regret=regret), 0, model()) for t in tables]
-        rows.append([f"{regret:.0%}", mean(n for _, n in ended), mean(s for s, _ in ended), min(s for s, _ in ended)])
+        trials = mean(len(run) - 1 for run in ended)
+        rows.append([f"{regret:.0%}", trials, mean(run[-1] for run in ended), min(run[-1] for run in ended)])
     print(table(["stopped at a regret of", "trials", "share of the best", "worst task"], rows))
 
 

@@ -40,6 +40,10 @@ def tune(
     pin: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Keep a parameter of all kernels that have it at a value.")
     ] = None,
+    points: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, metavar="JSON", help="File that pins values, and forbids and adds points."),
+    ] = None,
     space: Annotated[bool, typer.Option("--space", help="Print what there is to choose from, and try nothing.")] = False,
     resume: Annotated[bool, typer.Option(help="Take trials of earlier sessions for known; else try them anew.")] = True,
     plot: Annotated[
@@ -58,21 +62,27 @@ def tune(
       shardc tune train.py --target sm_90
       shardc tune train.py --space
     """
-    from shardc.cli.tune_options import parse_pins
+    from shardc.cli.tune_options import read_options
     from shardc.report.tuning_files import write_plot
 
-    pinned = parse_pins(pin or [])
+    wishes = read_options(pin or [], points)
     with status(f"reading the kernels of {path.name}"):
-        from shardc.driver.tune import Wishes, jobs_of, tune_found
+        from shardc.driver.tune import Search, jobs_of, tune_found
         from shardc.report.tuning_text import spaces_text, tuning_text
 
         jobs = jobs_of(path, target, matmuls)
     if space:
-        print(spaces_text(jobs, pinned))
+        print(spaces_text(jobs, wishes))
         return
     with _progress(trials, seconds) as on_round:
         result = tune_found(
-            jobs, trials=trials, seconds=seconds, regret=regret, wishes=Wishes(strategy, seed, pinned, resume), on_round=on_round
+            jobs,
+            trials=trials,
+            seconds=seconds,
+            regret=regret,
+            search=Search(strategy, seed, resume),
+            wishes=wishes,
+            on_round=on_round,
         )
     print(tuning_text(result))
     if plot is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ import torch._functorch.config
 from torch_mlir import ir
 
 from shardc.backends.triton.targets import TARGETS
+from shardc.diagnostics.kernels import KernelNotSupported
+from shardc.diagnostics.triton import TritonKernelNotSupported
 from shardc.diagnostics.tuner import NothingToTune, UnknownTuningTarget
 from shardc.driver.api import compile_step
 from shardc.driver.artefact import read_manifest
@@ -34,22 +36,21 @@ from shardc.tuner.point import Point
 from shardc.tuner.session import Budget, Measures, Remembers, Round, SessionResult, tune
 from shardc.tuner.space.of_task import space_of
 from shardc.tuner.space.space import Space
+from shardc.tuner.space.wishes import Wishes, check_names, wished
 from shardc.tuner.task import Task
 from shardc.tuner.task_scheduler import Job
 from shardc.tuner.trial import Trial
 
 CPU = "cpu"
+NO_WISHES = Wishes()
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """How a session goes: ``strategy`` and ``seed``, ``pinned`` values of parameters, whether it may ``resume`` from
-    trials of earlier ones.
-    """
+class Search:
+    """How a session goes: ``strategy`` and ``seed``, and whether it may ``resume`` from trials of earlier ones."""
 
     strategy: str = "evolutionary"
     seed: int = 0
-    pinned: Mapping[str, int] = field(default_factory=dict)
     resume: bool = True
 
 
@@ -60,7 +61,8 @@ def tune_path(
     trials: int | None = None,
     seconds: float | None = None,
     regret: float = Budget.regret,
-    wishes: Wishes = Wishes(),
+    search: Search = Search(),
+    wishes: Wishes = NO_WISHES,
     matmuls: str = "auto",
     on_round: Callable[[Round], None] | None = None,
 ) -> SessionResult:
@@ -69,14 +71,14 @@ def tune_path(
 
     ``target`` is this machine's CPU or that of the artefact, if not given, or a GPU, which need not be here: what cannot
     be run is compiled and ranked by models. ``trials`` and ``seconds`` limit the whole session, which ends too when
-    further trials are expected to save less than the share ``regret`` of the kernels' time. A session that was
-    interrupted goes on when it is called again.
+    further trials are expected to save less than the share ``regret`` of the kernels' time. ``wishes`` pin, forbid and add
+    points. A session that was interrupted goes on when it is called again.
 
     Raises what reading the path raises, UnknownTuningTarget, NothingToTune, UnknownStrategy, TritonMissing, or what the
     database raises.
     """
     jobs = jobs_of(Path(path), target, matmuls)
-    return tune_found(jobs, trials=trials, seconds=seconds, regret=regret, wishes=wishes, on_round=on_round)
+    return tune_found(jobs, trials=trials, seconds=seconds, regret=regret, search=search, wishes=wishes, on_round=on_round)
 
 
 def tune_found(
@@ -85,13 +87,14 @@ def tune_found(
     trials: int | None = None,
     seconds: float | None = None,
     regret: float = Budget.regret,
-    wishes: Wishes = Wishes(),
+    search: Search = Search(),
+    wishes: Wishes = NO_WISHES,
     on_round: Callable[[Round], None] | None = None,
 ) -> SessionResult:
     """The same for kernels that were found, on this machine and with its database."""
     budget = Budget(trials, seconds, regret)
     with open_database() as database, Measurer(default_of) as measurer:
-        return tune_jobs(jobs, database, measurer, budget, wishes, on_round)
+        return tune_jobs(jobs, database, measurer, budget, search, wishes, on_round)
 
 
 def tune_jobs(
@@ -99,19 +102,22 @@ def tune_jobs(
     database: Remembers,
     measurer: Measures,
     budget: Budget,
-    wishes: Wishes = Wishes(),
+    search: Search = Search(),
+    wishes: Wishes = NO_WISHES,
     on_round: Callable[[Round], None] | None = None,
 ) -> SessionResult:
-    """A session over ``jobs``, ranked by boosted trees."""
+    """A session over ``jobs``, ranked by boosted trees. Raises UnknownWish."""
+    spaces = wished_spaces(jobs, wishes)
     return tune(
         jobs,
-        database if wishes.resume else _Anew(database),
+        database if search.resume else _Anew(database),
         measurer,
-        spaces=lambda task: pinned_space(task, wishes.pinned),
+        spaces=spaces,
+        default_of=default_of,
         model=_model(budget),
         budget=budget,
-        strategy=wishes.strategy,
-        seed=wishes.seed,
+        strategy=search.strategy,
+        seed=search.seed,
         on_round=on_round,
     )
 
@@ -148,9 +154,20 @@ def jobs_of_function(
     return [Job(task, count) for task, count in calls.items()]
 
 
-def pinned_space(task: Task, pinned: Mapping[str, int]) -> Space:
-    """The task's space under a user's pins. Raises EmptySpace."""
-    return replace(_space(task), pinned={**_space(task).pinned, **pinned}) if pinned else _space(task)
+def wished_spaces(jobs: Sequence[Job], wishes: Wishes = NO_WISHES) -> Callable[[Task], Space]:
+    """The space of each task under what a user pins, forbids and adds. Raises UnknownWish; what it gives raises
+    EmptySpace, KernelNotSupported.
+    """
+    if wishes != NO_WISHES:
+        check_names(wishes, [space for job in jobs if (space := _known_space(job.task)) is not None])
+    return cache(lambda task: wished(_space(task), wishes))
+
+
+def _known_space(task: Task) -> Space | None:
+    try:
+        return _space(task)
+    except (KernelNotSupported, TritonKernelNotSupported):
+        return None
 
 
 def default_of(task: Task) -> Point:

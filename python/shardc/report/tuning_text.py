@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
 from shardc.diagnostics.kernels import KernelNotSupported
+from shardc.diagnostics.triton import TritonKernelNotSupported
 from shardc.diagnostics.tuner import EmptySpace
 from shardc.driver.report import table
-from shardc.driver.tune import pinned_space
+from shardc.driver.tune import NO_WISHES, wished_spaces
 from shardc.tuner.point import Point
 from shardc.tuner.session import SessionResult, TaskResult
+from shardc.tuner.space.space import Parameter, Space
+from shardc.tuner.space.wishes import Wishes
+from shardc.tuner.task import Task
 from shardc.tuner.task_scheduler import Job
 from shardc.tuner.trial import Trial
 
@@ -73,28 +77,29 @@ def _summary(result: SessionResult) -> list[str]:
     return lines
 
 
-def spaces_text(jobs: Sequence[Job], pinned: dict[str, int]) -> str:
-    """The space of each kernel: sketches, parameters, legal points, and the first three by estimate."""
-    return "\n\n".join(_space_text(job, pinned) for job in jobs)
+def spaces_text(jobs: Sequence[Job], wishes: Wishes = NO_WISHES) -> str:
+    """The space of each kernel: sketches, parameters, legal points, and the first three by estimate. Raises UnknownWish."""
+    spaces = wished_spaces(jobs, wishes)
+    return "\n\n".join(_space_text(job, spaces) for job in jobs)
 
 
-def _space_text(job: Job, pinned: dict[str, int]) -> str:
+def _space_text(job: Job, spaces: Callable[[Task], Space]) -> str:
     title = f"{job.task.label}, {job.calls} {'call' if job.calls == 1 else 'calls'}"
     try:
-        space = pinned_space(job.task, pinned)
+        space = spaces(job.task)
         first = space.ranked(3)
-    except (EmptySpace, KernelNotSupported) as error:
+    except (EmptySpace, KernelNotSupported, TritonKernelNotSupported) as error:
         return f"{title}: {error}"
     count = sum(1 for _ in islice(space.points(), COUNTED + 1))
     lines = [f"{title}: {f'more than {COUNTED}' if count > COUNTED else count} legal points"]
     for sketch in space.sketches:
         lines.append(f"  {sketch.name}")
-        lines += [f"    {p.name}: {_values(p.name, p.values, pinned)}" for p in sketch.parameters]
+        lines += [f"    {p.name}: {_values(p, space.pinned)}" for p in sketch.parameters]
     return "\n".join([*lines, "  first by estimate:", *(f"    {_estimated(p, space.estimate_s(p))}" for p in first)])
 
 
-def _values(name: str, values: Sequence[int], pinned: dict[str, int]) -> str:
-    return f"{pinned[name]} (pinned)" if name in pinned else " ".join(map(str, values))
+def _values(parameter: Parameter, pinned: Mapping[str, int]) -> str:
+    return f"{pinned[parameter.name]} (pinned)" if parameter.name in pinned else " ".join(map(str, parameter.values))
 
 
 def _estimated(point: Point, seconds: float) -> str:

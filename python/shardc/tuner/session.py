@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Protocol
 
 from shardc.diagnostics.kernels import KernelNotSupported
+from shardc.diagnostics.triton import TritonKernelNotSupported
 from shardc.diagnostics.tuner import EmptySpace, TaskNotTunable
 from shardc.tuner.cost_model.base import CostModel
 from shardc.tuner.cost_model.kernel_features import kernel_features
@@ -86,7 +87,7 @@ class Round:
 
 @dataclass(frozen=True)
 class TaskResult:
-    """Of one kernel. ``chosen`` is its best point (the default if none was faster), ``ratio`` its time over the
+    """Of one kernel. ``chosen`` is its best legal point (the default if none was faster), ``ratio`` its time over the
     default's, ``default_s`` the default's seconds (None without a trial), ``trials`` in the order of the search.
     ``said``: what a user should know of it.
     """
@@ -126,6 +127,7 @@ def tune(
     *,
     spaces: Callable[[Task], Space],
     model: CostModel,
+    default_of: Callable[[Task], Point] | None = None,
     budget: Budget = Budget(),
     strategy: str = "evolutionary",
     seed: int = 0,
@@ -133,23 +135,26 @@ def tune(
     now: Callable[[], float] = time.monotonic,
 ) -> SessionResult:
     """Searches configurations of ``jobs`` until the budget is spent, every point was tried, or going on is not expected
-    to be worth it. Raises UnknownStrategy.
+    to be worth it. ``default_of`` says what ratios are to where ``spaces`` are not whole, but what a user pins or
+    forbids; else it is the analytic choice. Raises UnknownStrategy.
     """
     check_strategy(strategy)
     session = _Session(database, measurer, model, budget, on_round, now)
     for job in jobs:
-        session.add(job, spaces, strategy, seed)
+        session.add(job, spaces, default_of or (lambda task: spaces(task).ranked(1)[0]), strategy, seed)
     return session.run()
 
 
 @dataclass(eq=False)
 class _Open(Progress):
     """A job whose space is known. Of a point that was measured again, ``known`` has the first trial, with which the search
-    went on, and ``latest`` the last, which counts.
+    went on, and ``latest`` the last, which counts. ``first`` is the analytic choice of the space, and is the ``default``,
+    which ratios are to, unless the user pins, forbids or adds something.
     """
 
     space: Space | None = None
     default: Point | None = None
+    first: Point | None = None
     strategy: SearchStrategy | None = None
     known: dict[Point, Trial] = field(default_factory=dict)
     latest: dict[Point, Trial] = field(default_factory=dict)
@@ -173,11 +178,18 @@ class _Session:
     def __post_init__(self) -> None:
         self.started = self.now()
 
-    def add(self, job: Job, spaces: Callable[[Task], Space], strategy: str, seed: int) -> None:
+    def add(
+        self,
+        job: Job,
+        spaces: Callable[[Task], Space],
+        default_of: Callable[[Task], Point],
+        strategy: str,
+        seed: int,
+    ) -> None:
         try:
-            space = spaces(job.task)
-            default = space.ranked(1)[0]
-        except (EmptySpace, KernelNotSupported) as error:
+            space, default = spaces(job.task), default_of(job.task)
+            first = space.ranked(1)[0]
+        except (EmptySpace, KernelNotSupported, TritonKernelNotSupported) as error:
             self.closed.append(TaskResult(job, None, None, said=str(error).partition("\n")[0]))
             return
         draw = random.Random(f"{seed} {job.task.key}")
@@ -187,7 +199,17 @@ class _Session:
         known = {t.point: t for t in reversed(found) if t.point in latest}
         gone = len({t.point for t in found}) - len(known)
         said = f"{gone} trials in the database no longer match this kernel's space: ignored" if gone else ""
-        progress = _Open(job, space.estimate_s(default), space=space, default=default, strategy=made, known=known, latest=latest, said=said)
+        progress = _Open(
+            job,
+            space.estimate_s(default),
+            space=space,
+            default=default,
+            first=first,
+            strategy=made,
+            known=known,
+            latest=latest,
+            said=said,
+        )
         progress.exhausted = len(list(islice(space.points(), 2))) < 2  # the default, and nothing to compare it with
         self.open.append(progress)
 
@@ -276,9 +298,11 @@ class _Session:
             if confirmed.ok:
                 self.database.record(progress.job.task, [confirmed])
                 best = confirmed
-        chosen, ratio = (best.point, best.ratio) if best is not None and best.ratio < 1.0 else (progress.default, 1.0)
+        chosen, ratio = (best.point, best.ratio) if best is not None else (progress.first, 1.0)
         if best is None:
-            chosen = self._compiled(progress) or progress.default
+            chosen = self._compiled(progress) or progress.first
+        elif best.ratio >= 1.0 and progress.space.refusal(progress.default) is None:
+            chosen, ratio = progress.default, 1.0
         default_s, job, said = progress.default_s, progress.job, progress.said
         return TaskResult(job, progress.default, chosen, ratio, default_s, tuple(progress.trials), said)
 

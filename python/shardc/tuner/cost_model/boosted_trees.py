@@ -35,11 +35,14 @@ ROUNDS = 60
 
 @dataclass(frozen=True)
 class Example:
-    """Features of a tried point and the logarithm of its ratio. ``task`` groups those that compare."""
+    """Features of a tried point and the logarithm of its ratio. ``task`` groups those that compare; ``before``: what was
+    said of it without a trial.
+    """
 
     task: str
     features: Mapping[str, float]
     target: float
+    before: float = 0.0
 
 
 def target_of(trial: Trial) -> float | None:
@@ -63,19 +66,19 @@ class BoostedTrees:
         self._defaults: dict[str, Point] = {}
 
     def learn(self, task: Task, space: Space, trials: Sequence[Trial]) -> None:
-        for trial in trials:
-            if trial.figures:
-                self._figures[task.key, trial.point] = trial.figures
-            target = target_of(trial)
-            if target is not None:
-                self._examples.append(Example(task.key, self.features(task, space, trial.point), target))
-                self._stale = True
+        self._figures |= {(task.key, t.point): t.figures for t in trials if t.figures}
+        known = [(t.point, target) for t in trials if (target := target_of(t)) is not None]
+        if known:
+            rows = [self.features(task, space, point) for point, _ in known]
+            for (_, target), row, before in zip(known, rows, self._before(task.key, rows), strict=True):
+                self._examples.append(Example(task.key, row, target, float(before)))
+            self._stale = True
 
     def scores(self, task: Task, space: Space, points: Sequence[Point]) -> list[float]:
         if not points:
             return []
         rows = [self.features(task, space, p) for p in points]
-        found = self._before(rows)
+        found = self._before(task.key, rows)
         if self._stale and len(self._examples) >= LEAST:
             self._own, self._stale = self._train(), False
         if self._own is not None:
@@ -95,15 +98,17 @@ class BoostedTrees:
     def _older(self) -> Trees | None:
         return Trees.load(self._pretrained) if self._pretrained is not None else None
 
-    def _before(self, rows: Sequence[Mapping[str, float]]) -> np.ndarray:
-        """What is said before the session's own trials: by the pretrained trees, or else by the estimate alone."""
-        if self._older is not None:
+    def _before(self, task: str, rows: Sequence[Mapping[str, float]]) -> np.ndarray:
+        """What is said before the session's own trials: of a CPU's task (by its key) by the pretrained trees, or else by
+        the estimate alone.
+        """
+        if self._older is not None and task.split()[1] == "cpu":
             return self._older.predict(rows)
         return np.array([max(-WORST, min(WORST, row["estimate"])) for row in rows])
 
     def _train(self) -> Trees:
         rows = [e.features for e in self._examples]
-        left = np.array([e.target for e in self._examples]) - self._before(rows)
+        left = np.array([e.target - e.before for e in self._examples])
         return Trees.train(rows, left, ROUNDS)
 
 
