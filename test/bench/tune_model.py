@@ -1,0 +1,90 @@
+"""How much faster tuning makes a whole training step: a model under torch.compile, untuned against tuned, in turns.
+
+    python test/bench/tune_model.py                                  # the 50M Llama, 5 minutes
+    python test/bench/tune_model.py --model gpt2 --size 10M --seconds 60
+
+Tunes the kernels of the forward and backward graphs into a database of its own, then compiles the step twice, without and
+with it, and times both in turns. The gain of each kernel is printed first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import torch
+from machine import heading, table
+from whole_models import MODELS, SIZES, make
+
+from shardc.driver.tune import jobs_of_function, tune_found
+from shardc.report.tuning_text import tuning_text
+
+Step = Callable[[], torch.Tensor]
+
+
+def compiled(name: str, size: str, options: dict[str, object]) -> Step:
+    """A training step of a model of its own: forward, loss, backward."""
+    torch._dynamo.reset()
+    model, loss = make(name, size)
+    run = torch.compile(lambda m: loss(m), backend="shardc", dynamic=False, options=options)
+
+    def step() -> torch.Tensor:
+        model.zero_grad()
+        value = run(model)
+        value.backward()
+        return value.detach()
+
+    step()
+    return step
+
+
+def seconds_of(steps: dict[str, Step], repeats: int) -> dict[str, float]:
+    """Medians, the first to be called changing from round to round."""
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for round_ in range(repeats):
+        names = list(steps)[round_ % 2 :] + list(steps)[: round_ % 2]
+        for name in names:
+            started = perf_counter()
+            steps[name]()
+            times[name].append(perf_counter() - started)
+    return {name: median(found) for name, found in times.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="llama", choices=MODELS)
+    parser.add_argument("--size", default="50M", choices=SIZES)
+    parser.add_argument("--seconds", type=float, default=300.0)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--matmuls", default="auto")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    how = {"matmuls": options.matmuls} if options.matmuls != "auto" else {}
+    with tempfile.TemporaryDirectory() as folder:
+        databases = {name: str(Path(folder, f"{name}.db")) for name in ("untuned", "tuned")}
+        os.environ["SHARDC_TUNING_DB"] = databases["tuned"]
+        model, loss = make(options.model, options.size)
+        jobs = jobs_of_function(lambda m: loss(m), copy.deepcopy(model), options=how)
+        result = tune_found(jobs, seconds=options.seconds)
+        steps = {}
+        for name, database in databases.items():
+            os.environ["SHARDC_TUNING_DB"] = database
+            steps[name] = compiled(options.model, options.size, how)
+        values = {name: float(step()) for name, step in steps.items()}
+        assert abs(values["tuned"] - values["untuned"]) < 1e-3 * abs(values["untuned"]), values
+        found = seconds_of(steps, options.repeats)
+    print(tuning_text(result))
+    print(heading(f"{options.model} {options.size}, {options.threads} threads, tuned for {options.seconds:g} s"))
+    rows = [[name, 1e3 * s, s / found["untuned"]] for name, s in found.items()]
+    print(table(["forward and backward", "ms", "of untuned"], rows))
+
+
+if __name__ == "__main__":
+    main()
