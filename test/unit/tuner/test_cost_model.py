@@ -2,12 +2,13 @@
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 from surface import Surface, space, task, text, true_s
 
 from shardc.tuner.cost_model.base import Estimates
-from shardc.tuner.cost_model.boosted_trees import WORST, BoostedTrees, target_of
+from shardc.tuner.cost_model.boosted_trees import PRETRAINED, WORST, BoostedTrees, target_of
 from shardc.tuner.cost_model.kernel_features import kernel_features
 from shardc.tuner.cost_model.point_features import point_features
 from shardc.tuner.cost_model.recall import recall, spearman
@@ -91,3 +92,13 @@ def test_recall_is_the_share_of_the_best_that_is_among_the_first():
     assert recall([1, 2, 3, 4], [1.0, 2.0, 3.0, 4.0], 2, 2) == 1.0
     assert recall([4, 3, 2, 1], [1.0, 2.0, 3.0, 4.0], 2, 2) == 0.0
     assert recall([1, 3, 2, 4], [1.0, 2.0, 3.0, 4.0], 2, 2) == 0.5
+
+
+def test_the_shipped_trees_rank_a_cpu_s_kernels_without_a_trial_and_leave_gpus_to_the_estimate():
+    of = space()
+    points = of.ranked(50)
+    on_cpu, on_gpu = BoostedTrees(), BoostedTrees()
+    gpu = replace(task(), target="sm_90")
+    assert PRETRAINED.is_file() and PRETRAINED.stat().st_size < 400_000
+    assert on_gpu.scores(gpu, of, points) == sorted(on_gpu.scores(gpu, of, points))
+    assert on_cpu.scores(task(), of, points) != on_gpu.scores(gpu, of, points)

@@ -177,3 +177,30 @@ def test_events_tell_of_each_round():
 def test_an_unknown_strategy_is_refused():
     with pytest.raises(UnknownStrategy):
         run(strategy="annealing")
+
+
+def test_ratios_are_to_the_default_of_the_whole_space_and_choices_within_the_pins():
+    whole = space()
+    pinned = replace(whole, pinned={"block_k": 1})
+    begun = []
+
+    class Watched(Surface):
+        def begin(self, of, default, incumbent=None):
+            begun.append(default)
+
+    default = whole.ranked(1)[0]
+    options = {"spaces": lambda _: pinned, "default_of": lambda _: default}
+    result, calls = run(measurer=Watched(whole), budget=Budget(trials=8), **options)
+    assert begun == [default] and result.tasks[0].default == default
+    assert all(p.config["block_k"] == 1 for _, p in calls) and result.tasks[0].chosen.config["block_k"] == 1
+    untried, _ = run(budget=Budget(trials=0), **options)
+    assert untried.tasks[0].chosen == pinned.ranked(1)[0]
+
+
+def test_the_second_trial_of_a_point_counts_and_the_first_steers():
+    memory = Memory()
+    first, _ = run(memory=memory, budget=Budget(trials=16, regret=0.0))
+    best = first.tasks[0].chosen
+    memory.record(HEAVY.task, [Trial(best, Outcome.MEASURED, 5.0, 5e-3)])
+    again, calls = run(memory=memory, budget=Budget(trials=16, regret=0.0))
+    assert calls == [] and again.tasks[0].chosen != best
