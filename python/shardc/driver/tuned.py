@@ -17,9 +17,9 @@ from shardc.dialects.location import source_line
 from shardc.tuner.database.database import Database, Found, set_aside
 from shardc.tuner.database.place import database_path, tuning_choices
 from shardc.tuner.database.shipped import best_shipped
-from shardc.tuner.extract_tasks import CONFIG, configure, kernels_of
+from shardc.tuner.extract_tasks import CONFIG, configure, configured, kernels_of
 from shardc.tuner.point import Point
-from shardc.tuner.space.of_task import space_of
+from shardc.tuner.space.of_task import space_of_module
 from shardc.tuner.task import Task
 
 log = logging.getLogger(__name__)
@@ -74,7 +74,9 @@ def _found(task: Task, database: Database | None) -> Found | None:
 def _refusal(task: Task, point: Point) -> str | None:
     """Why a point is no longer, or not at these sizes, one of the kernel's space; None if it is."""
     try:
-        space = space_of(task)
+        module = configured(task, None)
+        with module.context, ir.Location.unknown():
+            space = space_of_module(module, task.target, task.threads)
         sketch = next((s for s in space.sketches if s.name == point.sketch), None)
         if sketch is None:
             return f"there is no sketch {point.sketch!r}"

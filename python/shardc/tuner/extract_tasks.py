@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from math import prod
 
 import torch
@@ -16,6 +17,8 @@ from shardc.dialects.kern.types import ELEMENTS, read_builtin
 from shardc.runtime.kernels import cpu_features
 from shardc.tuner.point import Point
 from shardc.tuner.task import NAME, Task
+
+_of_thread = threading.local()
 
 CONFIG = "config"
 """The attribute of a ``kern.kernel``; that of an extracted function is FUNCTION_CONFIG."""
@@ -73,12 +76,19 @@ def configure(kernel: ir.Operation, point: Point) -> None:
 
 
 def configured(task: Task, point: Point | None) -> ir.Module:
-    """The task's function, in a context of its own, with a point's choices; without any for None."""
-    module = ir.Module.parse(task.text, new_context())
+    """The task's function, in a context of this thread, with a point's choices; without any for None."""
+    module = ir.Module.parse(task.text, _context())
     if point is not None:
         (view,) = module.body
         view.operation.attributes[FUNCTION_CONFIG] = config(point.config, module.context)
     return module
+
+
+def _context() -> ir.Context:
+    """One for each thread: making one takes tens of milliseconds."""
+    if not hasattr(_of_thread, "context"):
+        _of_thread.context = new_context()
+    return _of_thread.context
 
 
 def _ops(kernel: ir.Operation) -> str:

@@ -192,29 +192,39 @@ class Database:
         )
 
     def _best(self, task: Task) -> Found | None:
+        row = self._connection.execute(_TASK, _key(task)).fetchone()
+        return self._best_of(row[0], generator(task.target)) if row else None
+
+    def _best_of(self, number: int, of: str, near: str | None = None) -> Found | None:
         row = self._connection.execute(
-            "SELECT sketch, point, ratio, (SELECT count(*) FROM latest WHERE task = best.task "
-            f"AND generator = best.generator) FROM best WHERE task = ({_TASK}) AND generator = ?",
-            (*_key(task), generator(task.target)),
+            "SELECT sketch, point, ratio FROM latest WHERE task = ? AND generator = ? AND outcome = 'measured' "
+            "ORDER BY ratio, id LIMIT 1",
+            (number, of),
         ).fetchone()
-        return Found(_point(row[0], row[1]), row[2], row[3]) if row else None
+        if not row:
+            return None
+        count = "SELECT count(*) FROM latest WHERE task = ? AND generator = ?"
+        (trials,) = self._connection.execute(count, (number, of)).fetchone()
+        return Found(_point(row[0], row[1]), row[2], trials, near)
 
     def _near(self, task: Task) -> Found | None:
-        known = "SELECT 1 FROM best JOIN tasks ON best.task = tasks.id WHERE target = ? AND threads = ? AND ratio < ? LIMIT 1"
-        if not self._connection.execute(known, (task.target, task.threads, WORTH)).fetchone():
+        others = "SELECT 1 FROM tasks WHERE target = ? AND threads = ? LIMIT 1"
+        if not self._connection.execute(others, (task.target, task.threads)).fetchone():
             return None
         form = signature(task)
         rows = self._connection.execute(
-            "SELECT tasks.sizes, tasks.label, sketch, point, ratio, (SELECT count(*) FROM latest WHERE task = best.task "
-            "AND generator = best.generator) FROM tasks JOIN best ON best.task = tasks.id WHERE skeleton = ? "
-            "AND target = ? AND threads = ? AND generator = ? AND ratio < ? ORDER BY tasks.id",
-            (form.skeleton, task.target, task.threads, generator(task.target), WORTH),
-        ).fetchall()
-        near = [(distance(json.loads(row[0]), form.sizes), number, row) for number, row in enumerate(rows)]
-        if not near or min(near)[0] > NEAR:
-            return None
-        _, label, sketch, point, ratio, trials = min(near)[2]
-        return Found(_point(sketch, point), ratio, trials, label)
+            "SELECT sizes, id, label FROM tasks WHERE skeleton = ? AND target = ? AND threads = ?",
+            (form.skeleton, task.target, task.threads),
+        )
+        for apart, number, label in sorted(
+            (distance(json.loads(sizes), form.sizes), n, label) for sizes, n, label in rows
+        ):
+            if apart > NEAR:
+                break
+            found = self._best_of(number, generator(task.target), label)
+            if found is not None and found.ratio < WORTH:
+                return found
+        return None
 
 
 _TASK = "SELECT id FROM tasks WHERE structure = ? AND target = ? AND threads = ?"

@@ -21,18 +21,20 @@ MIGRATIONS = (
         generator TEXT NOT NULL, sketch TEXT NOT NULL, point TEXT NOT NULL, outcome TEXT NOT NULL,
         ratio REAL, seconds REAL, spread REAL, said TEXT NOT NULL, figures TEXT NOT NULL, made_at REAL NOT NULL
     );
-    CREATE INDEX trials_by_task ON trials (task, generator);
+    CREATE INDEX trials_by_point ON trials (task, generator, sketch, point);
     CREATE VIEW latest AS
-        SELECT * FROM trials WHERE id IN (SELECT max(id) FROM trials GROUP BY task, generator, sketch, point);
-    CREATE VIEW best AS
-        SELECT * FROM latest AS one WHERE outcome = 'measured' AND NOT EXISTS (
-            SELECT 1 FROM latest AS other WHERE other.task = one.task AND other.generator = one.generator
-            AND other.outcome = 'measured' AND (other.ratio, other.id) < (one.ratio, one.id)
+        SELECT * FROM trials AS one WHERE NOT EXISTS (
+            SELECT 1 FROM trials AS later WHERE later.task = one.task AND later.generator = one.generator
+            AND later.sketch = one.sketch AND later.point = one.point AND later.id > one.id
         );
+    CREATE VIEW best AS
+        SELECT id, task, generator, sketch, point, outcome, min(ratio) AS ratio, seconds, spread, said, figures, made_at
+        FROM latest WHERE outcome = 'measured' GROUP BY task, generator;
     """,
 )
 """Number n turns schema n into n + 1; schema 0 is an empty file. ``latest`` is what became of each point when it was last
-tried, ``best`` the one of the smallest ratio for each task and generator."""
+tried, ``best`` the one of the smallest ratio for each task and generator (SQLite takes the columns beside a ``min`` from
+its row)."""
 
 
 def migrate(connection: sqlite3.Connection) -> int:
