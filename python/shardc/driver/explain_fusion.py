@@ -32,7 +32,13 @@ from shardc.driver.script import read_script
 from shardc.driver.step_kernels import step_matmuls
 from shardc.driver.tuned import use_tuned
 from shardc.frontend.capture import capture_step
-from shardc.passes.fuse.explain import FusionReport, calls_in_kernels, losses_in_kernels, read_fusion, with_tuned
+from shardc.passes.fuse.explain import (
+    FusionReport,
+    calls_in_kernels,
+    losses_in_kernels,
+    read_fusion,
+    with_tuned,
+)
 from shardc.passes.fuse.explain import explain_fusion as explain_module
 from shardc.passes.fuse.piece import EveryPiece, Piece, Verdict
 from shardc.passes.fuse.wishes import Wishes
