@@ -17,7 +17,7 @@ ALLOWED = {
     "backends": {"diagnostics", "dialects", "passes", "runtime"},
     "tuner": {"diagnostics", "dialects", "cost", "passes", "backends", "runtime"},
     "driver": {"diagnostics", "dialects", "cost", "passes", "backends", "tuner", "frontend", "runtime"},
-    "cli": {"diagnostics", "driver", "report", "tuner"},
+    "cli": {"diagnostics", "driver", "report"},
     "report": {"diagnostics", "dialects", "cost", "passes", "tuner", "driver"},
 }
 HOMES = {

@@ -13,7 +13,7 @@ import typer
 from shardc.cli.progress import status
 
 if TYPE_CHECKING:
-    from shardc.tuner.session import Round
+    from shardc.driver.tune import Round
 
 
 def tune(
@@ -62,14 +62,15 @@ def tune(
       shardc tune train.py --target sm_90
       shardc tune train.py --space
     """
-    from shardc.cli.tune_options import read_options
+    from shardc.cli.tune_options import parse_pins
     from shardc.report.tuning_files import write_plot
 
-    wishes = read_options(pin or [], points)
+    pins = parse_pins(pin or [])
     with status(f"reading the kernels of {path.name}"):
-        from shardc.driver.tune import Search, jobs_of, tune_found
+        from shardc.driver.tune import Search, jobs_of, tune_found, wishes_of
         from shardc.report.tuning_text import spaces_text, tuning_text
 
+        wishes = wishes_of(pins, points)
         jobs = jobs_of(path, target, matmuls)
     if space:
         print(spaces_text(jobs, wishes))

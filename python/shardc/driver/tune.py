@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from shardc.driver.fusion_record import FusionRecord
 from shardc.driver.gpu_compile import is_tf32
 from shardc.driver.gpu_contest import device_for, gpu_matmuls
 from shardc.driver.gpu_kernels import check_gpu
-from shardc.driver.module_file import read_module
+from shardc.driver.module_file import read_module, read_text
 from shardc.driver.script import read_script
 from shardc.driver.step_kernels import choose_libraries, fuse_copy, step_matmuls
 from shardc.tuner.cost_model.base import CostModel, Estimates
@@ -36,7 +36,7 @@ from shardc.tuner.point import Point
 from shardc.tuner.session import Budget, Measures, Remembers, Round, SessionResult, tune
 from shardc.tuner.space.of_task import space_of
 from shardc.tuner.space.space import Space
-from shardc.tuner.space.wishes import Wishes, check_names, wished
+from shardc.tuner.space.wishes import Wishes, check_names, read_wishes, wished
 from shardc.tuner.task import Task
 from shardc.tuner.task_scheduler import Job
 from shardc.tuner.trial import Trial
@@ -152,6 +152,12 @@ def jobs_of_function(
     for module in modules:
         calls.update(dict(tasks_of(module)))
     return [Job(task, count) for task, count in calls.items()]
+
+
+def wishes_of(pins: Mapping[str, int], file: Path | None = None) -> Wishes:
+    """Those of a JSON file, if there is one, and pins, which come last. Raises UnreadableInput, MalformedWishes, UnknownWish."""
+    wishes = NO_WISHES if file is None else read_wishes(read_text(file), str(file))
+    return replace(wishes, pin={**wishes.pin, **pins}) if pins else wishes
 
 
 def wished_spaces(jobs: Sequence[Job], wishes: Wishes = NO_WISHES) -> Callable[[Task], Space]:

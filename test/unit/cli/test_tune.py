@@ -88,6 +88,17 @@ def test_spaces_are_printed_with_pins(script, capsys):
     assert "legal points" in said and "piece: 256 (pinned)" in said and "first by estimate:" in said
 
 
+def test_a_file_pins_and_forbids(script, capsys, tmp_path):
+    points = tmp_path / "points.json"
+    points.write_text('{"pin": {"piece": 128}, "forbid": [{"sketch": "rows", "streamed_bytes": 1}]}')
+    assert main(["tune", script, "--space", "--points", str(points), "--pin", "piece=64"]) == 0
+    said = capsys.readouterr().out
+    assert "piece: 64 (pinned)" in said
+    points.write_text("{")
+    assert main(["tune", script, "--points", str(points)]) == 2
+    assert "MalformedWishes" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -95,6 +106,7 @@ def test_spaces_are_printed_with_pins(script, capsys):
         (["--strategy", "annealing"], "UnknownStrategy: there is no search strategy 'annealing'"),
         (["--pin", "piece"], "BadPin: 'piece' pins nothing"),
         (["--pin", "piece=0"], "BadPin: 'piece=0' pins nothing"),
+        (["--pin", "peice=64"], "UnknownWish: no kernel has the parameter 'peice'"),
     ],
 )
 def test_bad_input_is_named(script, arguments, expected, capsys):
