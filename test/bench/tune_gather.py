@@ -18,7 +18,6 @@ import torch
 from tune_tasks import OTHERS, TASKS, Named
 
 from shardc.diagnostics.base import ShardcError
-from shardc.driver.tune import default_of
 from shardc.tuner.database import Database, open_database
 from shardc.tuner.measurer import Measurer
 from shardc.tuner.space.of_task import space_of
@@ -55,7 +54,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     end_s = time.monotonic() + 60 * options.minutes
-    with open_database(options.database) as database, Measurer(default_of) as measurer:
+    with open_database(options.database) as database, Measurer() as measurer:
         for named in OTHERS if options.others else TASKS:
             if options.tasks in named.name:
                 try:

@@ -4,7 +4,7 @@
     python test/bench/tune_matmul.py --tvm tvm/bin/python --trials 64  # TVM too, see tvm_matmul.py
 
 A shape m x k x n is relu(x w^T + b) in f32. It is tuned into a database of its own, from nothing but the shipped cost
-model; then the kernel at its analytic choice, at its best point, and oneDNN (with its own bias and relu) take turns,
+model; then the kernel untuned, at its analytic choice, at its best point, and oneDNN (with its own bias and relu) take turns,
 in CPU time of the thread, medians of ``--repeats`` rounds. TVM times its best in its own process right after. Rates are
 GFLOP/s; ``wall`` is that of tuning.
 """
@@ -28,7 +28,7 @@ from machine import heading, table
 from tune_tasks import F32, matmul
 
 from shardc.backends.cpu.compile import compile_functions
-from shardc.driver.tune import default_of, tune_jobs
+from shardc.driver.tune import tune_jobs
 from shardc.runtime.kernels import Library, sealed
 from shardc.tuner.database import open_database
 from shardc.tuner.extract_tasks import configured
@@ -51,8 +51,8 @@ class Tuned:
     """What a session found, and how long it took."""
 
     task: Task
-    default: Point
-    best: Point
+    analytic: Point
+    best: Point | None
     wall_s: float
     trials: int
 
@@ -60,14 +60,14 @@ class Tuned:
 def tuned(m: int, k: int, n: int, trials: int, folder: Path) -> Tuned:
     task = matmul(m, k, n, F32, "relu").task()
     started = time.monotonic()
-    with open_database(folder / f"{m}x{k}x{n}.db") as database, Measurer(default_of) as measurer:
+    with open_database(folder / f"{m}x{k}x{n}.db") as database, Measurer() as measurer:
         found = tune_jobs([Job(task)], database, measurer, Budget(trials=trials, regret=0.0))
     (result,) = found.tasks
-    assert result.default is not None and result.chosen is not None
-    return Tuned(task, result.default, result.chosen, time.monotonic() - started, found.trials)
+    assert result.analytic is not None
+    return Tuned(task, result.analytic, result.chosen, time.monotonic() - started, found.trials)
 
 
-def kernel(task: Task, point: Point, shape: tuple[int, int], folder: Path) -> Callable[[], object]:
+def kernel(task: Task, point: Point | None, shape: tuple[int, int], folder: Path) -> Callable[[], object]:
     """A call of the task's kernel at ``point`` on inputs of its own."""
     module = configured(task, point)
     inputs = make_reference(next(iter(module.body)).operation).inputs
@@ -107,14 +107,15 @@ def main() -> None:
             found = tuned(m, k, n, options.trials, folder)
             x, w, b = torch.randn(m, k), torch.randn(n, k), torch.randn(n)
             calls = {
-                "analytic": kernel(found.task, found.default, (m, n), folder),
+                "untuned": kernel(found.task, None, (m, n), folder),
+                "analytic": kernel(found.task, found.analytic, (m, n), folder),
                 "tuned": kernel(found.task, found.best, (m, n), folder),
                 "oneDNN": lambda x=x, w=w, b=b: linear(x, w, b, "relu", [], ""),
             }
             seconds = measure(calls, options.repeats, time.thread_time)
             rate = {name: 2e-9 * m * k * n / s for name, s in seconds.items()}
             ratios["oneDNN"].append(rate["tuned"] / rate["oneDNN"])
-            row = [size, rate["analytic"], rate["tuned"], rate["oneDNN"], ratios["oneDNN"][-1], found.trials, found.wall_s]
+            row = [size, rate["untuned"], rate["analytic"], rate["tuned"], rate["oneDNN"], ratios["oneDNN"][-1], found.trials, found.wall_s]
             if options.tvm:
                 theirs = peer(options.tvm, size, options.trials)
                 rate_tvm = 2e-9 * m * k * n / theirs["seconds"]
@@ -123,7 +124,7 @@ def main() -> None:
                 row += [rate_tvm, ratios["TVM"][-1], theirs["wall_s"], ratios["wall"][-1]]
             rows.append(row)
             print(*row, flush=True)
-    columns = ["m x k x n", "analytic", "tuned", "oneDNN", "of oneDNN", "trials", "wall s"]
+    columns = ["m x k x n", "untuned", "analytic", "tuned", "oneDNN", "of oneDNN", "trials", "wall s"]
     columns += ["TVM", "of TVM", "TVM's wall s", "of its wall"] if options.tvm else []
     print(heading("Tuned matmuls"))
     print(table(columns, rows))

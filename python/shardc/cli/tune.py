@@ -115,7 +115,7 @@ def describe(event: Round) -> str:
     progress = event.progress
     return (
         f"{event.trials_done} trials; {progress.job.task.label}: {progress.best_ratio:.3f}; "
-        f"all kernels: {event.step_ratio:.3f} of the default"
+        f"all kernels: {event.step_ratio:.3f} of untuned"
     )
 
 

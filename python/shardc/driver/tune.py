@@ -32,7 +32,6 @@ from shardc.tuner.cost_model.base import CostModel, Estimates
 from shardc.tuner.database import open_database
 from shardc.tuner.extract_tasks import tasks_of
 from shardc.tuner.measurer import Measurer
-from shardc.tuner.point import Point
 from shardc.tuner.session import Budget, Measures, Remembers, Round, SessionResult, tune
 from shardc.tuner.space.of_task import space_of
 from shardc.tuner.space.space import Space
@@ -93,7 +92,7 @@ def tune_found(
 ) -> SessionResult:
     """The same for kernels that were found, on this machine and with its database."""
     budget = Budget(trials, seconds, regret)
-    with open_database() as database, Measurer(default_of) as measurer:
+    with open_database() as database, Measurer() as measurer:
         return tune_jobs(jobs, database, measurer, budget, search, wishes, on_round)
 
 
@@ -113,7 +112,6 @@ def tune_jobs(
         database if search.resume else _Anew(database),
         measurer,
         spaces=spaces,
-        default_of=default_of,
         model=_model(budget),
         budget=budget,
         strategy=search.strategy,
@@ -174,11 +172,6 @@ def _known_space(task: Task) -> Space | None:
         return _space(task)
     except (KernelNotSupported, TritonKernelNotSupported):
         return None
-
-
-def default_of(task: Task) -> Point:
-    """Its default configuration: the analytic choice. Raises EmptySpace, KernelNotSupported."""
-    return _space(task).ranked(1)[0]
 
 
 _space = cache(space_of)

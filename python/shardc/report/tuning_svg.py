@@ -16,7 +16,7 @@ SHOWN = 16
 
 
 def tuning_svg(result: SessionResult) -> str:
-    """The picture: the time over the default's, from 0 to 1, after each trial. A line's title has the kernel's name."""
+    """The picture: the time over the untuned kernel's, from 0 to 1, after each trial. A line's title has the kernel's name."""
     timed = [t for t in result.tasks if t.default_s is not None]
     timed = sorted(timed, key=lambda t: -t.default_s * t.job.calls)[:SHOWN]
     curves = [(t.job.task.label, best_so_far(t.trials)) for t in timed]
@@ -28,7 +28,7 @@ def tuning_svg(result: SessionResult) -> str:
 
 
 def _axes(longest: int) -> Iterator[str]:
-    yield f'<text x="{LEFT:g}" y="20" font-weight="bold">Time over the default configuration, best so far</text>'
+    yield f'<text x="{LEFT:g}" y="20" font-weight="bold">Time over that untuned, best so far</text>'
     for step in range(5):
         y = TOP + HEIGHT * step / 4
         yield f'<line x1="{LEFT:g}" y1="{y:g}" x2="{LEFT + WIDTH:g}" y2="{y:g}" stroke="#dddddd"/>'

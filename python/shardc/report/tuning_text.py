@@ -26,7 +26,7 @@ COUNTED = 20_000
 
 
 def best_so_far(trials: Iterable[Trial]) -> list[float]:
-    """The best ratio after each trial; 1.0, the default's, before there is a better one."""
+    """The best ratio after each trial; 1.0, untuned, before there is a better one."""
     found, best = [], 1.0
     for trial in trials:
         best = min(best, trial.ratio) if trial.ok and trial.ratio is not None else best
@@ -46,7 +46,7 @@ def tuning_text(result: SessionResult) -> str:
     """A line for each kernel, those with most of the step's time first, and what came out of it all."""
     order = sorted(result.tasks, key=lambda t: -(t.default_s or 0.0) * t.job.calls)
     rows = [_row(task) for task in order]
-    heads = ["kernel", "calls", "default us", "best us", "ratio", "trials", "best so far", "configuration"]
+    heads = ["kernel", "calls", "untuned us", "best us", "ratio", "trials", "best so far", "configuration"]
     said = [f"{task.job.task.label}: {task.said}" for task in order if task.said]
     return "\n".join(["\n".join(table([heads, *rows])), "", *said, *_summary(result)])
 
@@ -62,8 +62,8 @@ def _row(task: TaskResult) -> list[str]:
 
 def _choice(task: TaskResult) -> str:
     if task.chosen is None:
-        return "-"
-    return f"default {task.chosen}" if task.chosen == task.default else str(task.chosen)
+        return "-" if task.analytic is None else "as it is"
+    return f"analytic {task.chosen}" if task.chosen == task.analytic else str(task.chosen)
 
 
 def _summary(result: SessionResult) -> list[str]:
@@ -71,7 +71,7 @@ def _summary(result: SessionResult) -> list[str]:
     remembered = f", {known} of which were in the database" if known else ""
     lines = [f"stopped: {result.stopped}", f"{result.trials} trials in {result.seconds:.0f} s{remembered}"]
     if any(t.default_s is not None for t in result.tasks):
-        lines.append(f"the kernels of a step take {result.step_ratio:.3f} of the time of their default configurations")
+        lines.append(f"the kernels of a step take {result.step_ratio:.3f} of their untuned time")
     if any(t.chosen is not None and t.default_s is None and t.trials for t in result.tasks):
         lines.append("kernels without times were compiled and ranked by models: their target is not here")
     return lines

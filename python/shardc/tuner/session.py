@@ -40,7 +40,7 @@ CONFIRMED = 0.99
 class Measures(Protocol):
     """What builds and runs points: :class:`shardc.tuner.measurer.Measurer`, or a test's known surface."""
 
-    def begin(self, task: Task, default: Point, incumbent: Trial | None = None) -> None: ...
+    def begin(self, task: Task, default: Point | None, incumbent: Trial | None = None) -> None: ...
 
     def measure(self, task: Task, points: Sequence[Point]) -> Sequence[Trial]: ...
 
@@ -87,13 +87,14 @@ class Round:
 
 @dataclass(frozen=True)
 class TaskResult:
-    """Of one kernel. ``chosen`` is its best legal point (the default if none was faster), ``ratio`` its time over the
-    default's, ``default_s`` the default's seconds (None without a trial), ``trials`` in the order of the search.
+    """Of one kernel. ``analytic`` is the point that the space's model ranks first; ``chosen`` the best legal point, the
+    analytic one where none was tried, None where none was faster than the kernel as it is compiled untuned; ``ratio`` its
+    time over that kernel's, which is ``default_s`` (None without a trial); ``trials`` in the order of the search.
     ``said``: what a user should know of it.
     """
 
     job: Job
-    default: Point | None
+    analytic: Point | None
     chosen: Point | None
     ratio: float = 1.0
     default_s: float | None = None
@@ -127,7 +128,6 @@ def tune(
     *,
     spaces: Callable[[Task], Space],
     model: CostModel,
-    default_of: Callable[[Task], Point] | None = None,
     budget: Budget = Budget(),
     strategy: str = "evolutionary",
     seed: int = 0,
@@ -135,25 +135,22 @@ def tune(
     now: Callable[[], float] = time.monotonic,
 ) -> SessionResult:
     """Searches configurations of ``jobs`` until the budget is spent, every point was tried, or going on is not expected
-    to be worth it. ``default_of`` says what ratios are to where ``spaces`` are not whole, but what a user pins or
-    forbids; else it is the analytic choice. Raises UnknownStrategy.
+    to be worth it. Ratios are to the kernel as it is compiled untuned. Raises UnknownStrategy.
     """
     check_strategy(strategy)
     session = _Session(database, measurer, model, budget, on_round, now)
     for job in jobs:
-        session.add(job, spaces, default_of or (lambda task: spaces(task).ranked(1)[0]), strategy, seed)
+        session.add(job, spaces, strategy, seed)
     return session.run()
 
 
 @dataclass(eq=False)
 class _Open(Progress):
     """A job whose space is known. Of a point that was measured again, ``known`` has the first trial, with which the search
-    went on, and ``latest`` the last, which counts. ``first`` is the analytic choice of the space, and is the ``default``,
-    which ratios are to, unless the user pins, forbids or adds something.
+    went on, and ``latest`` the last, which counts. ``first`` is the analytic choice of the space.
     """
 
     space: Space | None = None
-    default: Point | None = None
     first: Point | None = None
     strategy: SearchStrategy | None = None
     known: dict[Point, Trial] = field(default_factory=dict)
@@ -178,16 +175,9 @@ class _Session:
     def __post_init__(self) -> None:
         self.started = self.now()
 
-    def add(
-        self,
-        job: Job,
-        spaces: Callable[[Task], Space],
-        default_of: Callable[[Task], Point],
-        strategy: str,
-        seed: int,
-    ) -> None:
+    def add(self, job: Job, spaces: Callable[[Task], Space], strategy: str, seed: int) -> None:
         try:
-            space, default = spaces(job.task), default_of(job.task)
+            space = spaces(job.task)
             first = space.ranked(1)[0]
         except (EmptySpace, KernelNotSupported, TritonKernelNotSupported) as error:
             self.closed.append(TaskResult(job, None, None, said=str(error).partition("\n")[0]))
@@ -201,16 +191,15 @@ class _Session:
         said = f"{gone} trials in the database no longer match this kernel's space: ignored" if gone else ""
         progress = _Open(
             job,
-            space.estimate_s(default),
+            space.estimate_s(first),
             space=space,
-            default=default,
             first=first,
             strategy=made,
             known=known,
             latest=latest,
             said=said,
         )
-        progress.exhausted = len(list(islice(space.points(), 2))) < 2  # the default, and nothing to compare it with
+        progress.exhausted = len(list(islice(space.points(), 2))) < 2  # no choice
         self.open.append(progress)
 
     def run(self) -> SessionResult:
@@ -253,8 +242,6 @@ class _Session:
         progress.known |= {t.point: t for t in measured}
         progress.latest |= {t.point: t for t in measured}
         trials = [progress.known[p] for p in points]
-        if not progress.trials:
-            self.model.learn(task, progress.space, [Trial(progress.default, Outcome.MEASURED, 1.0)])
         progress.trials += trials
         progress.strategy.learn(trials)
         self.model.learn(task, progress.space, trials)
@@ -268,7 +255,7 @@ class _Session:
             return []
         if not progress.begun:
             progress.begun = True
-            self.measurer.begin(progress.job.task, progress.default, progress.best)
+            self.measurer.begin(progress.job.task, None, progress.best)  # ratios are to what is compiled untuned
         measured = self.measurer.measure(progress.job.task, points)
         self.database.record(progress.job.task, measured)
         return measured
@@ -301,10 +288,10 @@ class _Session:
         chosen, ratio = (best.point, best.ratio) if best is not None else (progress.first, 1.0)
         if best is None:
             chosen = self._compiled(progress) or progress.first
-        elif best.ratio >= 1.0 and progress.space.refusal(progress.default) is None:
-            chosen, ratio = progress.default, 1.0
+        elif best.ratio >= 1.0:
+            chosen, ratio = None, 1.0
         default_s, job, said = progress.default_s, progress.job, progress.said
-        return TaskResult(job, progress.default, chosen, ratio, default_s, tuple(progress.trials), said)
+        return TaskResult(job, progress.first, chosen, ratio, default_s, tuple(progress.trials), said)
 
     def _compiled(self, progress: _Open) -> Point | None:
         """Of points that were compiled for a GPU that is not here, the best by the cost model among those that spill the

@@ -26,7 +26,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Trial:
-    """``ratio`` is the point's time over that of the task's default configuration, taken in turns in one process (so
+    """``ratio`` is the point's time over that of the kernel as it is compiled untuned, taken in turns in one process (so
     that trials of different days compare), ``seconds`` the point's own median, and ``spread`` half the width of a bound
     on the ratio; all None unless it was measured. ``said``: why not. ``figures`` are what a GPU's compiler says of it:
     ``registers``, ``spill_bytes``, ``shared_bytes``.

@@ -78,7 +78,7 @@ def test_a_session_prints_its_kernels_and_goes_on_where_it_was(script, capsys, t
 def test_a_budget_of_zero_is_the_analytic_choice(script, capsys):
     assert main(["tune", script, "--trials", "0"]) == 0
     said = capsys.readouterr().out
-    assert "stopped: a budget of zero: the analytic choice" in said and "default rows(" in said
+    assert "stopped: a budget of zero: the analytic choice" in said and "analytic rows(" in said
     assert KnownTimes.measured == []
 
 

@@ -131,7 +131,7 @@ def test_a_kernel_whose_default_is_wrong_is_said_and_left():
             return super().measure(of, points)
 
     result, calls = run([LIGHT, HEAVY], measurer=Wrong(space()))
-    assert "wrong numbers" in result.tasks[1].said and result.tasks[1].chosen == result.tasks[1].default
+    assert "wrong numbers" in result.tasks[1].said and result.tasks[1].chosen == result.tasks[1].analytic
     assert len(calls) == 64
 
 
@@ -179,7 +179,7 @@ def test_an_unknown_strategy_is_refused():
         run(strategy="annealing")
 
 
-def test_ratios_are_to_the_default_of_the_whole_space_and_choices_within_the_pins():
+def test_ratios_are_to_the_untuned_kernel_and_choices_within_the_pins():
     whole = space()
     pinned = replace(whole, pinned={"block_k": 1})
     begun = []
@@ -188,13 +188,22 @@ def test_ratios_are_to_the_default_of_the_whole_space_and_choices_within_the_pin
         def begin(self, of, default, incumbent=None):
             begun.append(default)
 
-    default = whole.ranked(1)[0]
-    options = {"spaces": lambda _: pinned, "default_of": lambda _: default}
-    result, calls = run(measurer=Watched(whole), budget=Budget(trials=8), **options)
-    assert begun == [default] and result.tasks[0].default == default
-    assert all(p.config["block_k"] == 1 for _, p in calls) and result.tasks[0].chosen.config["block_k"] == 1
-    untried, _ = run(budget=Budget(trials=0), **options)
+    result, calls = run(measurer=Watched(whole), budget=Budget(trials=8), spaces=lambda _: pinned)
+    assert begun == [None]
+    assert calls and all(p.config["block_k"] == 1 for _, p in calls)
+    chosen = result.tasks[0].chosen
+    assert chosen is None or chosen.config["block_k"] == 1
+    untried, _ = run(budget=Budget(trials=0), spaces=lambda _: pinned)
     assert untried.tasks[0].chosen == pinned.ranked(1)[0]
+
+
+def test_where_nothing_is_faster_the_kernel_stays_as_it_is():
+    class Slow(Surface):
+        def _trial(self, point):
+            return Trial(point, Outcome.MEASURED, 1.5, 1.5e-3)
+
+    result, _ = run(measurer=Slow(space()), budget=Budget(trials=8))
+    assert result.tasks[0].chosen is None and result.tasks[0].ratio == 1.0
 
 
 def test_the_second_trial_of_a_point_counts_and_the_first_steers():
