@@ -41,7 +41,7 @@ def test_the_table_has_the_heaviest_kernel_first_and_the_whole_step():
     assert lines[1].split()[:6] == ["soft<max>", "1", "100.0", "100.0", "1.000", "1"]
     assert "rows(piece=4)" in lines[2] and "analytic rows(piece=16)" in lines[1]
     assert "5 trials in 7 s, 2 of which were in the database" in lines
-    assert lines[-1] == "the kernels of a step take 0.885 of the time of their default configurations"
+    assert lines[-1] == "the kernels of a step take 0.885 of their untuned time"
 
 
 def test_the_picture_has_a_line_for_each_kernel():
