@@ -116,10 +116,10 @@ def collectives(function: ir.Operation) -> int:
 
 PACKED = {
     "pipeline*zero3": ["stage_0_F", "stage_0_B", "stage_1_F", "stage_1_B"],
-    "pipeline*data": ["step_0", "step_1"],
+    "pipeline*data": ["stage_0_REDUCE_GRAD", "stage_1_REDUCE_GRAD"],
 }
 """Where there are many: ZeRO-3 gathers the parameters of a stage in each micro-batch; without it gradients are reduced
-behind the last."""
+behind the last, an action of each stage."""
 
 
 @pytest.mark.parametrize("plan", PACKED)
