@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
+from interpreted import check_training
 from torch import nn
 
 import shardc
 from shardc.driver.explain_fusion import explain_path
 from shardc.driver.memory import step_peak
-
-from .test_gpu_matmuls import RUN
 
 pytest.importorskip("triton", reason="Triton is not installed: its kernels can be neither run nor compiled")
 
@@ -54,17 +50,4 @@ def test_it_trains_as_eager_does(micro_batches: int, tmp_path: Path) -> None:
     assert len(names) == 2 and names[1].startswith("linear_cross_entropy_backward")
     said = explain_path(tmp_path / "out")
     assert "unlike" not in said and "aten._log_softmax" in said and "fused: saves a launch" in said
-    torch.save(batch, tmp_path / "batch.pt")
-    command = [sys.executable, "-c", RUN, *(str(tmp_path / name) for name in ("out", "batch.pt", "losses.pt"))]
-    subprocess.run(command, env=os.environ | {"TRITON_INTERPRET": "1"}, check=True)
-    model, optimizer, batch = _training()
-    expected = []
-    for _ in range(2):
-        loss = model(**batch)
-        expected.append(loss.detach())
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    found = torch.stack([loss.reshape(()) for loss in torch.load(tmp_path / "losses.pt")])
-    torch.testing.assert_close(found, torch.stack(expected), rtol=1e-5, atol=1e-5)
-    assert abs(expected[0] - expected[1]) > 1e-3
+    check_training(_training, tmp_path / "out", rtol=1e-5)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from interpreted import check_training
 from torch import nn
 
 import shardc
@@ -17,18 +15,6 @@ from shardc.driver.explain import explain
 from shardc.driver.explain_fusion import explain_path
 
 pytest.importorskip("triton", reason="Triton is not installed: its kernels can be neither run nor compiled")
-
-RUN = """
-import sys
-import torch
-from shardc.backends.triton.interpret_worker import patch
-from shardc.runtime import TrainStep
-
-patch()
-step = TrainStep.load(sys.argv[1], device="cpu")
-batch = torch.load(sys.argv[2])
-torch.save([step(batch) for _ in range(2)], sys.argv[3])
-"""
 
 
 class Net(nn.Module):
@@ -62,20 +48,7 @@ def test_it_trains_as_eager_does(matmuls: str, tmp_path: Path) -> None:
     sources = [path.read_text() for path in (tmp_path / "out" / "kernels").glob("*.py")]
     assert any("tl.dot(" in source for source in sources)
     assert matmuls == "auto" or ".mm(" not in text
-    _, _, batch = _training()
-    torch.save(batch, tmp_path / "batch.pt")
-    command = [sys.executable, "-c", RUN, *(str(tmp_path / name) for name in ("out", "batch.pt", "losses.pt"))]
-    subprocess.run(command, env=os.environ | {"TRITON_INTERPRET": "1"}, check=True)
-    model, optimizer, batch = _training()
-    expected = []
-    for _ in range(2):
-        loss = model(**batch)
-        expected.append(loss.detach())
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    found = torch.stack([loss.reshape(()) for loss in torch.load(tmp_path / "losses.pt")])
-    torch.testing.assert_close(found, torch.stack(expected), rtol=1e-4, atol=1e-5)
+    check_training(_training, tmp_path / "out")
 
 
 def test_calls_where_the_user_wants_them(tmp_path: Path) -> None:

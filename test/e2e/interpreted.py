@@ -1,0 +1,45 @@
+"""Artefacts for a GPU that is not here: trained on this CPU in Triton's interpreter, and compared with eager training."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+STEPS = 2
+RUN = f"""
+import sys
+import torch
+from shardc.backends.triton.interpret_worker import patch
+from shardc.runtime import TrainStep
+
+patch()
+step = TrainStep.load(sys.argv[1], device="cpu")
+batch = torch.load(sys.argv[2])
+torch.save([step(batch) for _ in range({STEPS})], sys.argv[3])
+"""
+Trained = tuple[nn.Module, torch.optim.Optimizer, Mapping[str, Tensor]]
+
+
+def check_training(training: Callable[[], Trained], out: Path, rtol: float = 1e-4) -> None:
+    """The artefact in ``out``, which was compiled of ``training()``, must make the losses of eager steps, which differ."""
+    model, optimizer, batch = training()
+    files = [out.with_suffix(".batch.pt"), out.with_suffix(".losses.pt")]
+    torch.save(dict(batch), files[0])
+    command = [sys.executable, "-c", RUN, str(out), *map(str, files)]
+    subprocess.run(command, env=os.environ | {"TRITON_INTERPRET": "1"}, check=True)
+    expected = []
+    for _ in range(STEPS):
+        loss = model(**batch)
+        expected.append(loss.detach())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    found = torch.stack([loss.reshape(()) for loss in torch.load(files[1])])
+    torch.testing.assert_close(found, torch.stack(expected), rtol=rtol, atol=1e-5)
+    assert abs(expected[0] - expected[1]) > 1e-4
