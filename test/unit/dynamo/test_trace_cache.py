@@ -35,9 +35,9 @@ def phases(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     real = graph_compiler.compile_graph
 
-    def record(settings: Any, wishes: Any, phase: str, graph: Any) -> Any:
+    def record(settings: Any, wishes: Any, phase: str, *graph: Any) -> Any:
         found.append(phase)
-        return real(settings, wishes, phase, graph)
+        return real(settings, wishes, phase, *graph)
 
     monkeypatch.setattr(graph_compiler, "compile_graph", record)
     return found
