@@ -130,7 +130,7 @@ def loss_step(rows: int, classes: int, size: int, target: Target) -> FusionRepor
 
     given = meta(rows, size), meta(classes, size), meta(rows, 1, dtype=torch.int64), meta(rows, 1, dtype=torch.float32)
     module = import_graph(make_fx(lambda *t: list(f(*t)), tracing_mode="fake")(*given), "forward").module
-    return explain_fusion(module, matmuls=EveryPiece(ModelledMatmuls(Estimator(target))), losses=True)
+    return explain_fusion(module, matmuls=EveryPiece(ModelledMatmuls(Estimator(target))), for_gpu=True)
 
 
 @EVERY
@@ -154,7 +154,7 @@ def test_logits_that_cost_too_much_to_compute_twice_stay() -> None:
     given = meta(8192, 4096, **f32), meta(32000, 4096, **f32), meta(8192, 1, dtype=torch.int64)
     module = import_graph(make_fx(lambda *t: [f(*t)], tracing_mode="fake")(*given), "forward").module
     slow = EveryPiece(lambda piece: Verdict(False, "too slow") if piece.spared_bytes else Verdict(False, ""))
-    report = explain_fusion(module, matmuls=slow, losses=True)
+    report = explain_fusion(module, matmuls=slow, for_gpu=True)
     assert any(d.why == "too slow" and not d.fused for _, _, d in report.pairs)
     assert not any("linear_cross_entropy" in kernel.name for kernel in report.kernels)
 
