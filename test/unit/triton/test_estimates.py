@@ -159,6 +159,23 @@ def test_logits_that_cost_too_much_to_compute_twice_stay() -> None:
     assert not any("linear_cross_entropy" in kernel.name for kernel in report.kernels)
 
 
+def experts(rows: Tensor, matrices: Tensor, ends: Tensor, grad: Tensor) -> list[Tensor]:
+    made = torch._grouped_mm(rows, matrices, offs=ends)
+    return [made, torch._grouped_mm(rows.t(), grad, offs=ends)]
+
+
+@EVERY
+def test_experts_are_kernels_where_pytorch_has_a_loop(target: Target) -> None:
+    """64 experts of 1024 rows each: PyTorch has one kernel for bf16 on sm_90 and sm_100, else 64 products."""
+    given = meta(65536, 1024), meta(64, 1024, 2048), meta(64, dtype=torch.int32), meta(65536, 2048)
+    module = import_graph(make_fx(experts, tracing_mode="fake")(*given), "forward").module
+    report = explain_fusion(module, matmuls=EveryPiece(ModelledMatmuls(Estimator(target))), for_gpu=True)
+    assert [v.generated for _, v in report.choices] == 2 * [target.name in ("sm_80", "gfx942")]
+    assert all(v.why.startswith(f"estimated for {target.name}: ") for _, v in report.choices)
+    estimates = [found.estimate for found in Estimator(target).program(module)]
+    assert all(e.flops == 2 * 65536 * 1024 * 2048 and e.seconds > 0.95 * e.roofline_s for e in estimates)
+
+
 def test_the_table_has_each_kernel_and_call() -> None:
     module, _ = chosen(lambda x, w: torch.cumsum(F.gelu(x @ w) + x, 0), meta(4096, 4096), meta(4096, 4096))
     found = Estimator(H200).program(module)
