@@ -60,7 +60,7 @@ def average(spec: GroupedMatmul, matrix: bool) -> Product:
 
 
 def _is_scattered(spec: GroupedMatmul) -> bool:
-    """Whether a factor lies along what the groups share: they begin anywhere, and its elements are loaded one by one."""
+    """Whether a factor lies along what the groups share: these begin anywhere, so its elements are loaded singly."""
     return spec.shared in (spec.left[-1], spec.right[-1])
 
 
@@ -186,8 +186,8 @@ class _Grouped:
         spec, sizes = self.spec, self.spec.sizes
         left, right = (f"{role}_ptr + first.to(tl.int64){self._at(dims, 'k')}"
                        for role, dims in (("left", spec.left), ("right", spec.right)))  # fmt: skip
-        whole = [f"({index} < {dim})" for index, dim, rest in (
-            ("m[:, None]", "M", sizes["m"] % t.block_m), ("n[None, :]", "N", sizes["n"] % t.block_n)) if rest]  # fmt: skip
+        ragged = {"(m[:, None] < M)": sizes["m"] % t.block_m, "(n[None, :] < N)": sizes["n"] % t.block_n}
+        whole = [condition for condition, rest in ragged.items() if rest]
         lines = [
             "rows, columns = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)",
             "group = tl.program_id(0) // (rows * columns)",

@@ -104,7 +104,7 @@ def grouped_matmul_of(op: ir.Operation) -> GroupedMatmul:
 def group_sizes(left: Sequence[int], right: Sequence[int], groups: int) -> tuple[int, int, int, int]:
     """How many products of which m, n and k operands of these shapes stand for, if groups are of one size."""
     *dims, _, shared = SHAPES[len(left), len(right)]
-    sizes = {dim: size for names, shape in zip(dims, (left, right), strict=True) for dim, size in zip(names, shape, strict=True)}
+    sizes = dict(zip("".join(dims), (*left, *right), strict=True))
     sizes[shared] = -(-sizes[shared] // groups)
     return groups, sizes["m"], sizes["n"], sizes["k"]
 

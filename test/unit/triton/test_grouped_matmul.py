@@ -91,7 +91,7 @@ def check(
 
 RAGGED = {"m": 37, "n": 43, "k": 29}
 ENDS = {"whole": [0.2, 0.5, 1], "empty": [0, 0.4, 0.4, 0.4, 1, 1], "rest": [0.3, 0.6], "none": [0, 0], "one": [1]}
-"""Where groups end, as parts of what they share: all of it; some have nothing; nobody has the last; no group has any."""
+"""Where groups end, as parts of what they share: all of it; some are empty; nobody has the last; all are empty."""
 
 
 @pytest.mark.parametrize("ends", ENDS.values(), ids=ENDS.keys())
