@@ -16,6 +16,7 @@ from torch_mlir import ir
 
 from shardc.backends.eager.aten import WIDE
 from shardc.backends.eager.attention import run_attention
+from shardc.backends.eager.grouped_matmul import run_grouped_matmul
 from shardc.backends.eager.linear_cross_entropy import run_linear_cross_entropy
 from shardc.backends.eager.scalar_ops import EVALUATE, REDUCE, attribute_value
 from shardc.backends.eager.scatter import run_scatter_add
@@ -117,6 +118,8 @@ class _Body:
                 return run_attention(op, [self._values[v] for v in op.operands], self._widen)
             case "kern.linear_cross_entropy" | "kern.linear_cross_entropy_backward":
                 return run_linear_cross_entropy(op, [self._values[v] for v in op.operands], self._widen)
+            case "kern.grouped_matmul":
+                return run_grouped_matmul(op, [self._values[v] for v in op.operands], self._widen)
             case "kern.scatter_add":
                 return run_scatter_add(op, [self._values[v] for v in op.operands])
         raise NotImplementedError(f"the oracle does not know {op.name} in a kernel")

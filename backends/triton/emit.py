@@ -29,6 +29,7 @@ from shardc.backends.triton.cross_entropy_kernel import emit_cross_entropy, is_c
 from shardc.backends.triton.element import Elements
 from shardc.backends.triton.emitted import Emitted
 from shardc.backends.triton.function import ROW, Key, Writer, spaces_of
+from shardc.backends.triton.grouped_matmul import emit_grouped_matmul, is_grouped_matmul
 from shardc.backends.triton.matmul import Matmul
 from shardc.backends.triton.matmul_kernel import add_matmul, matmul_nest, waits
 from shardc.backends.triton.matmul_model import flop_rate, flops_of
@@ -69,6 +70,8 @@ def emit_function(function: ir.Operation, said: Said, target: Target, *, tf32: b
             return emit_attention(function, said, target, tf32=tf32)
         if is_cross_entropy(function):
             return emit_cross_entropy(function, said, target, tf32=tf32)
+        if is_grouped_matmul(function):
+            return emit_grouped_matmul(function, said, target, tf32=tf32)
         if is_scatter(function):
             return emit_scatter(function, said, target)
         graph = read_graph(function)
@@ -77,7 +80,7 @@ def emit_function(function: ir.Operation, said: Said, target: Target, *, tf32: b
 
 
 def read_kernel(function: ir.Operation, target: Target, *, tf32: bool = False) -> Kernel:
-    """A function that is no attention, cross entropy or scatter, as it would be cut into functions of a module."""
+    """A function that is no attention, cross entropy, grouped matmul or scatter, as it would be cut into functions of a module."""
     graph = read_graph(function)
     with recursion(1000 + 40 * len(graph.generics)):
         return Kernel(graph, target, said_of_function(function), tf32)

@@ -17,6 +17,8 @@ from shardc.backends.triton.matmul_model import LAUNCH_S, Product, choose, estim
 from shardc.backends.triton.stream_model import STREAMED
 from shardc.backends.triton.targets import Target
 
+SYNC_S = 20e-6
+"""Of a copy to the host that is waited for, and of starting work on a GPU that has run out of it."""
 GAIN = 0.95
 """Time of a library's matmul or attention, of that of ours, where both do the same with the same instructions."""
 PLAIN = {128: 0.85, 64: 0.6, 32: 0.4}
@@ -41,6 +43,21 @@ def matmul_call(
     if 0 in (batch, m, n, k):
         return stream_call(moved, target)
     return Estimate(_matmul_s(p, moved, target), flops_of(p), flop_rate(p, target), moved, target.memory_bytes_s)
+
+
+@lru_cache(maxsize=256)
+def grouped_matmul_call(
+    groups: int, m: int, n: int, k: int, element_bytes: int, matrix: bool, target: Target
+) -> Estimate:
+    """Products of ``groups`` of one size: one kernel where PyTorch has it (CUTLASS for bf16, on sm_90 and sm_100), else
+    a loop, which waits for the GPU to know how many rows each group has.
+    """
+    if target.arch in (90, 100) and element_bytes == 2:
+        return matmul_call(groups, m, n, k, element_bytes, matrix, target)
+    one = matmul_call(1, m, n, k, element_bytes, matrix, target)
+    return replace(
+        one, seconds=SYNC_S + groups * one.seconds, flops=groups * one.flops, moved_bytes=groups * one.moved_bytes
+    )
 
 
 def _matmul_s(p: Product, moved_bytes: int, target: Target) -> float:

@@ -1,17 +1,18 @@
-"""Tiles of the products in modules whose text is written out: cross entropies of linear layers."""
+"""Tiles of the products in modules whose text is written out: cross entropies of linear layers, grouped matmuls."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from shardc.backends.triton.matmul_model import Product, Tiling, accumulators, estimate_s, tilings
+from shardc.backends.triton.matmul_model import Product, Tiling, accumulators, estimate_s, registers, tilings
 from shardc.backends.triton.targets import Target
 from shardc.diagnostics.triton import TritonKernelNotSupported
 
 SUMS = 128
 """Of a thread, at most, that is left registers for what is made of them; half as many where as much again is held
-beside them, and where products read registers: sm_80 and AMD (measured by compiling: no spills)."""
+beside them, and where products read registers: sm_80 and AMD (measured by compiling: no spills). Factors that pass
+through registers count as well: SUMS of both, at most."""
 
 
 def whole_tiling(p: Product, target: Target, config: Mapping[str, int], beside: bool = False) -> Tiling:
@@ -20,7 +21,11 @@ def whole_tiling(p: Product, target: Target, config: Mapping[str, int], beside: 
     ``beside``: a number for each sum is held with it. Raises TritonKernelNotSupported where none fits.
     """
     limit = SUMS // (2 if beside else 1) // (1 if target.arch in (90, 100) else 2)
-    fit = [t for t in tilings(p, target) if t.split == 1 and not t.persistent and accumulators(t, target) <= limit]
+    fit = [
+        t for t in tilings(p, target)
+        if t.split == 1 and not t.persistent and accumulators(t, target) <= limit
+        and (p.direct or registers(t, p, target) <= SUMS)
+    ]  # fmt: skip
     if not fit:
         raise TritonKernelNotSupported(what="a product that no tile fits on")
     chosen = min(fit, key=lambda t: estimate_s(t, p, target))

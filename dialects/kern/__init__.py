@@ -8,6 +8,7 @@ from shardc.dialects.kern.attention_backward import AttentionBackwardOp
 from shardc.dialects.kern.config import ConfigAttr
 from shardc.dialects.kern.dialect import Kern
 from shardc.dialects.kern.extern import ExternOp
+from shardc.dialects.kern.grouped_matmul import GroupedMatmulOp
 from shardc.dialects.kern.kernel import KernelOp
 from shardc.dialects.kern.linear_cross_entropy import LinearCrossEntropyOp
 from shardc.dialects.kern.linear_cross_entropy_backward import LinearCrossEntropyBackwardOp
@@ -19,6 +20,7 @@ __all__ = [
     "AttentionOp",
     "ConfigAttr",
     "ExternOp",
+    "GroupedMatmulOp",
     "Kern",
     "KernelOp",
     "LinearCrossEntropyBackwardOp",

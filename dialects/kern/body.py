@@ -8,8 +8,8 @@ from shardc.dialects.kern.yield_op import PACK
 
 INDEX = frozenset(("arith.constant", "arith.muli", "arith.addi"))
 STRUCTURED = frozenset(
-    ("linalg.generic", "linalg.fill", "kern.attention", "kern.attention_backward", "kern.linear_cross_entropy",
-     "kern.linear_cross_entropy_backward", "kern.scatter_add")
+    ("linalg.generic", "linalg.fill", "kern.attention", "kern.attention_backward", "kern.grouped_matmul",
+     "kern.linear_cross_entropy", "kern.linear_cross_entropy_backward", "kern.scatter_add")
 )  # fmt: skip
 TENSOR = frozenset(("tensor.empty", "tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice"))
 IN_GENERIC = frozenset(("linalg.yield", "linalg.index", "tensor.extract"))

@@ -90,7 +90,7 @@ def explain_fusion(
     wishes: Wishes | None = None,
     writes: Sequence[tuple[int, int]] = (),
     matmuls: str | Choose = "extern",
-    losses: bool = False,
+    for_gpu: bool = False,
 ) -> FusionReport:
     """Fuses ``module`` as :func:`~shardc.passes.fuse.kern_fuse.fuse_module` does, and reports.
     Raises what that raises.
@@ -100,7 +100,7 @@ def explain_fusion(
     ops = {op.number: op for op in _ops(module, exclude, calls)}
     noted = matmuls if isinstance(matmuls, str) else noting(matmuls, verdicts)
     decisions = fuse_module(
-        module, numerics, exclude, without, wishes=wishes, writes=writes, matmuls=noted, losses=losses
+        module, numerics, exclude, without, wishes=wishes, writes=writes, matmuls=noted, for_gpu=for_gpu
     )
     pairs = [(ops[first], ops[second], decision) for first, second, decision in decisions]
     chosen = [(ops[number], verdict) for number, verdict in verdicts.items()]

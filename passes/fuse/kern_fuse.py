@@ -28,6 +28,7 @@ from shardc.passes.fuse.group import LAUNCH_BYTES, Decision, exports, group
 from shardc.passes.fuse.in_place import place_results, state_writes
 from shardc.passes.fuse.linear_loss import SOFTMAX, Apart, LinearLoss, LinearLosses, Written
 from shardc.passes.fuse.lower_attention import ATTENTION, AttentionKernels
+from shardc.passes.fuse.lower_grouped_matmul import GROUPED, GroupedMatmulKernels
 from shardc.passes.fuse.lower_matmul import matmul_calls
 from shardc.passes.fuse.lower_scatter import SCATTERS, Scatter, ScatterKernels
 from shardc.passes.fuse.order import check_unread, erase, move, ordered
@@ -52,8 +53,9 @@ class KernFuse(Pass):
     fused each by itself, and kernels of one body compiled once for all of them. ``matmuls``: ``extern`` leaves them calls of ATen, ``generated`` makes contractions of them, with what stands before and after.
     ``numerics``: ``fused`` computes chains of 16-bit floats in f32 and rounds at a kernel's results, ``eager`` rounds
     after every op as eager does. ``lone``: ops that share no kernel with another become kernels too, which saves
-    nothing, and shows what every lowering makes. ``losses``: linear layers with a cross entropy behind them become two
-    kernels, forward and backward, that hold no logits, where ``matmuls`` is ``generated``. ``forbid`` and ``force`` are
+    nothing, and shows what every lowering makes. ``for_gpu``: where ``matmuls`` is ``generated``, so are
+    kernels that GPUs alone have: two of a linear layer with a cross entropy behind it, forward and backward, that hold
+    no logits, and one of each grouped matmul. ``forbid`` and ``force`` are
     edges such as ``aten.add.Tensor+gelu@model.py:12`` (:mod:`shardc.passes.fuse.wishes`): pairs of ops that must not, and that must
     share a kernel; one that fits no ops, or that cannot be had, is an error.
     """
@@ -64,11 +66,11 @@ class KernFuse(Pass):
     forbid: tuple[str, ...] = ()
     force: tuple[str, ...] = ()
     matmuls: str = "extern"
-    losses: bool = False
+    for_gpu: bool = False
 
     def run(self, module: ir.Module) -> None:
         wishes = Wishes.of(self.forbid, self.force)
-        fuse_module(module, self.numerics, lone=self.lone, wishes=wishes, matmuls=self.matmuls, losses=self.losses)
+        fuse_module(module, self.numerics, lone=self.lone, wishes=wishes, matmuls=self.matmuls, for_gpu=self.for_gpu)
         for edge in sorted(wishes.unmatched):
             raise NoSuchFusionEdge(edge=edge)
 
@@ -82,13 +84,14 @@ def fuse_module(
     wishes: Wishes | None = None,
     writes: Sequence[tuple[int, int]] = (),
     matmuls: str | Choose = "extern",
-    losses: bool = False,
+    for_gpu: bool = False,
 ) -> list[tuple[str, str, Decision]]:
     """Fuses every block of the module's step, or of a pipeline's stages and ranks; gives the calls of each pair that was looked at, and how it came out.
 
     Calls have the numbers that they have in ``kern.calls``. ``matmuls`` is one of ``extern`` and ``generated``, or
     decides on each piece of the program that has some, and on attention whose kernel is not known to be faster.
-    ``losses``: it decides on linear layers with a cross entropy behind them, too; else they stay apart.
+    ``for_gpu``: it decides on linear layers with a cross entropy behind them, and on grouped matmuls, too; else these
+    stay calls.
 
     Calls that make one of ``exclude`` stay as they are, and so do those ``without``: entries of the ``kern.calls`` that
     kernels had when the same module was fused before. ``writes`` are (argument, result) pairs of the step: the program
@@ -111,7 +114,7 @@ def fuse_module(
         calls = frozenset(int(c.partition(".")[2]) for c in without if c.startswith(f"{number}."))
         scatters, theirs = _find_scatters(number, block, exclude, calls, wishes, numerics, lone)
         linear = _Losses(number, block, exclude, calls, wishes, numerics, strides)
-        if losses and matmuls != "extern":
+        if for_gpu and matmuls != "extern":
             linear.find(choose)
             theirs |= linear.numbers
         read = partial(read_block, block, CallReader(), exclude, calls | theirs)
@@ -123,6 +126,8 @@ def fuse_module(
         fusion = _Fusion(division, number, bodies, calls, names)
         decisions += fusion.run(lone, wishes, scatters, linear)
         fusion.write_attentions(strides, choose)
+        if for_gpu and matmuls != "extern":
+            fusion.write_grouped(strides, choose)
         fusion.write_scatters(scatters)
         fusion.write_losses(linear)
         fusion.release()
@@ -341,6 +346,25 @@ class _Fusion:
                 faster = piece is not None and choose(piece).generated
             if faster:
                 self._mark(attentions.write(step.op, self._name([step])), [step], phase)
+        drop_unread(self._block)
+
+    def write_grouped(self, strides: Mapping[ir.Value, Strides], choose: Choose | None) -> None:
+        """Grouped matmuls become kernels, each by itself; ``choose`` decides on each, None: all of them."""
+        calls = [s for s in self._read.steps if s.target == GROUPED and s.number not in self._without]
+        grouped = GroupedMatmulKernels(self._block.owner.context)
+        for step in calls:
+            flops, phase = grouped.flops(step.op), _phase(step.op)
+            wanted = bool(flops)
+            if wanted and choose is not None:
+                piece = call_piece(self._number, self._read, step.number, strides) if is_asked(flops, choose) else None
+                wanted = piece is not None and choose(piece).generated
+            if wanted:
+                (old,) = step.op.results
+                op, out = grouped.write(step.op, self._name([step]))
+                self._mark(op, [step], phase)
+                _name_results(out.owner, [Value(read_type(old.type), old)])
+                old.replace_all_uses_with(out)
+                step.op.erase()
         drop_unread(self._block)
 
     def write_scatters(self, scatters: Sequence[Scatter]) -> None:

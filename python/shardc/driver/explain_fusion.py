@@ -117,7 +117,7 @@ def _artefact(levels: Path, target: Target | None, forbid: Sequence[str], force:
         matmuls = EveryPiece(partial(_as_it_is, inside, losses, model, dict(record.verdicts)))
         return explain_module(
             _parsed(ranked, before), record.numerics, without=frozenset(record.without), wishes=wishes, matmuls=matmuls,
-            losses=target is not None,
+            for_gpu=target is not None,
         )  # fmt: skip
 
     if forbid or force:

@@ -20,6 +20,7 @@ from shardc.backends.measure.contest import Candidate, decide
 from shardc.backends.torch.emit_graph import emit_graph
 from shardc.backends.triton.folder import write_folder
 from shardc.backends.triton.targets import Target
+from shardc.dialects.aten.call import target_name
 from shardc.driver.gpu_compile import try_kernels
 from shardc.driver.gpu_estimates import Estimator
 from shardc.driver.gpu_target import gpu_target
@@ -28,6 +29,7 @@ from shardc.driver.piece_inputs import piece_inputs
 from shardc.driver.piece_model import NO_KERNEL, ModelledMatmuls, text_of
 from shardc.driver.program_cache import versions
 from shardc.passes.fuse.kern_fuse import fuse_module
+from shardc.passes.fuse.lower_grouped_matmul import GROUPED
 from shardc.passes.fuse.piece import Choose, EveryPiece, Piece, Verdict
 from shardc.passes.program import copy_module, find_function
 from shardc.runtime.triton_kernels import Modules
@@ -83,6 +85,8 @@ class MeasuredOnGpu:
         modelled = self.model(piece)
         if modelled.why.startswith(NO_KERNEL) or piece.spared_bytes:  # what is spared is memory: no contest of times
             return modelled
+        if any(call.name == "torch.operator" and target_name(call) == GROUPED for call in _calls(piece)):
+            return _unmeasured(modelled, "the sizes of its groups are known as it runs")
         if cuda.is_current_stream_capturing():
             return _unmeasured(modelled, "a CUDA graph is being captured")
         subject = f"{text_of(piece)}\n{self.model.numerics} {self.target} {versions()}"
@@ -115,6 +119,12 @@ class MeasuredOnGpu:
         program = load(emit_graph(module, results), library)
         inputs, rank = piece_inputs(function, self.device), SimpleNamespace(device=self.device, folder=folder)
         return lambda: program(rank, list(inputs))
+
+
+def _calls(piece: Piece) -> list[ir.Operation]:
+    function = find_function(piece.module)
+    assert function is not None
+    return [op.operation for op in function.regions[0].blocks[0].operations]
 
 
 def _unmeasured(modelled: Verdict, why: str) -> Verdict:

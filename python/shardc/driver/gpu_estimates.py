@@ -13,15 +13,17 @@ from shardc.backends.triton.attention import padded
 from shardc.backends.triton.attention_model import Scores
 from shardc.backends.triton.emit import emit_kernel
 from shardc.backends.triton.emitted import Estimate
-from shardc.backends.triton.library_model import attention_call, matmul_call, stream_call
+from shardc.backends.triton.library_model import attention_call, grouped_matmul_call, matmul_call, stream_call
 from shardc.backends.triton.matmul_model import LAUNCH_S
 from shardc.backends.triton.targets import Target
 from shardc.dialects.aten.call import CallReader, target_name
 from shardc.dialects.aten.types import TensorType, read_type
 from shardc.dialects.dist.mesh import read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
+from shardc.dialects.kern.grouped_matmul import group_sizes
 from shardc.dialects.kern.kernel import KernelOp, operand_types, result_types
 from shardc.dialects.location import source_line
+from shardc.passes.fuse.lower_grouped_matmul import GROUPED
 from shardc.passes.fuse.lower_matmul import TARGETS as MATMULS
 from shardc.passes.fuse.read import VIEWS
 from shardc.passes.program import find_function
@@ -92,6 +94,10 @@ class Estimator:
             return None
         if target in MATMULS:
             return self._matmul(operands)
+        if target == GROUPED and len(operands) == 3:
+            left, right, ends = operands
+            sizes = group_sizes(left.shape, right.shape, ends.shape[0])
+            return grouped_matmul_call(*sizes, left.dtype.itemsize, self._has_matrix(left.dtype), self.target)
         if target in _ATTENTION:
             return self._attention(op)
         return stream_call(sum(t.size_bytes for t in (*operands, *results)), self.target)

@@ -50,7 +50,7 @@ def fuse_step_for(
     choose = noting(gpu_matmuls(gpu, here, numerics, tf32), verdicts) if matmuls == "auto" else matmuls
     with collection_paused():
         while True:
-            module, compiled.fusion_effect = fuse_copy(compiled.unfused, wished, choose, losses=True)
+            module, compiled.fusion_effect = fuse_copy(compiled.unfused, wished, choose, for_gpu=True)
             made, failed = make_kernels(module, gpu, Path(folder.name), processes, tf32)
             if here is not None:
                 wished.with_verdicts(verdicts).write(module)

@@ -64,7 +64,7 @@ class ModelledMatmuls:
 
     def _fused(self, piece: ir.Module, generated: bool) -> ir.Module:
         module = copy_module(piece)
-        fuse_module(module, self.numerics, matmuls=EveryPiece(lambda _: Verdict(generated, "")), losses=True)
+        fuse_module(module, self.numerics, matmuls=EveryPiece(lambda _: Verdict(generated, "")), for_gpu=True)
         return module
 
 

@@ -107,15 +107,15 @@ def _fuse(module: ir.Module, wished: FusionRecord) -> tuple[ir.Module, str]:
 
 
 def fuse_copy(
-    module: ir.Module, wished: FusionRecord, matmuls: str | Choose, losses: bool = False
+    module: ir.Module, wished: FusionRecord, matmuls: str | Choose, for_gpu: bool = False
 ) -> tuple[ir.Module, str]:
-    """A fused copy, which says how it was fused, and what wishes change of it. ``losses`` as for ``fuse_module``.
+    """A fused copy, which says how it was fused, and what wishes change of it. ``for_gpu`` as for ``fuse_module``.
 
     Raises BadFusionEdge, NoSuchFusionEdge, FusionRefused.
     """
     module = inlined(module)
     fused, wishes, said = copy_module(module), wished.wishes(), ""
-    how = {"without": frozenset(wished.without), "matmuls": matmuls, "losses": losses}
+    how = {"without": frozenset(wished.without), "matmuls": matmuls, "for_gpu": for_gpu}
     if wishes:
         report = explain_fusion(fused, wished.numerics, wishes=wishes, **how)
         for edge in sorted(wishes.unmatched):

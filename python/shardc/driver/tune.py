@@ -202,7 +202,7 @@ def _module(path: Path, target: str, matmuls: str) -> ir.Module:
     wished = FusionRecord(matmuls=matmuls, tf32=is_tf32())
     gpu = check_gpu(target)
     choose = gpu_matmuls(gpu, device_for(gpu), wished.numerics, wished.tf32) if matmuls == "auto" else matmuls
-    return fuse_copy(step.compiled.unfused, wished, choose, losses=True)[0]
+    return fuse_copy(step.compiled.unfused, wished, choose, for_gpu=True)[0]
 
 
 @dataclass

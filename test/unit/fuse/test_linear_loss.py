@@ -60,7 +60,7 @@ def traced(
 
 def apart(module: ir.Module, **options: Any) -> list[str]:
     """Why the product and its softmax are no such kernels."""
-    decisions = fuse_module(module, matmuls="generated", losses=True, **options)
+    decisions = fuse_module(module, matmuls="generated", for_gpu=True, **options)
     assert FORWARD not in str(module) and BACKWARD not in str(module)
     return [d.why for _, _, d in decisions if not d.fused]
 
@@ -83,7 +83,7 @@ def test_it_is_the_same_step(
 ) -> None:
     capture, module, inputs = traced(mesh=mesh, plan=plan, micro_batches=micro_batches, **options)
     before = step_peak(module).size_bytes
-    decisions = fuse_module(module, matmuls="generated", losses=True)
+    decisions = fuse_module(module, matmuls="generated", for_gpu=True)
     module.operation.verify()
     text = str(module)
     assert text.count(FORWARD) == text.count(BACKWARD) == 1
@@ -99,7 +99,7 @@ def test_it_is_the_same_step(
 
 def test_conversions_between_are_in_the_kernels() -> None:
     capture, module, inputs = traced(dtype=torch.bfloat16)
-    fuse_module(module, matmuls="generated", losses=True)
+    fuse_module(module, matmuls="generated", for_gpu=True)
     text = str(module)
     assert text.count(FORWARD) == text.count(BACKWARD) == 1 and f"{WORDS}],f32" not in text
     proof = prove_step(capture.module, module, inputs, steps=1)
@@ -108,7 +108,7 @@ def test_conversions_between_are_in_the_kernels() -> None:
 
 def test_the_name_of_the_gradient_stays() -> None:
     _, module, _ = traced()
-    fuse_module(module, matmuls="generated", losses=True)
+    fuse_module(module, matmuls="generated", for_gpu=True)
     named = [line for line in str(module).splitlines() if "grad:head.weight#1" in line]
     assert len(named) == 1 and "TupleUnpack" in named[0]
 
@@ -163,7 +163,7 @@ def test_a_forbidden_edge() -> None:
 def test_without_its_calls() -> None:
     """As where its kernel did not compile."""
     _, module, _ = traced()
-    decisions = fuse_module(traced()[1], matmuls="generated", losses=True)
+    decisions = fuse_module(traced()[1], matmuls="generated", for_gpu=True)
     (first,) = [first for first, _, d in decisions if d.fused and d.saved_bytes == (1 << 16) + 2 * BATCH * LENGTH * WORDS * 4]
     assert "one of their calls has to stay as it is" in apart(module, without=frozenset((first,)))
 

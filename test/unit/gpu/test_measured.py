@@ -149,6 +149,19 @@ def test_nothing_is_measured_during_a_capture(monkeypatch: pytest.MonkeyPatch) -
     assert verdict.why.endswith("a CUDA graph is being captured") and not clock.calls
 
 
+def test_products_of_computed_sizes_are_not_measured() -> None:
+    """Nobody knows how many rows each expert has when it is compiled: the model decides."""
+    given = [torch.empty(shape, dtype=torch.bfloat16, device="meta") for shape in ((4096, 512), (64, 512, 512))]
+    given.append(torch.empty(64, dtype=torch.int32, device="meta"))
+    graph = make_fx(lambda x, w, ends: [torch._grouped_mm(x, w, offs=ends)], tracing_mode="fake")(*given)
+    target, clock = TARGETS["sm_80"], Pretended()
+    choose = MeasuredOnGpu(target, CPU, ModelledMatmuls(Estimator(target)), clock)
+    module = import_graph(graph, "forward").module
+    ((_, verdict),) = explain_fusion(module, matmuls=EveryPiece(choose), for_gpu=True).choices
+    assert verdict.generated and not clock.calls
+    assert verdict.why.endswith("not measured: the sizes of its groups are known as it runs")
+
+
 def test_what_has_no_kernel_is_a_call_unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*_: Any) -> Any:
         raise TooMuchSharedMemory(name="k", target="sm_90", needed_bytes=2, shared_bytes=1)

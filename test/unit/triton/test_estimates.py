@@ -130,7 +130,7 @@ def loss_step(rows: int, classes: int, size: int, target: Target) -> FusionRepor
 
     given = meta(rows, size), meta(classes, size), meta(rows, 1, dtype=torch.int64), meta(rows, 1, dtype=torch.float32)
     module = import_graph(make_fx(lambda *t: list(f(*t)), tracing_mode="fake")(*given), "forward").module
-    return explain_fusion(module, matmuls=EveryPiece(ModelledMatmuls(Estimator(target))), losses=True)
+    return explain_fusion(module, matmuls=EveryPiece(ModelledMatmuls(Estimator(target))), for_gpu=True)
 
 
 @EVERY
@@ -154,9 +154,26 @@ def test_logits_that_cost_too_much_to_compute_twice_stay() -> None:
     given = meta(8192, 4096, **f32), meta(32000, 4096, **f32), meta(8192, 1, dtype=torch.int64)
     module = import_graph(make_fx(lambda *t: [f(*t)], tracing_mode="fake")(*given), "forward").module
     slow = EveryPiece(lambda piece: Verdict(False, "too slow") if piece.spared_bytes else Verdict(False, ""))
-    report = explain_fusion(module, matmuls=slow, losses=True)
+    report = explain_fusion(module, matmuls=slow, for_gpu=True)
     assert any(d.why == "too slow" and not d.fused for _, _, d in report.pairs)
     assert not any("linear_cross_entropy" in kernel.name for kernel in report.kernels)
+
+
+def experts(rows: Tensor, matrices: Tensor, ends: Tensor, grad: Tensor) -> list[Tensor]:
+    made = torch._grouped_mm(rows, matrices, offs=ends)
+    return [made, torch._grouped_mm(rows.t(), grad, offs=ends)]
+
+
+@EVERY
+def test_experts_are_kernels_where_pytorch_has_a_loop(target: Target) -> None:
+    """64 experts of 1024 rows each: PyTorch has one kernel for bf16 on sm_90 and sm_100, else 64 products."""
+    given = meta(65536, 1024), meta(64, 1024, 2048), meta(64, dtype=torch.int32), meta(65536, 2048)
+    module = import_graph(make_fx(experts, tracing_mode="fake")(*given), "forward").module
+    report = explain_fusion(module, matmuls=EveryPiece(ModelledMatmuls(Estimator(target))), for_gpu=True)
+    assert [v.generated for _, v in report.choices] == 2 * [target.name in ("sm_80", "gfx942")]
+    assert all(v.why.startswith(f"estimated for {target.name}: ") for _, v in report.choices)
+    estimates = [found.estimate for found in Estimator(target).program(module)]
+    assert all(e.flops == 2 * 65536 * 1024 * 2048 and e.seconds > 0.95 * e.roofline_s for e in estimates)
 
 
 def test_the_table_has_each_kernel_and_call() -> None:

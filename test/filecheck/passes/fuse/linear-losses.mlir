@@ -1,4 +1,4 @@
-// RUN: shardc-opt --pipeline 'kern-fuse{matmuls=generated losses=true}' --split-input-file %s | filecheck %s
+// RUN: shardc-opt --pipeline 'kern-fuse{matmuls=generated for-gpu=true}' --split-input-file %s | filecheck %s
 // RUN: shardc-opt --kern-fuse --split-input-file %s | filecheck %s --check-prefix=CPU
 
 // A linear layer, the logarithm of its softmax at one class a row, and the gradients: two kernels, no logits.
