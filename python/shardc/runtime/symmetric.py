@@ -44,13 +44,16 @@ class Unfit(Exception):
 
 
 class Enqueued:
-    """The handle of what runs on another stream: ``wait`` makes the current stream wait for it."""
+    """The handle of what runs on another stream: ``wait`` makes the current stream wait for it. Until then the tensors
+    that it reads and writes are kept, whose memory the current stream could else use again too early.
+    """
 
-    def __init__(self, event: Any) -> None:
-        self._event = event
+    def __init__(self, event: Any, *held: Tensor) -> None:
+        self._event, self._held = event, held
 
     def wait(self) -> None:
         cuda.current_stream().wait_event(self._event)
+        self._held = ()
 
 
 @dataclass(frozen=True)
@@ -70,21 +73,21 @@ class SymmetricMemory:
 
     def all_reduce(self, out: Tensor) -> Enqueued:
         self.taken["all_reduce"] += 1
-        with self._aside() as done:
+        with self._aside(out) as done:
             out.view(-1).copy_(self._summed(out.view(-1)))
         return done
 
     def reduce_scatter(self, out: Tensor, blocks: Tensor) -> Enqueued:
         """``out``: this rank's block of the sum of ``blocks``."""
         self.taken["reduce_scatter"] += 1
-        with self._aside() as done:
+        with self._aside(out, blocks) as done:
             whole = self._summed(blocks.view(-1))
             out.view(-1).copy_(whole[self.handle.rank * out.numel() :][: out.numel()])
         return done
 
     def all_gather(self, out: Tensor, block: Tensor) -> Enqueued:
         self.taken["all_gather"] += 1
-        with self._aside() as done:
+        with self._aside(out, block) as done:
             count, sizes = block.numel(), (block.numel(),)
             self._own(block.view(-1))
             self.handle.barrier()
@@ -107,12 +110,13 @@ class SymmetricMemory:
         return mine
 
     @contextmanager
-    def _aside(self) -> Iterator[Enqueued]:
-        """The stream of collectives, after what the current one has to do; the handle of what is started there."""
+    def _aside(self, *tensors: Tensor) -> Iterator[Enqueued]:
+        """The stream of collectives, after what the current one has to do; the handle of what is started there on
+        ``tensors``."""
         event = cuda.Event()
         self.stream.wait_stream(cuda.current_stream())
         with cuda.stream(self.stream):
-            yield Enqueued(event)
+            yield Enqueued(event, *tensors)
             event.record(self.stream)
 
 

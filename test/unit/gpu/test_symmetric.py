@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -237,3 +238,17 @@ def test_gloo_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kinds == [Group] * 2 and said[0] == [
         "ranks 0, 1: by Gloo (tensors are on cuda:0; symmetric memory is for GPUs that NCCL connects)"
     ]
+
+
+def test_what_a_collective_reads_lives_until_it_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its memory may be used again by the stream that called it, while another still reads it."""
+    def work(number: int, group: Group) -> tuple[bool, bool]:
+        blocks, out = torch.ones(64), torch.empty(32)
+        seen = weakref.ref(blocks)
+        handle = group.reduce_scatter(out, blocks, SUM)
+        del blocks
+        before = seen() is not None
+        handle.wait()
+        return before, seen() is not None
+
+    assert Ranks(monkeypatch, 2).run(work)[0] == [(True, False)] * 2
