@@ -71,7 +71,7 @@ def kernel(task: Task, point: Point | None, shape: tuple[int, int], folder: Path
     """A call of the task's kernel at ``point`` on inputs of its own."""
     module = configured(task, point)
     inputs = make_reference(next(iter(module.body)).operation).inputs
-    path = folder / f"{abs(hash(point))}.so"
+    path = folder / f"{shape[0]}x{shape[1]} {task.structure} {point}.so"  # a file that is loaded must not be written again
     path.write_bytes(sealed(compile_functions(configured(task, point))))
     call = Library(path).kernel(NAME, [(shape, torch.float32)])
     return lambda: call(*inputs)
