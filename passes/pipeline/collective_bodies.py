@@ -43,7 +43,7 @@ def find_reductions(
         places = {fold.place for fold in folds if fold.number == number}
         if all(kind != "F" for _, kind in places):
             stages[value] = {index for index, _ in places}
-    after = program.outside[_behind_loop(program) :]
+    after = [op for op in program.outside if not op.is_before_in_block(program.loop)]
     home: dict[ir.Value, int] = {v: index for v, found in stages.items() for index in found if len(found) == 1}
     for op in after:
         of = {home.get(v) for v in reads(op)}
@@ -58,20 +58,14 @@ def find_reductions(
             body = home[op.results[0]]
             bodies.setdefault(body, CollectiveBody(body, "REDUCE_GRAD")).ops.insert(0, op)
     for body in bodies.values():
-        _find_edges(body, [op for op in program.outside if op not in body.ops], returned)
+        _find_edges(body, program.outside, returned)
     return dict(sorted(bodies.items()))
 
 
-def _behind_loop(program: StepProgram) -> int:
-    """The number of the first op outside that stands behind the loop."""
-    ops = [o.operation for o in program.block.operations]
-    before = set(op for op in ops[: ops.index(program.loop)])
-    return sum(op in before for op in program.outside)
-
-
-def _find_edges(body: CollectiveBody, others: Iterable[ir.Operation], returned: Iterable[ir.Value]) -> None:
+def _find_edges(body: CollectiveBody, outside: Iterable[ir.Operation], returned: Iterable[ir.Value]) -> None:
     made = {result for op in body.ops for result in op.results}
     body.reads = list(dict.fromkeys(v for op in body.ops for v in reads(op) if v not in made))
+    others = (op for op in outside if not (len(op.results) and op.results[0] in made))
     read = {*returned, *(v for op in others for v in reads(op))}
     body.makes = [result for op in body.ops for result in op.results if result in read]
 
