@@ -43,6 +43,7 @@ from shardc.driver.unread_names import skip_unread_names
 from shardc.frontend.complex_numbers import complex_table
 from shardc.frontend.decompositions import decomposition_table
 from shardc.frontend.foreach import fma_table, foreach_table
+from shardc.frontend.graph_asserts import lift_asserts
 from shardc.frontend.graph_random import GraphStream, drop_unread_seed, seeded
 from shardc.frontend.recorder import BACKWARD, FORWARD
 
@@ -190,8 +191,9 @@ def _compile(
     from shardc.driver import graph_compiler  # loads MLIR, which a start from the caches does without
 
     drop_unread_seed(graph)
+    asserted = lift_asserts(graph)
     try:
-        return graph_compiler.compile_graph(settings, wishes, phase, graph, is_inference)
+        return graph_compiler.compile_graph(settings, wishes, phase, graph, is_inference, asserted)
     except FusionWish:
         raise
     except GraphNotCompiled as cause:
@@ -200,7 +202,10 @@ def _compile(
         log.debug("a graph could not be compiled", exc_info=True)
         text = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
         _say_once(GraphFailed(error=text), "", text)
-    return GraphProgram(boxed_nop(graph, list(example_inputs)), is_complex=graph_compiler.is_complex(graph))
+    graph.recompile()
+    return GraphProgram(
+        boxed_nop(graph, list(example_inputs)), is_complex=graph_compiler.is_complex(graph), asserted=asserted
+    )
 
 
 def _say_once(message: ShardcError, op: str, reason: str) -> None:

@@ -38,9 +38,10 @@ PIPELINE = "torch-share"
 
 
 def compile_graph(
-    settings: Settings, wishes: Wishes | None, phase: str, graph: GraphModule, is_inference: bool = False
+    settings: Settings, wishes: Wishes | None, phase: str, graph: GraphModule, is_inference: bool = False, asserted: tuple[str, ...] = ()
 ) -> GraphProgram:
-    """The program of a functional graph on fake tensors, a forward that has no backward if ``is_inference``.
+    """The program of a functional graph on fake tensors, a forward that has no backward if ``is_inference``, whose last
+    results hold what is ``asserted``.
 
     Raises GraphNotCompiled, FusionRefused.
     """
@@ -79,7 +80,7 @@ def compile_graph(
     say_peak(phase, text, graph, constants)
     plan = graph_plan(graph, phase, is_inference, device, len(constants)) if settings.cuda_graphs else None
     run_, scalars = runner(text, library, device, plan), host_scalars(graph, device)
-    return GraphProgram(run_, key if whole else None, device, constants, is_complex(graph), scalars, plan)
+    return GraphProgram(run_, key if whole else None, device, constants, is_complex(graph), scalars, plan, asserted)
 
 
 def _gpu_key(settings: Settings, gpu: Target, device: torch.device) -> tuple[str, ...]:

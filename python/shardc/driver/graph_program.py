@@ -37,7 +37,7 @@ class GraphProgram(OutputCode):
 
     ``key`` is that name; None for what is not there, which AOTAutograd then does not keep either. ``constants`` follow
     the inputs. ``scalars`` are those of the CPU in a program of a GPU; ``graphs``: how it is captured, if it is
-    to be.
+    to be; ``asserted``: what the user is told where one of the last results, as many truth values, is false.
     """
 
     def __init__(
@@ -49,10 +49,11 @@ class GraphProgram(OutputCode):
         is_complex: bool = False,
         scalars: HostScalars = NO_SCALARS,
         graphs: GraphPlan | None = None,
+        asserted: tuple[str, ...] = (),
     ) -> None:
         super().__init__()
         self.key, self.device, self.constants, self.is_complex = key, device, list(constants), is_complex
-        self.scalars, self.graphs = scalars, graphs
+        self.scalars, self.graphs, self.asserted = scalars, graphs, asserted
         self._boxed_call = True
         self._set(run)
 
@@ -78,6 +79,7 @@ class GraphProgram(OutputCode):
         if self.scalars != NO_SCALARS:
             run = with_host_scalars(run, self.scalars, self.device)
         run = _with_constants(run, self.constants, self.device) if self.constants else run
+        run = _asserting(run, self.asserted) if self.asserted else run
         self.run = _unwatched(run) if self.is_complex else run
 
 
@@ -184,6 +186,18 @@ def _with_constants(function: Runner, constants: list[torch.Tensor], device: tor
             placed.extend(constants if device is None else [c.to(device) for c in constants])
         inputs.extend(placed)  # into the list that the program empties
         return function(inputs)
+
+    return _marked(call)
+
+
+def _asserting(function: Runner, messages: tuple[str, ...]) -> Runner:
+    """``function`` without its last results, which hold, or a RuntimeError says what does not, as in eager mode."""
+
+    def call(inputs: list[Any]) -> Sequence[Any]:
+        results = function(inputs)
+        for truth, message in zip(results[-len(messages) :], messages, strict=True):
+            torch._assert_async(truth, message)
+        return results[: -len(messages)]
 
     return _marked(call)
 
