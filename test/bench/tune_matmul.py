@@ -3,7 +3,7 @@
     python test/bench/tune_matmul.py                                   # oneDNN
     python test/bench/tune_matmul.py --tvm tvm/bin/python --trials 64  # TVM too, see tvm_matmul.py
 
-A shape m x k x n is relu(x w^T + b) in f32. It is tuned into a database of its own, from nothing but the shipped cost
+A shape m x k x n is relu(x w^T + b) in f32, with TVM relu(x w + b), on which TVM does better; oneDNN has x w^T, its own form. It is tuned into a database of its own, from nothing but the shipped cost
 model; then the kernel untuned, at its analytic choice, at its best point, and oneDNN (with its own bias and relu) take turns,
 in CPU time of the thread, medians of ``--repeats`` rounds. TVM times its best in its own process right after. Rates are
 GFLOP/s; ``wall`` is that of tuning.
@@ -57,8 +57,8 @@ class Tuned:
     trials: int
 
 
-def tuned(m: int, k: int, n: int, trials: int, folder: Path) -> Tuned:
-    task = matmul(m, k, n, F32, "relu").task()
+def tuned(m: int, k: int, n: int, transposed: bool, trials: int, folder: Path) -> Tuned:
+    task = matmul(m, k, n, F32, "relu", transposed).task()
     started = time.monotonic()
     with open_database(folder / f"{m}x{k}x{n}.db") as database, Measurer() as measurer:
         found = tune_jobs([Job(task)], database, measurer, Budget(trials=trials, regret=0.0))
@@ -72,7 +72,8 @@ def kernel(task: Task, point: Point | None, shape: tuple[int, int], folder: Path
     module = configured(task, point)
     inputs = make_reference(next(iter(module.body)).operation).inputs
     path = folder / f"{shape[0]}x{shape[1]} {task.structure} {point}.so"  # a file that is loaded must not be written again
-    path.write_bytes(sealed(compile_functions(configured(task, point))))
+    if not path.exists():
+        path.write_bytes(sealed(compile_functions(configured(task, point))))
     call = Library(path).kernel(NAME, [(shape, torch.float32)])
     return lambda: call(*inputs)
 
@@ -104,7 +105,7 @@ def main() -> None:
         folder = Path(name)
         for size in options.sizes:
             m, k, n = map(int, size.split("x"))
-            found = tuned(m, k, n, options.trials, folder)
+            found = tuned(m, k, n, not options.tvm, options.trials, folder)
             x, w, b = torch.randn(m, k), torch.randn(n, k), torch.randn(n)
             calls = {
                 "untuned": kernel(found.task, None, (m, n), folder),

@@ -40,16 +40,20 @@ def _weight(text: str) -> int:
     return text.count("kern.attention") * 1000 + text.count("linalg.generic")
 
 
-def matmul(m: int, k: int, n: int, dtype: torch.dtype, after: str) -> Named:
-    """x [m, k] times w [n, k] transposed, plus a bias, through an activation."""
+def matmul(m: int, k: int, n: int, dtype: torch.dtype, after: str, transposed: bool = True) -> Named:
+    """x [m, k] times w [n, k] transposed (else w [k, n]), plus a bias, through an activation."""
     acts = {"gelu": F.gelu, "relu": F.relu, "silu": F.silu, "residual": None}
     act = acts[after]
 
     def function(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        return act(F.linear(x, w, b)) if act else F.linear(x, w) + b
+        if act is None:
+            return (F.linear(x, w) if transposed else x @ w) + b
+        return act(F.linear(x, w, b) if transposed else x @ w + b)
 
-    shape = (m, n) if after == "residual" else (n,)
-    made = lambda: tuple(torch.randn(s).to(dtype) for s in ((m, k), (n, k), shape))  # noqa: E731
+    def made() -> tuple[torch.Tensor, ...]:
+        shapes = (m, k), (n, k) if transposed else (k, n), (m, n) if after == "residual" else (n,)
+        return tuple(torch.randn(s).to(dtype) for s in shapes)
+
     return Named(f"matmul {m}x{k}x{n} {_name(dtype)} {after}", function, made)
 
 
