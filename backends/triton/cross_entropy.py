@@ -35,6 +35,11 @@ class Writer:
     scale: float = 1.0
 
     @property
+    def _bias(self) -> str:
+        """The parameter, and what stands for it in a call."""
+        return "bias_ptr, " if "bias" in self.spec.tensors else ""
+
+    @property
     def _precision(self) -> str:
         return ", input_precision=PRECISION" if self.spec.dtype == torch.float32 else ""
 
@@ -62,9 +67,10 @@ class Writer:
     def logits(self, t: Tiling) -> str:
         """The function ``name_logits``."""
         rest = self.spec.size % t.block_k
+        bias = "\n    total += tl.load(bias_ptr + tl.minimum(n, CLASSES - 1)).to(tl.float32)[None, :]" if self._bias else ""
         return f'''@triton.jit
 def {self.name}_logits(
-    rows_ptr, weight_ptr, m, n, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    rows_ptr, weight_ptr, {self._bias}m, n, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """The logits of BLOCK_M rows and BLOCK_N classes, in f32. Beyond the last of either stand those of the last."""
     k = tl.arange(0, BLOCK_K)
@@ -74,13 +80,13 @@ def {self.name}_logits(
     for start in tl.range(0, SIZE, BLOCK_K):
         row = {_load("left + start", ("start + k[None, :] < SIZE", rest))}
         column = {_load("right + start", ("start + k[:, None] < SIZE", rest))}
-        total = tl.dot(row, column, total{self._precision})
+        total = tl.dot(row, column, total{self._precision}){bias}
     return total'''
 
     # Forward
 
-    def forward(self) -> list[str]:
-        """The body of ``name``: BLOCK_M rows, past which TILES tiles of classes go by."""
+    def forward(self, total: bool) -> list[str]:
+        """The body of ``name``: BLOCK_M rows, past which TILES tiles of classes go by. ``total``: logits are added up."""
         return [
             "blocks = tl.cdiv(ROWS, BLOCK_M)",
             "m = tl.program_id(0) % blocks * BLOCK_M + tl.arange(0, BLOCK_M)",
@@ -89,34 +95,39 @@ def {self.name}_logits(
             'best = tl.full([BLOCK_M], float("-inf"), tl.float32)  # of each row\'s logits so far',
             "total = tl.zeros([BLOCK_M], tl.float32)  # of exp(logit - best)",
             "picked = tl.zeros([BLOCK_M], tl.float32)  # the logit of the row's class",
+            *(["summed = tl.zeros([BLOCK_M], tl.float32)  # all of the row's logits"] if total else []),
             "low = part * TILES * BLOCK_N",
             "for start in tl.range(low, tl.minimum(low + TILES * BLOCK_N, CLASSES), BLOCK_N):",
             "    n = start + tl.arange(0, BLOCK_N)",
-            f"    logit = {self.name}_logits(rows_ptr, weight_ptr, m, n, BLOCK_M, BLOCK_N, BLOCK_K)",
+            f"    logit = {self.name}_logits(rows_ptr, weight_ptr, {self._bias}m, n, BLOCK_M, BLOCK_N, BLOCK_K)",
             "    is_class = n[None, :] < CLASSES",
             "    picked += tl.sum(tl.where(is_class & (n[None, :] == index[:, None]), logit, 0.0), 1)",
+            *(["    summed += tl.sum(tl.where(is_class, logit, 0.0), 1)"] if total else []),
             '    logit = tl.where(is_class, logit, float("-inf"))',
             "    best_now = tl.maximum(best, tl.max(logit, 1))",
             '    shift = tl.where(best_now == float("-inf"), 0.0, best_now)',
             "    total = total * tl.exp2((best - shift) * LOG2E) + tl.sum(tl.exp2((logit - shift[:, None]) * LOG2E), 1)",
             "    best = best_now",
             "tl.store(best_ptr + part * ROWS + m, best, mask=m < ROWS)",
-            "tl.store(total_ptr + part * ROWS + m, total, mask=m < ROWS)",
+            "tl.store(sums_ptr + part * ROWS + m, total, mask=m < ROWS)",
             "tl.store(picked_ptr + part * ROWS + m, picked, mask=m < ROWS)",
+            *(["tl.store(summed_ptr + part * ROWS + m, summed, mask=m < ROWS)"] if total else []),
         ]
 
-    def join(self) -> list[str]:
+    def join(self, total: bool) -> list[str]:
         """The body of ``name_join``: the parts of BLOCK rows."""
         return [
             "m = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)",
             'best = tl.full([BLOCK], float("-inf"), tl.float32)',
             "total = tl.zeros([BLOCK], tl.float32)",
             "picked = tl.zeros([BLOCK], tl.float32)",
+            *(["summed = tl.zeros([BLOCK], tl.float32)"] if total else []),
             "for part in range(PARTS):",
             "    at = part * ROWS + m",
             "    best_here = tl.load(best_ptr + at, mask=m < ROWS, other=0.0)",
-            "    total_here = tl.load(total_ptr + at, mask=m < ROWS, other=1.0)",
+            "    total_here = tl.load(sums_ptr + at, mask=m < ROWS, other=1.0)",
             "    picked += tl.load(picked_ptr + at, mask=m < ROWS, other=0.0)",
+            *(["    summed += tl.load(summed_ptr + at, mask=m < ROWS, other=0.0)"] if total else []),
             "    best_now = tl.maximum(best, best_here)",
             '    shift = tl.where(best_now == float("-inf"), 0.0, best_now)',
             "    total = total * tl.exp2((best - shift) * LOG2E) + total_here * tl.exp2((best_here - shift) * LOG2E)",
@@ -124,6 +135,7 @@ def {self.name}_logits(
             "lse = best + tl.log(total)",
             "tl.store(logp_ptr + m, picked - lse, mask=m < ROWS)",
             "tl.store(lse_ptr + m, lse, mask=m < ROWS)",
+            *(["tl.store(total_ptr + m, summed - CLASSES * lse, mask=m < ROWS)"] if total else []),
         ]
 
     def wrong(self) -> list[str]:
@@ -147,12 +159,21 @@ def {self.name}_logits(
             "m = row * BLOCK_M + tl.arange(0, BLOCK_M)",
             "at = column * BLOCK_N + tl.arange(0, BLOCK_N)",
             "n = tl.multiple_of(first, 16) + at",
-            f"logit = {self.name}_logits(rows_ptr, weight_ptr, m, n, BLOCK_M, BLOCK_N, BLOCK_K)",
+            f"logit = {self.name}_logits(rows_ptr, weight_ptr, {self._bias}m, n, BLOCK_M, BLOCK_N, BLOCK_K)",
             "grad = tl.load(grad_ptr + m, mask=m < ROWS, other=0.0) * SCALE",
             "lse = tl.load(lse_ptr + m, mask=m < ROWS, other=0.0)",
             "index = tl.load(index_ptr + m, mask=m < ROWS, other=-1)",
             "hit = (n[None, :] == index[:, None]).to(tl.float32)",
-            "slope = grad[:, None] * (hit - tl.exp2((logit - lse[:, None]) * LOG2E))",
+            "share = tl.exp2((logit - lse[:, None]) * LOG2E)",
+            "slope = grad[:, None] * (hit - share)",
+            *(
+                [
+                    "spread = tl.load(spread_ptr + m, mask=m < ROWS, other=0.0)",
+                    "slope += spread[:, None] * (1.0 - CLASSES * share)",
+                ]
+                if "spread" in self.spec.tensors
+                else []
+            ),
             "slope = tl.where(n[None, :] < CLASSES, slope, 0.0)",
             "into = slopes_ptr + m[:, None].to(tl.int64) * CHUNK + at[None, :]",
             f"tl.store(into, {self._cast('slope')}, mask=m[:, None] < ROWS)",
@@ -178,6 +199,20 @@ def {self.name}_logits(
             "n = tl.multiple_of(first, 16) + at",
             "into = dweight_ptr + n[:, None].to(tl.int64) * SIZE + k[None, :]",
             f"tl.store(into, {self._cast('total')}, mask=(n[:, None] < CLASSES) & (k[None, :] < SIZE))",
+        ]
+
+    def dbias(self) -> list[str]:
+        """The body of ``name_dbias``: the gradient of BLOCK_N of a chunk's biases."""
+        return [
+            "at = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)",
+            "total = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)",
+            "for start in tl.range(0, ROWS, BLOCK_M):",
+            "    m = start + tl.arange(0, BLOCK_M)",
+            "    slope = slopes_ptr + m[:, None].to(tl.int64) * CHUNK + at[None, :]",
+            "    inside = (m[:, None] < ROWS) & (at[None, :] < CHUNK)",
+            "    total += tl.load(slope, mask=inside, other=0.0).to(tl.float32)",
+            "n = first + at",
+            f"tl.store(dbias_ptr + n, {self._cast('tl.sum(total, 0)')}, mask=(at < CHUNK) & (n < CLASSES))",
         ]
 
     def drows(self, t: Tiling, factor: str, sums: str) -> list[str]:

@@ -38,12 +38,14 @@ from shardc.dialects.kern.linear_cross_entropy_backward import (
 from shardc.dialects.kern.types import ELEMENTS
 
 FORWARD, BACKWARD = LinearCrossEntropyOp.OPERATION_NAME, LinearCrossEntropyBackwardOp.OPERATION_NAME
-_MADE = {FORWARD: ("logp", "lse", "wrong"), BACKWARD: ("drows", "dweight")}
+_MADE = {FORWARD: ("logp", "lse", "wrong", "total"), BACKWARD: ("drows", "dweight", "dbias")}
 CHUNKS = tuple(1 << n for n in range(9, 14))
 NEAR = 1.05
 """Of the time of the fastest chunk, that a smaller one may take."""
 JOIN, INDICES = 256, 4096
 """Rows of a program that joins parts, and indices that are looked at at a time."""
+BIASES = {"BLOCK_M": 128, "BLOCK_N": 32}
+"""Rows that a program adds up at a time, and classes whose sums it makes."""
 EXPONENTIAL_WORK = 10
 """Instructions for a logit besides its product."""
 
@@ -70,7 +72,7 @@ def emit_cross_entropy(function: ir.Operation, said: Said, target: Target, *, tf
     forward = op.name == FORWARD
     spec = linear_cross_entropy_of(op) if forward else linear_cross_entropy_backward_of(op)
     scale = 1.0 if forward else ir.FloatAttr(op.attributes["scale"]).value
-    given = ("rows", "weight", "index") if forward else given_roles(op)
+    given = ("rows", "weight", "index", "bias")[: len(op.operands)] if forward else given_roles(op)
     return _CrossEntropy(said, spec, given, made, scale, config_of(function), target, tf32).emit()
 
 
@@ -104,7 +106,7 @@ class _CrossEntropy:
         module.sizes = self.writer.constants()
         module.aligned = frozenset(p.name for p in self.memory.pointers)
         product = self._product(spec.rows, spec.classes, spec.size)
-        times = 1 if forward else 1 + len(self.made)
+        times = 1 if forward else 1 + len(set(self.made) - {"dbias"})
         moved = sum(spec.tensors[role].size_bytes for role in (*self.given, *self.made))
         module.estimated(times * flops_of(product), flop_rate(product, self.target), moved, self.target)
         return module.finish("matmul")
@@ -126,20 +128,23 @@ class _CrossEntropy:
     def _forward(self) -> tuple[Tiling, list[Part]]:
         spec, name = self.spec, self.writer.name
         p = self._product(spec.rows, spec.classes, spec.size, work=EXPONENTIAL_WORK)
-        t = whole_tiling(p, self.target, self.config, beside=self.target.backend == "hip")
+        total = "total" in self.made
+        beside = self.target.backend == "hip" or total or "bias" in spec.tensors
+        t = whole_tiling(p, self.target, self.config, beside=beside)
         row_blocks, tiles = -(-spec.rows // t.block_m), -(-spec.classes // t.block_n)
         parts = self.config.get("parts") or min(tiles, max(1, -(-4 * self.target.units // row_blocks)))
         each = -(-tiles // parts)
         parts = -(-tiles // each)
-        for role in ("best", "total", "picked"):
+        roles = ("best", "sums", "picked", *(["summed"] if total else []))
+        for role in roles:
             self._work(role, parts * spec.rows, "f32")
         grid = f"(triton.cdiv({spec.rows}, BLOCK_M) * {parts},)"
         constants = blocks(t, group=False) | {"TILES": each}
         says = "A program: BLOCK_M rows, past which TILES tiles of classes go by."
-        first = Part(name, self.writer.forward(), constants, grid, t.warps, says, t.stages, estimate_s(t, p, self.target))
-        moved, programs = 4 * spec.rows * (3 * parts + 2), -(-spec.rows // JOIN)
+        first = Part(name, self.writer.forward(total), constants, grid, t.warps, says, t.stages, estimate_s(t, p, self.target))
+        moved, programs = 4 * spec.rows * (len(roles) * parts + 2 + total), -(-spec.rows // JOIN)
         join = Part(
-            f"{name}_join", self.writer.join(), {"BLOCK": JOIN, "PARTS": parts}, f"(triton.cdiv({spec.rows}, BLOCK),)", 4,
+            f"{name}_join", self.writer.join(total), {"BLOCK": JOIN, "PARTS": parts}, f"(triton.cdiv({spec.rows}, BLOCK),)", 4,
             "The logarithms of each row's sum and of its class, from all parts.", 1,
             stream_s(moved, programs, 4, self.target, steps=parts),
         )  # fmt: skip
@@ -174,7 +179,8 @@ class _CrossEntropy:
             products["dweight"] = self._product(chunk, spec.size, spec.rows, written=size)
         if "drows" in self.made:
             products["drows"] = self._product(spec.rows, spec.size, chunk, read=4, written=4)
-        return {role: (p, whole_tiling(p, self.target, self.config, beside=role == "drows")) for role, p in products.items()}
+        beside = {"drows", "slopes"} if spec.tensors.keys() & {"bias", "spread"} else {"drows"}
+        return {role: (p, whole_tiling(p, self.target, self.config, beside=role in beside)) for role, p in products.items()}
 
     def _backward(self, tilings: Mapping[str, tuple[Product, Tiling]]) -> list[Part]:
         spec, chunk, writer = self.spec, self.writer.chunk, self.writer
@@ -196,5 +202,13 @@ class _CrossEntropy:
             grid = f"(triton.cdiv({p.m}, BLOCK_M) * triton.cdiv({p.n}, BLOCK_N),)"
             part = Part(f"{writer.name}_{role}", body(t), blocks(t), grid, t.warps, says, t.stages, loop=loop)
             part.seconds, part.integers = chunks * estimate_s(t, p, self.target), ("first",)
+            parts.append(part)
+        if "dbias" in self.made:
+            grid, says = f"(triton.cdiv({chunk}, BLOCK_N),)", "The gradient of a chunk's biases."
+            part = Part(f"{writer.name}_dbias", writer.dbias(), BIASES, grid, 4, says, 2, loop=loop)
+            read, programs = spec.rows * chunk * spec.dtype.itemsize, -(-chunk // BIASES["BLOCK_N"])
+            steps = -(-spec.rows // BIASES["BLOCK_M"])
+            part.seconds = chunks * stream_s(read, programs, 4, self.target, steps=steps)
+            part.integers = ("first",)
             parts.append(part)
         return parts

@@ -12,7 +12,7 @@ from torch_mlir import ir
 
 from shardc.diagnostics.fusion import NoSuchFusionEdge
 from shardc.dialects.aten.call import CallReader, target_name
-from shardc.dialects.aten.types import TensorType, read_type
+from shardc.dialects.aten.types import read_type
 from shardc.dialects.dist.build import string
 from shardc.dialects.dist.loop import LoopOp
 from shardc.dialects.kern.kernel import CHECKS, IN_PLACE, NAME, SHAPES, KernelOp, kernel_name, write_checks
@@ -26,21 +26,20 @@ from shardc.passes.fuse.choose import Division, divide_matmuls
 from shardc.passes.fuse.graph import Value
 from shardc.passes.fuse.group import LAUNCH_BYTES, Decision, exports, group
 from shardc.passes.fuse.in_place import place_results, state_writes
-from shardc.passes.fuse.linear_loss import SOFTMAX, Apart, LinearLoss, LinearLosses, Written
-from shardc.passes.fuse.lower_attention import ATTENTION, AttentionKernels
+from shardc.passes.fuse.losses import Losses
+from shardc.passes.fuse.lower_attention import ATTENTION, AttentionKernels, call_library
 from shardc.passes.fuse.lower_grouped_matmul import GROUPED, GroupedMatmulKernels
+from shardc.passes.fuse.lower_linear_loss import LINEAR_LOSSES, LinearLossKernels
 from shardc.passes.fuse.lower_matmul import matmul_calls
 from shardc.passes.fuse.lower_scatter import SCATTERS, Scatter, ScatterKernels
 from shardc.passes.fuse.order import check_unread, erase, move, ordered
-from shardc.passes.fuse.piece import Choose, EveryPiece, call_piece, is_asked, loss_piece
+from shardc.passes.fuse.piece import Choose, EveryPiece, call_piece, is_asked
 from shardc.passes.fuse.read import Step, read_block, steps_of
 from shardc.passes.fuse.symbols import Symbols
 from shardc.passes.fuse.unit import Unit, make_units, needed_views, release
 from shardc.passes.fuse.wishes import Wishes
 from shardc.passes.ingest.torch_share import drop_unread, unread
 from shardc.passes.program import program_functions
-
-_LOSS_OPS = (f"torch.{SOFTMAX}", "torch.aten.amax")
 
 
 @dataclass(frozen=True)
@@ -113,7 +112,7 @@ def fuse_module(
     for number, block in enumerate(blocks):
         calls = frozenset(int(c.partition(".")[2]) for c in without if c.startswith(f"{number}."))
         scatters, theirs = _find_scatters(number, block, exclude, calls, wishes, numerics, lone)
-        linear = _Losses(number, block, exclude, calls, wishes, numerics, strides)
+        linear = Losses(number, block, exclude, calls, wishes, numerics, strides)
         if for_gpu and matmuls != "extern":
             linear.find(choose)
             theirs |= linear.numbers
@@ -128,6 +127,7 @@ def fuse_module(
         fusion.write_attentions(strides, choose)
         if for_gpu and matmuls != "extern":
             fusion.write_grouped(strides, choose)
+            fusion.write_linear_losses()
         fusion.write_scatters(scatters)
         fusion.write_losses(linear)
         fusion.release()
@@ -169,88 +169,6 @@ def _find_scatters(
     found = list(scatters.find(steps, is_free, may_join, numerics, lone))
     theirs = {op for scatter in found for op in scatters.left(scatter)}
     return found, frozenset(n for n, op in enumerate(steps) if op in theirs)
-
-
-class _Losses:
-    """The linear layers of block ``number`` with a cross entropy behind them: those that become kernels (``numbers``:
-    their steps), and the ``decisions`` on all.
-    """
-
-    def __init__(
-        self,
-        number: int,
-        block: ir.Block,
-        exclude: frozenset[ir.Value],
-        without: frozenset[int],
-        wishes: Wishes,
-        numerics: str,
-        strides: Mapping[ir.Value, Strides],
-    ) -> None:
-        self._number, self._block, self._exclude, self._without = number, block, exclude, without
-        self._wishes, self._numerics, self._strides = wishes, numerics, strides
-        self._losses = LinearLosses(block)
-        self._chosen: list[LinearLoss] = []
-        self.decisions: list[Decision] = []
-
-    @property
-    def numbers(self) -> frozenset[int]:
-        return frozenset(number for loss in self._chosen for number in loss.numbers)
-
-    @property
-    def pairs(self) -> set[frozenset[int]]:
-        """Every two calls that are in one kernel."""
-        kernels = [part for loss in self._chosen for part in (loss.forward, loss.backward)]
-        return {frozenset(pair) for part in kernels for pair in itertools.combinations(part, 2)}
-
-    def find(self, choose: Choose | None) -> None:
-        """``choose`` decides on each; None: all of them become kernels."""
-        steps = steps_of(self._block)
-        if not any(op.name in _LOSS_OPS for op in steps):
-            return
-        excluded = self._exclude | unread(self._block)
-
-        def is_free(step: int) -> bool:
-            return step not in self._without and excluded.isdisjoint(steps[step].results)
-
-        for found in self._losses.find(steps, is_free, self._numerics):
-            if isinstance(found, Apart):
-                self._decide(found.first, found.second, False, found.logits, found.why)
-                continue
-            first, second = found.forward[0], found.forward[-2]
-            why = self._refused(found, choose, steps)
-            self._decide(first, second, why is None, found.logits, why or "")
-            if why is None:
-                self._chosen.append(found)
-
-    def _refused(self, loss: LinearLoss, choose: Choose | None, steps: Sequence[ir.Operation]) -> str | None:
-        """Why a loss is to stay calls; None if it becomes kernels."""
-        targets = [target_name(op) if op.name.startswith("torch.") else op.name for op in steps]
-        named = [Step(n, op, target, [], []) for n, (op, target) in enumerate(zip(steps, targets, strict=True))]
-        wished = self._wishes.in_block(self._number, named)
-        for part in (loss.forward, loss.backward):
-            for one in part:
-                if edge := wished.forbids({one}, set(part) - {one}):
-                    return f"{edge} is forbidden"
-        inside = set(loss.numbers)
-        pairs = [pair for pairs in wished.forced.values() for pair in pairs]
-        if any(len(pair & inside) == 1 for pair in pairs):
-            return "one of its calls is forced into another kernel"
-        if choose is None or any(pair <= inside for pair in pairs):
-            return None
-        read = read_block(self._block, CallReader(), self._exclude, self._without)
-        piece = loss_piece(self._number, read, loss, self._strides)
-        verdict = None if piece is None else choose(piece)
-        if verdict is None:
-            return "it reads what is known at run time only"
-        return None if verdict.generated else verdict.why
-
-    def _decide(self, first: int, second: int, fused: bool, logits: TensorType, why: str) -> None:
-        saved_bytes = LAUNCH_BYTES + (2 * logits.size_bytes if logits.is_static else 0)
-        self.decisions.append(Decision(first, second, fused, saved_bytes, why))
-
-    def write(self, names: Iterator[str]) -> Iterator[Written]:
-        for loss in self._chosen:
-            yield from self._losses.write(loss, names)
 
 
 def _written(
@@ -314,7 +232,7 @@ class _Fusion:
         self._units, self._decisions = division.units, division.decisions
 
     def run(
-        self, lone: bool, wishes: Wishes, scatters: Sequence[Scatter], losses: _Losses
+        self, lone: bool, wishes: Wishes, scatters: Sequence[Scatter], losses: Losses
     ) -> list[tuple[str, str, Decision]]:
         """``scatters`` and ``losses``: what they join is decided already."""
         joined = [scatter for scatter in scatters if len(scatter.numbers) > 1]
@@ -343,7 +261,10 @@ class _Fusion:
             faster = attentions.is_faster(step.op) and not isinstance(choose, EveryPiece)
             if choose and not faster and is_asked(flops, choose):
                 piece = call_piece(self._number, self._read, step.number, strides)
-                faster = piece is not None and choose(piece).generated
+                verdict = None if piece is None else choose(piece)
+                faster = verdict is not None and verdict.generated
+                if verdict is not None and verdict.library:
+                    call_library(step.op, verdict.library)
             if faster:
                 self._mark(attentions.write(step.op, self._name([step])), [step], phase)
         drop_unread(self._block)
@@ -367,6 +288,16 @@ class _Fusion:
                 step.op.erase()
         drop_unread(self._block)
 
+    def write_linear_losses(self) -> None:
+        """Linear layers with a cross entropy that are calls of one op become kernels: it was decided where they were made."""
+        calls = [s for s in self._read.steps if s.target in LINEAR_LOSSES and s.number not in self._without]
+        kernels = LinearLossKernels(self._block)
+        for step in calls:
+            if kernels.has(step.op):
+                phase = _phase(step.op)
+                self._mark(kernels.write(step.op, self._name([step])), [step], phase)
+        drop_unread(self._block)
+
     def write_scatters(self, scatters: Sequence[Scatter]) -> None:
         """Sums at computed indices become kernels, each by itself or with what it is added to."""
         if not scatters:
@@ -383,7 +314,7 @@ class _Fusion:
                 step.op.erase()
         drop_unread(self._block)
 
-    def write_losses(self, losses: _Losses) -> None:
+    def write_losses(self, losses: Losses) -> None:
         """Linear layers with a cross entropy become two kernels each."""
         names = (f"linear_cross_entropy{part}_{next(self._names)}" for part in itertools.cycle(("", "_backward")))
         for written in losses.write(names):

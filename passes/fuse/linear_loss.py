@@ -155,7 +155,7 @@ class LinearLosses:
         row, number = TensorType((count,), torch.float32), TensorType((), torch.int64)
         body, values, op = self._kernel(next(names), [loss.rows, loss.weight, index], [row, row, number], loc, ip)
         end = ir.InsertionPoint(body)
-        yield_values(linear_cross_entropy(list(body.arguments), loc=loc, ip=end), loc=loc, ip=end)
+        yield_values(linear_cross_entropy(list(body.arguments), loc=loc, ip=end)[:3], loc=loc, ip=end)
         message = f"index {{}} is out of bounds for dimension 1 with size {loss.logits.shape[-1]}"
         op.attributes[CHECKS] = write_checks({2: message}, self._context)
         old = gather.results[0]
@@ -175,12 +175,16 @@ class LinearLosses:
             op.move_before(first)
         grad, index = gradient.scaled.operands[gradient.side], self._reader.read(gradient.scatter).operands[1]
         grad, index = (self._flat(value, count, loc, ip) for value in (grad, index))
-        given = [grad, loss.rows, loss.weight, index, lse, *([again] if again != loss.weight else [])]
+        given = {"grad": grad, "rows": loss.rows, "weight": loss.weight, "index": index, "lse": lse}
+        if again != loss.weight:
+            given["weight_again"] = again
         olds = [op.results[0] for op in gradient.products]
-        body, values, op = self._kernel(name, given, [self._type(old) for old in olds], loc, ip)
+        body, values, op = self._kernel(name, list(given.values()), [self._type(old) for old in olds], loc, ip)
         end = ir.InsertionPoint(body)
-        made = linear_cross_entropy_backward(list(body.arguments), gradient.scale, loc=loc, ip=end)
-        wanted = [value for value, old in zip(made, (gradient.rows, gradient.weight), strict=True) if old is not None]
+        inner = dict(zip(given, body.arguments, strict=True))
+        drows, dweight, _ = linear_cross_entropy_backward(inner, gradient.scale, loc=loc, ip=end)
+        made = ((drows, gradient.rows), (dweight, gradient.weight))
+        wanted = [value for value, old in made if old is not None]
         yield_values(wanted, loc=loc, ip=end)
         for old, new in zip(olds, values, strict=True):
             old.replace_all_uses_with(new)

@@ -14,7 +14,7 @@ import torch
 from torch_mlir import ir
 
 from shardc.dialects.aten.build import CallBuilder
-from shardc.dialects.aten.call import Call, CallReader, IntValue
+from shardc.dialects.aten.call import Call, CallReader, IntValue, target_name
 from shardc.dialects.aten.schema import parameters
 from shardc.dialects.aten.types import Order, TensorType
 from shardc.dialects.kern.attention import attention
@@ -43,11 +43,18 @@ _ARGUMENTS = {
     f"{_FLASH}_backward": _ATEN_GRADIENT,
 }
 """What each target calls the tensors that it reads."""
+OF_LIBRARIES = frozenset(("shardc.attention", "shardc.attention_backward"))
+"""Those that several libraries compute: ``shardc.runtime.attention.LIBRARIES``."""
 ATTENTION = frozenset(_ARGUMENTS)
 
 _FORWARD_ROLES = ("q", "k", "v", "mask"), ("out", "lse")
 _BACKWARD_ROLES = ("grad_out", "q", "k", "v", "out", "lse", "mask"), ("dq", "dk", "dv")
 _VIEWS = tuple(f"torch.aten.{name}" for name in ("transpose.int", "permute", "view", "expand"))
+
+
+def call_library(op: ir.Operation, library: str) -> None:
+    """Has a call of ``shardc.attention`` or its backward computed by one of ``shardc.runtime.attention``'s libraries."""
+    op.attributes["name"] = ir.StringAttr.get(f"torch.{target_name(op)}.{library}", op.context)
 
 
 @dataclass(frozen=True)

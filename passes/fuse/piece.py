@@ -49,10 +49,13 @@ class Piece:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether the matmuls or the attention of a piece are parts of kernels, and why, in words."""
+    """Whether the matmuls or the attention of a piece are parts of kernels, and why, in words. ``library``: by which of
+    ``shardc.runtime.attention`` an attention that is none is computed; empty for its own choice.
+    """
 
     generated: bool
     why: str
+    library: str = ""
 
 
 Choose = Callable[[Piece], Verdict]

@@ -34,7 +34,7 @@ from shardc.diagnostics.fusion import FusionWish
 from shardc.driver.frames.hook import keep_frames
 from shardc.driver.frames.trace import graph_traced
 from shardc.driver.fusion import say_unmatched
-from shardc.driver.gpu_target import has_kernels
+from shardc.driver.gpu_target import gpu_target, has_kernels
 from shardc.driver.graph_program import GraphProgram, Runner
 from shardc.driver.partition import SAVING, partition
 from shardc.driver.settings import Settings
@@ -98,6 +98,7 @@ def shardc_backend(graph: GraphModule, example_inputs: Sequence[Any], **options:
     }
     draws = GraphStream() if settings.random == "counter" else None
     fuses = settings.fuse and all(has_kernels(t.device) for t in example_inputs if isinstance(t, torch.Tensor))
+    cut = partial(_cut, settings) if fuses else default_partition
     try:
         with seeded(graph) if draws else nullcontext(), kept_on_disk(graph, example_inputs, settings) as is_kept:
             form = _as_entry if is_kept else _as_function
@@ -106,7 +107,7 @@ def shardc_backend(graph: GraphModule, example_inputs: Sequence[Any], **options:
                 example_inputs,
                 **{name: form(compiler) for name, compiler in compilers.items()},
                 decompositions={**lists, **(draws.table() if draws else {}), **(SAVING if fuses else {})},
-                partition_fn=partition if fuses else default_partition,
+                partition_fn=cut,
                 keep_inference_input_mutations=True,
             )
         if is_kept:
@@ -167,6 +168,25 @@ def _untraced(compiler: Any) -> Any:
     return compile_
 
 
+def _cut(settings: Settings, joint: GraphModule, inputs: Any, **given: Any) -> tuple[GraphModule, GraphModule]:
+    """Forward and backward of a joint graph, in which what becomes kernels over both is put together first."""
+    _fuse_losses(settings, joint)
+    return partition(joint, inputs, **given)
+
+
+def _fuse_losses(settings: Settings, graph: GraphModule) -> None:
+    """What becomes kernels of a GPU over forward and backward, in a graph that is one of both, or of forward alone."""
+    values = (n.meta.get("val") for n in graph.graph.nodes)
+    devices = dict.fromkeys(value.device for value in values if isinstance(value, torch.Tensor))
+    gpus = [target for device in devices if (target := gpu_target(device)) is not None]
+    if len(gpus) == 1 and settings.fuse and settings.matmuls != "extern":
+        from shardc.driver.graph_losses import (
+            fuse_losses,  # loads MLIR, which a start from the caches does without
+        )
+
+        fuse_losses(graph, settings, gpus[0])
+
+
 def _last(wishes: Wishes | None, compiler: Compiler) -> Compiler:
     """``compiler`` for the last graph of a model: what fits none of them is told of."""
 
@@ -193,6 +213,8 @@ def _compile(
     drop_unread_seed(graph)
     asserted = lift_asserts(graph)
     try:
+        if is_inference:
+            _fuse_losses(settings, graph)
         return graph_compiler.compile_graph(settings, wishes, phase, graph, is_inference, asserted)
     except FusionWish:
         raise

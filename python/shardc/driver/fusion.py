@@ -18,8 +18,8 @@ from shardc.diagnostics.fusion import NoSuchFusionEdge
 if TYPE_CHECKING:
     from torch_mlir import ir
 
-    from shardc.passes.fuse.explain import FusionReport
-    from shardc.passes.fuse.piece import Choose
+    from shardc.passes.fuse.explain import FusionReport, Op
+    from shardc.passes.fuse.piece import Choose, Verdict
     from shardc.passes.fuse.wishes import Wishes
 
 log = logging.getLogger(__name__)
@@ -29,6 +29,7 @@ Reports: TypeAlias = "list[tuple[str, FusionReport]]"
 
 _reports: ContextVar[Reports | None] = ContextVar("shardc_fusion_reports", default=None)
 _fused: ContextVar[list[ir.Module] | None] = ContextVar("shardc_fused_modules", default=None)
+_choices: ContextVar[Sequence[tuple[Op, Verdict]]] = ContextVar("shardc_choices", default=())
 _said: set[str] = set()
 
 
@@ -59,6 +60,11 @@ def is_explained() -> bool:
     return _reports.get() is not None or _fused.get() is not None or log.isEnabledFor(logging.DEBUG)
 
 
+def note_choices(choices: Sequence[tuple[Op, Verdict]]) -> None:
+    """What was decided of a graph before it was cut: the report of its first part has it."""
+    _choices.set(tuple(choices))
+
+
 def fuse(
     wishes: Wishes,
     phase: str,
@@ -68,6 +74,7 @@ def fuse(
     exclude: frozenset[ir.Value],
     without: frozenset[str],
     writes: Sequence[tuple[int, int]] = (),
+    for_gpu: bool = False,
 ) -> None:
     """``fuse_module``, and its report where one is wanted. Raises FusionRefused."""
     # Here, for these load MLIR, which a start from the caches does without.
@@ -76,9 +83,11 @@ def fuse(
     from shardc.passes.fuse.kern_fuse import fuse_module
 
     if not is_explained():
-        fuse_module(module, numerics, exclude, without, wishes=wishes, writes=writes, matmuls=matmuls)
+        fuse_module(module, numerics, exclude, without, wishes=wishes, writes=writes, matmuls=matmuls, for_gpu=for_gpu)
         return
-    report = explain_fusion(module, numerics, exclude, without, wishes, writes, matmuls)
+    report = explain_fusion(module, numerics, exclude, without, wishes, writes, matmuls, for_gpu)
+    report.choices[:0] = _choices.get()
+    _choices.set(())
     log.debug("%s: %s", phase, render(report))
     reports = _reports.get()
     if reports is not None:

@@ -29,12 +29,16 @@ from shardc.driver.piece_inputs import piece_inputs
 from shardc.driver.piece_model import NO_KERNEL, ModelledMatmuls, text_of
 from shardc.driver.program_cache import versions
 from shardc.passes.fuse.kern_fuse import fuse_module
+from shardc.passes.fuse.lower_attention import OF_LIBRARIES, call_library
 from shardc.passes.fuse.lower_grouped_matmul import GROUPED
 from shardc.passes.fuse.piece import Choose, EveryPiece, Piece, Verdict
 from shardc.passes.program import copy_module, find_function
+from shardc.runtime.attention import LIBRARIES
 from shardc.runtime.triton_kernels import Modules
 
 CALLS, KERNELS = "calls", "kernels"
+ROUNDING = 32
+"""Times the distance of neighbouring numbers of a dtype, that results of two libraries may lie apart."""
 PROCESSES = 4
 """That compile a piece's kernels."""
 
@@ -85,12 +89,15 @@ class MeasuredOnGpu:
         modelled = self.model(piece)
         if modelled.why.startswith(NO_KERNEL) or piece.spared_bytes:  # what is spared is memory: no contest of times
             return modelled
-        if any(call.name == "torch.operator" and target_name(call) == GROUPED for call in _calls(piece)):
+        targets = [target_name(call) for call in _calls(piece.module) if call.name == "torch.operator"]
+        if GROUPED in targets:
             return _unmeasured(modelled, "the sizes of its groups are known as it runs")
         if cuda.is_current_stream_capturing():
             return _unmeasured(modelled, "a CUDA graph is being captured")
         subject = f"{text_of(piece)}\n{self.model.numerics} {self.target} {versions()}"
-        candidates = [Candidate(name, partial(self._built, piece.module, name)) for name in (CALLS, KERNELS)]
+        has_libraries = self.target.backend == "cuda" and not OF_LIBRARIES.isdisjoint(targets)
+        names = (CALLS, *(LIBRARIES if has_libraries else ()), KERNELS)
+        candidates = [Candidate(name, partial(self._checked, piece.module, name)) for name in names]
         try:
             with cuda.device(self.device):
                 found = decide(subject, candidates, self.clock)
@@ -98,11 +105,27 @@ class MeasuredOnGpu:
             return _unmeasured(modelled, "there is too little memory")
         if CALLS not in found.seconds:
             return _unmeasured(modelled, "the program of calls does not run by itself")
-        times = ", ".join(_time(name, found.seconds) for name in (CALLS, KERNELS))
-        return Verdict(found.name == KERNELS, f"measured: {times} ({modelled.why})")
+        times = ", ".join(_time(name, found.seconds) for name in names)
+        library = found.name if found.name in LIBRARIES else ""
+        return Verdict(found.name == KERNELS, f"measured: {times} ({modelled.why})", library)
+
+    def _checked(self, piece: ir.Module, name: str) -> Callable[[], object]:
+        """A program; one of another library gives what calls give, but for rounding. Raises AssertionError."""
+        call = self._built(piece, name)
+        if name in LIBRARIES:
+            both = zip(call(), self._built(piece, CALLS)(), strict=True)
+            for got, wanted in both:
+                bound = ROUNDING * torch.finfo(wanted.dtype).eps
+                atol = bound * float(wanted.abs().nan_to_num(0, 0, 0).max())
+                torch.testing.assert_close(got, wanted, rtol=bound, atol=atol, check_stride=False)
+        return call
 
     def _built(self, piece: ir.Module, name: str) -> Callable[[], object]:
         module = copy_module(piece)
+        if name in LIBRARIES:
+            for op in _calls(module):
+                if op.name == "torch.operator" and target_name(op) in OF_LIBRARIES:
+                    call_library(op, name)
         function = find_function(module)
         assert function is not None
         fuse_module(module, self.model.numerics, matmuls=EveryPiece(lambda _: Verdict(name == KERNELS, "")))
@@ -121,8 +144,8 @@ class MeasuredOnGpu:
         return lambda: program(rank, list(inputs))
 
 
-def _calls(piece: Piece) -> list[ir.Operation]:
-    function = find_function(piece.module)
+def _calls(piece: ir.Module) -> list[ir.Operation]:
+    function = find_function(piece)
     assert function is not None
     return [op.operation for op in function.regions[0].blocks[0].operations]
 

@@ -98,7 +98,7 @@ class Estimator:
             left, right, ends = operands
             sizes = group_sizes(left.shape, right.shape, ends.shape[0])
             return grouped_matmul_call(*sizes, left.dtype.itemsize, self._has_matrix(left.dtype), self.target)
-        if target in _ATTENTION:
+        if target.startswith(_ATTENTION):
             return self._attention(op)
         return stream_call(sum(t.size_bytes for t in (*operands, *results)), self.target)
 
@@ -120,7 +120,7 @@ class Estimator:
         )  # fmt: skip
         fits = size == value_size and size % 8 == 0 and size <= 256
         flash = self.target.backend == "cuda" and spec["mask"] is None and q.dtype in _NARROW and fits
-        return attention_call(forward, spec.target.endswith("backward"), flash, self.target)
+        return attention_call(forward, "_backward" in spec.target, flash, self.target)
 
     def _has_matrix(self, dtype: torch.dtype) -> bool:
         """Whether matrix units multiply such numbers."""

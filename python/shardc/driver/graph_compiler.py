@@ -62,6 +62,7 @@ def compile_graph(
         imported, library, externs = prepared(), None, 0
         if fuses and gpu:
             fuse_ = partial(fuse, wishes, phase, _gpu_matmuls(settings, gpu, device))
+            fuse_ = partial(fuse_, for_gpu=True)
             imported, library, whole = fuse_graph_for(gpu, prepared, imported, settings.numerics, fuse_)
         elif fuses:
             fuse_ = partial(fuse, wishes, phase, _matmuls(settings))

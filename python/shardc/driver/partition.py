@@ -29,7 +29,7 @@ def partition(joint: GraphModule, inputs: Any, **given: Any) -> tuple[GraphModul
             node.target is aten.detach.default
         ):  # autograd's mark on a result that it saves, and no view to the partitioner
             node.replace_all_uses_with(node.args[0], delete_user_cb=lambda user: user.op != "output")
-        elif _is_log_softmax(node) or _is_read_by_norms(node):
+        elif is_log_softmax(node) or _is_read_by_norms(node):
             node.meta["recompute"] = CheckpointPolicy.PREFER_RECOMPUTE
         elif isinstance(node.meta.get("val"), torch.Tensor) and _is_call(node.target):
             node.meta.setdefault("recompute", CheckpointPolicy.MUST_SAVE)
@@ -59,7 +59,7 @@ def log_softmax(x: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:
     return result if half_to_float else result.to(x.dtype)
 
 
-def _is_log_softmax(node: Node) -> bool:
+def is_log_softmax(node: Node) -> bool:
     """Whether ``node`` is the last step of :func:`log_softmax`:
     as many bytes as the logits, which are computed from less.
     """

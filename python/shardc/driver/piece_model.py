@@ -50,9 +50,13 @@ class ModelledMatmuls:
         return self._known[text]
 
     def _verdict(self, piece: ir.Module, spared_bytes: int) -> Verdict:
+        return self.compared(piece, piece, spared_bytes)
+
+    def compared(self, calls: ir.Module, kernels: ir.Module, spared_bytes: int) -> Verdict:
+        """``calls``, estimated with calls for matmuls and attention, beside ``kernels``, the same with none of them."""
         try:
-            calls_s = self.estimator.seconds(self._fused(piece, False))
-            made = self.estimator.program(self._fused(piece, True))
+            calls_s = self.estimator.seconds(self._fused(calls, False))
+            made = self.estimator.program(self._fused(kernels, True))
         except ShardcError as error:
             return Verdict(False, f"{NO_KERNEL} {self.estimator.target.name}: {str(error).partition(chr(10))[0]}")
         kernels_s = sum(found.estimate.seconds for found in made)

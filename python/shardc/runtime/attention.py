@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -35,8 +36,15 @@ BACKWARD_SCHEMA = (
     "bool causal, float scale, int q_offset) -> (Tensor dq, Tensor dk, Tensor dv)"
 )
 
+FLASH, CUDNN, EFFICIENT = "flash", "cudnn", "efficient"
+LIBRARIES = (CUDNN, EFFICIENT)
+"""Overloads of both ops that compute the same on a GPU by other kernels of torch than flash attention's, where these
+take the operands; elsewhere they are the ops themselves."""
+
 CHUNK_SCORES = {"cpu": 1 << 20, "cuda": 1 << 26}
 """Scores that the plain path holds at once: few enough for the cache, or for the memory. Backward holds three such."""
+EFFICIENT_ROWS = 32
+"""Rows whose multiple memory-efficient attention pads lse to."""
 CHUNK_ROWS = 32
 """Rows that a chunk has at least: fewer make poor matmuls."""
 
@@ -53,11 +61,12 @@ class Problem(NamedTuple):
     causal: bool
     scale: float
     q_offset: int = 0
+    library: str = FLASH
 
     def part(self, rows: slice, cols: slice, causal: bool) -> Problem:
         """The rectangle of these rows and columns, ``causal`` from its corner or not at all."""
         q, k, v = self.q[:, :, rows], self.k[:, :, cols], self.v[:, :, cols]
-        return Problem(q, k, v, _cut(self.mask, rows, cols), causal, self.scale)
+        return Problem(q, k, v, _cut(self.mask, rows, cols), causal, self.scale, library=self.library)
 
 
 def _check(problem: Problem) -> None:
@@ -185,7 +194,7 @@ def plain_attention_backward(problem: Problem, grad_out: Tensor, out: Tensor, ls
 
 def _fusable(problem: Problem) -> bool:
     """Whether torch has a fused kernel for this. On CPU it crashes on empty operands; on CUDA it wants a square."""
-    q, k, v, mask, causal, _, q_offset = problem
+    q, k, v, mask, causal, _, q_offset, library = problem
     if min(*q.shape, *v.shape) == 0 or q.shape[3] != v.shape[3]:
         return False
     if q.device.type == "cpu":
@@ -194,7 +203,10 @@ def _fusable(problem: Problem) -> bool:
         return False
     square = not causal or k.shape[2] >= q.shape[2] + q_offset or q_offset >= k.shape[2] - 1
     small = q.shape[3] % 8 == 0 and q.shape[3] <= 256
-    fits = q.dtype in (torch.bfloat16, torch.float16) and small and square
+    dtypes = (torch.bfloat16, torch.float16, *([torch.float32] if library == EFFICIENT else []))
+    fits = q.dtype in dtypes and small and square
+    if library == EFFICIENT:
+        fits = fits and q.shape[1] == k.shape[1]
     return fits and torch.cuda.get_device_capability(q.device) >= (8, 0)
 
 
@@ -246,7 +258,13 @@ def _dead_rows(mask: Tensor, sq: int, causal: bool) -> Tensor:
 
 def _piece_forward(piece: Problem) -> tuple[Tensor, Tensor]:
     """out and lse of one piece by the device's kernel."""
-    q, k, v, mask, causal, scale, _ = piece
+    q, k, v, mask, causal, scale, _, library = piece
+    if q.device.type == "cuda" and library == CUDNN:
+        made = torch.ops.aten._scaled_dot_product_cudnn_attention(q, k, v, None, True, 0.0, causal, scale=scale)
+        return made[0], made[1].reshape(q.shape[:3])
+    if q.device.type == "cuda" and library == EFFICIENT:
+        made = torch.ops.aten._scaled_dot_product_efficient_attention(q, k, v, None, True, 0.0, causal, scale=scale)
+        return made[0], made[1][:, :, : q.shape[2]]
     if q.device.type == "cuda":
         return torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, causal, False, scale=scale)[
             :2
@@ -260,7 +278,9 @@ def _piece_forward(piece: Problem) -> tuple[Tensor, Tensor]:
 
 def _piece_backward(piece: Problem, grad_out: Tensor, out: Tensor, lse: Tensor) -> Grads:
     """The gradients of one piece by the device's kernel; lse is that of the whole, finite everywhere."""
-    q, k, v, mask, causal, scale, _ = piece
+    q, k, v, mask, causal, scale, _, library = piece
+    if q.device.type == "cuda" and library != FLASH:
+        return _library_backward(piece, grad_out, out, lse.contiguous())
     if q.device.type == "cuda":
         lse = lse.contiguous()  # read without its strides
         unused = torch.empty(2, dtype=torch.uint64, device=q.device)  # the state of a dropout that is off
@@ -269,6 +289,20 @@ def _piece_backward(piece: Problem, grad_out: Tensor, out: Tensor, lse: Tensor) 
         return kernel(grad_out, q, k, v, out, lse, *sizes, 0.0, causal, unused, unused, scale=scale)
     kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
     return kernel(grad_out, q, k, v, out, lse, 0.0, causal, attn_mask=mask, scale=scale)
+
+
+def _library_backward(piece: Problem, grad_out: Tensor, out: Tensor, lse: Tensor) -> Grads:
+    """:func:`_piece_backward` by cuDNN, or by the kernels that torch calls memory-efficient."""
+    q, k, v, _, causal, scale, _, library = piece
+    unused = torch.zeros((), dtype=torch.int64, device=q.device)  # the state of a dropout that is off
+    if library == CUDNN:
+        kernel = torch.ops.aten._scaled_dot_product_cudnn_attention_backward
+        state = (unused, unused, None, None, None, q.shape[2], k.shape[2], 0.0)
+        return kernel(grad_out, q, k, v, out, lse.unsqueeze(-1), *state, causal, scale=scale)
+    padded = torch.nn.functional.pad(lse, (0, -q.shape[2] % EFFICIENT_ROWS), value=math.inf)
+    kernel = torch.ops.aten._scaled_dot_product_efficient_attention_backward
+    wanted = (True, True, True, False)
+    return kernel(grad_out, q, k, v, None, out, padded, unused, unused, 0.0, wanted, causal, scale=scale)[:3]
 
 
 def fused_attention(problem: Problem) -> tuple[Tensor, Tensor]:
@@ -305,16 +339,16 @@ def fused_attention_backward(problem: Problem, grad_out: Tensor, out: Tensor, ls
 # The ops.
 
 
-def attention(*operands: Any) -> tuple[Tensor, Tensor]:
+def attention(*operands: Any, library: str = FLASH) -> tuple[Tensor, Tensor]:
     """What ``shardc::attention`` runs: contiguous out and lse. Raises ValueError for operands that do not fit."""
-    problem = Problem(*operands)
+    problem = Problem(*operands, library=library)  # type: ignore[misc]
     _check(problem)
     return (fused_attention if _fusable(problem) else plain_attention)(problem)
 
 
-def attention_backward(grad_out: Tensor, q, k, v, mask, out: Tensor, lse: Tensor, *settings: Any) -> Grads:
+def attention_backward(grad_out: Tensor, q, k, v, mask, out: Tensor, lse: Tensor, *settings: Any, library: str = FLASH) -> Grads:
     """What ``shardc::attention_backward`` runs: contiguous dq, dk and dv in the shapes and dtype of q, k and v."""
-    problem = Problem(q, k, v, mask, *settings)
+    problem = Problem(q, k, v, mask, *settings, library=library)  # type: ignore[misc]
     _check(problem)
     run = fused_attention_backward if _fusable(problem) else plain_attention_backward
     return run(problem, grad_out, out, lse)
@@ -367,9 +401,11 @@ def _define() -> None:
         ("shardc::attention_backward", BACKWARD_SCHEMA, attention_backward, _fake_attention_backward),
     )
     for name, schema, run, fake in ops:
-        torch.library.define(name, schema, tags=(torch.Tag.pt2_compliant_tag,))
-        torch.library.impl(name, "CompositeExplicitAutograd", run)
-        torch.library.register_fake(name, fake)
+        for overload in ("", *LIBRARIES):
+            whole = f"{name}.{overload}" if overload else name
+            torch.library.define(whole, schema, tags=(torch.Tag.pt2_compliant_tag,))
+            torch.library.impl(whole, "CompositeExplicitAutograd", partial(run, library=overload) if overload else run)
+            torch.library.register_fake(whole, fake)
     torch.library.register_autograd("shardc::attention", _autograd, setup_context=_setup_context)
     torch.library.register_autograd("shardc::attention_backward", _no_second_derivative)
 

@@ -28,7 +28,7 @@ from shardc.runtime.triton_kernels import Modules
 
 def pretend() -> list[str]:
     """Maps the CPU to sm_90; the names of kernels as programs bind them."""
-    for module in (gpu_target, graph_compiler, trace_cache):
+    for module in (gpu_target, graph_compiler, trace_cache, dynamo):
         module.gpu_target = lambda device: TARGETS["sm_90"]
     assert dynamo.has_kernels(torch.device("cpu"))
     bound: list[str] = []

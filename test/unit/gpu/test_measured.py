@@ -21,8 +21,10 @@ import shardc
 
 pytest.importorskip("triton", reason="Triton is not installed: its kernels can be neither run nor compiled")
 
+import shardc.runtime.attention
 from shardc.backends.measure import clocks, contest
 from shardc.backends.measure.clocks import DeviceClock
+from shardc.backends.torch.emit_graph import emit_graph
 from shardc.backends.triton.targets import TARGETS, Target
 from shardc.diagnostics.triton import TooMuchSharedMemory
 from shardc.dialects.context import new_context
@@ -31,6 +33,7 @@ from shardc.driver.explain_fusion import explain_path
 from shardc.driver.fusion_record import FusionRecord
 from shardc.driver.gpu_contest import MeasuredOnGpu, device_for
 from shardc.driver.gpu_estimates import Estimator
+from shardc.driver.graph_program import load
 from shardc.driver.mlir_errors import Source, parse_module
 from shardc.driver.piece_model import ModelledMatmuls
 from shardc.frontend.aot_graph import import_graph
@@ -133,6 +136,72 @@ def test_memory_that_was_short_once_is_not_remembered(monkeypatch: pytest.Monkey
     explained(monkeypatch, Pretended(), {"calls": torch.OutOfMemoryError("no room"), "kernels": 1e-5})
     ((_, verdict),) = explained(monkeypatch, Pretended(), {"calls": 1e-5, "kernels": 2e-5}).choices
     assert verdict.why.startswith("measured: ")
+
+
+class Timed:
+    """A program that is not run: what it gives, and what it takes."""
+
+    def __init__(self, seconds: float, results: list[Tensor]) -> None:
+        self.seconds, self.results = seconds, results
+
+    def __call__(self) -> list[Tensor]:
+        return self.results
+
+
+class ByProgram(Pretended):
+    def seconds(self, call: Timed) -> float:
+        return call.seconds
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor) -> list[Tensor]:
+    return [torch.ops.shardc.attention(q, k, v, None, True, 0.25)[0]]
+
+
+@pytest.mark.parametrize(
+    "seconds, wrong, winner, chosen",
+    [
+        ((4.0, 1.0, 2.0, 3.0), "", "cudnn", ".cudnn"),
+        ((4.0, 1.0, 2.0, 3.0), "cudnn", "efficient", ".efficient"),
+        ((1.0, 1.0, 2.0, 3.0), "", "calls", ".default"),
+        ((4.0, 3.0, 2.0, 1.0), "", "kernels", None),
+    ],
+)
+def test_libraries_of_attention_are_told_apart(
+    monkeypatch: pytest.MonkeyPatch, seconds: tuple[float, ...], wrong: str, winner: str, chosen: str | None
+) -> None:
+    """The fastest is called, if it gives what the others give."""
+    times = dict(zip(("calls", "cudnn", "efficient", "kernels"), seconds, strict=True))
+
+    def built(self: MeasuredOnGpu, piece: ir.Module, name: str) -> Timed:
+        return Timed(1e-6 * times[name], [torch.full((4,), 2.0 if name == wrong else 1.0)])
+
+    monkeypatch.setattr(MeasuredOnGpu, "_built", built)
+    given = [torch.empty(2, 4, 256, 64, dtype=torch.bfloat16, device="meta") for _ in range(3)]
+    imported = import_graph(make_fx(attend, tracing_mode="fake")(*given), "forward")
+    choose = MeasuredOnGpu(H100, CPU, ModelledMatmuls(Estimator(H100)), ByProgram())
+    ((_, verdict),) = explain_fusion(imported.module, matmuls=EveryPiece(choose)).choices
+    said = [f"{times[name]:.1f} us as {name}" for name in times if name != wrong]
+    assert all(text in verdict.why for text in said) and verdict.generated == (winner == "kernels")
+    text = emit_graph(imported.module, imported.outputs)
+    if chosen is None:
+        assert "shardc.attention" not in text
+        return
+    assert f"= torch.ops.shardc.attention{chosen}\n" in text
+    operands = [torch.randn(2, 4, 256, 64).bfloat16() for _ in range(3)]
+    (got,) = load(text)(SimpleNamespace(device=CPU), list(operands))
+    assert torch.equal(got, attend(*operands)[0])
+
+
+def test_an_attention_of_amd_has_no_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    names: list[str] = []
+    monkeypatch.setattr(
+        MeasuredOnGpu, "_built", lambda self, piece, name: names.append(name) or Timed(1e-6, [torch.ones(1)])
+    )
+    given = [torch.empty(2, 4, 256, 64, dtype=torch.bfloat16, device="meta") for _ in range(3)]
+    module = import_graph(make_fx(attend, tracing_mode="fake")(*given), "forward").module
+    target = TARGETS["gfx942"]
+    explain_fusion(module, matmuls=EveryPiece(MeasuredOnGpu(target, CPU, ModelledMatmuls(Estimator(target)), ByProgram())))
+    assert names == ["calls", "kernels"]
 
 
 def test_kernels_that_do_not_run_lose(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,13 +34,18 @@ SMALL = {"block_m": 16, "block_n": 16, "block_k": 16, "warps": 1, "stages": 2}
 
 def emitted(
     rows: int, classes: int, size: int, dtype: torch.dtype, target: str = "sm_90", made: str = "both", *,
-    tf32: bool = False, **config: int,
+    tf32: bool = False, whole: bool = False, **config: int,
 ) -> tuple[Emitted, Emitted]:  # fmt: skip
-    """The forward and the backward module; ``made``: which gradients."""
+    """The forward and the backward module; ``made``: which gradients. ``whole``: with a bias and the sum of all classes."""
     row, matrix, weight = TensorType((rows,), F32), TensorType((rows, size), dtype), TensorType((classes, size), dtype)
     index, number = TensorType((rows,), torch.int64), TensorType((), torch.int64)
     gradients = {"both": [matrix, weight], "drows": [matrix], "dweight": [weight]}[made]
+    roles, bias = ["grad", "rows", "weight", "index", "lse"], TensorType((classes,), dtype)
     forms = {"forward": ([matrix, weight, index], [row, row, number]), "backward": ([row, matrix, weight, index, row], gradients)}
+    if whole:
+        forms["forward"] = [matrix, weight, index, bias], [row, row, number, row]
+        forms["backward"] = [row, matrix, weight, index, row, bias, row], [matrix, weight, bias]
+        roles += ["bias", "spread"]
     with new_context() as context, ir.Location.unknown() as loc:
         module = ir.Module.create()
         for name, (given, results) in forms.items():
@@ -50,10 +55,11 @@ def emitted(
             body, _, _ = kernel(name, list(block.arguments), arguments, results, values=config, loc=loc, ip=ip)
             inside = ir.InsertionPoint(body)
             if name == "forward":
-                values = linear_cross_entropy(list(body.arguments), loc=loc, ip=inside)
+                values = linear_cross_entropy(list(body.arguments), loc=loc, ip=inside)[: len(results)]
             else:
-                both = linear_cross_entropy_backward(list(body.arguments), -0.5, loc=loc, ip=inside)
-                values = both if made == "both" else [both[made == "dweight"]]
+                inner = dict(zip(roles, body.arguments, strict=True))
+                both = linear_cross_entropy_backward(inner, -0.5, loc=loc, ip=inside)
+                values = both[: len(results)] if made == "both" else [both[made == "dweight"]]
             yield_values(values, loc=loc, ip=inside)
         forward, backward = (emit_kernel(k, TARGETS[target], tf32=tf32) for k in kernels(module))
         return forward, backward
@@ -87,6 +93,28 @@ def check(rows: int, classes: int, size: int, dtype: torch.dtype, **config: int)
 def test_values(rows: int, classes: int, size: int, dtype: torch.dtype) -> None:
     """Whole and ragged tiles, parts of classes that are joined, chunks of which the last is not whole."""
     check(rows, classes, size, dtype, **SMALL, parts=3, chunk=32)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_values_with_a_bias_and_label_smoothing(dtype: torch.dtype) -> None:
+    """The gradients of a loss that reads one class a row, and the sum of all."""
+    rows, classes, size = 37, 75, 40
+    x, w, index, grad = given(rows, classes, size, dtype)
+    bias, spread = torch.randn(classes).to(dtype), 0.01 * torch.randn(rows)
+    forward, backward = emitted(rows, classes, size, dtype, whole=True, **SMALL, parts=3, chunk=32)
+    row = ((rows,), F32)
+    logp, lse, _, total = interpret(forward, [x, w, index, bias], [row, row, ((), torch.int64), row])
+    wide = [t.double().requires_grad_() for t in (x, w, bias)]
+    exact = F.log_softmax(F.linear(*wide), 1)
+    picked = exact.gather(1, index[:, None]).squeeze(1)
+    torch.testing.assert_close(logp.double(), picked, rtol=2e-5, atol=2e-5)
+    torch.testing.assert_close(total.double(), exact.sum(1), rtol=2e-5, atol=2e-3)
+    (-0.5 * grad.double() * picked + spread.double() * exact.sum(1)).sum().backward()
+    shapes = [((rows, size), dtype), ((classes, size), dtype), ((classes,), dtype)]
+    made = interpret(backward, [grad, x, w, index, lse, bias, spread], shapes)
+    for got, leaf in zip(made, wide, strict=True):
+        bound = BOUNDS[dtype]
+        torch.testing.assert_close(got.double(), leaf.grad, rtol=bound, atol=bound * leaf.grad.abs().max().item())
 
 
 def test_values_with_tiles_of_the_model() -> None:
@@ -130,14 +158,16 @@ def test_one_gradient_alone(made: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
-def test_compiled(target: str, dtype: torch.dtype, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "whole"), [(torch.bfloat16, False), (torch.float32, False), (torch.bfloat16, True)], ids=["bf16", "f32", "bias"]
+)
+def test_compiled(target: str, dtype: torch.dtype, whole: bool, tmp_path: Path) -> None:
     """The head of a 1B Llama: matrix instructions in every product, no spills, memory for a few chunks of the logits."""
     rows, classes, size = 8192, 128256, 2048
-    made = emitted(rows, classes, size, dtype, target, tf32=True)
+    made = emitted(rows, classes, size, dtype, target, tf32=True, whole=whole)
     for compiled in compile_kernels(made, [TARGETS[target]], tmp_path, processes=1):
         assert compiled.error is None, compiled.error
         for found in compiled.functions:
             assert found.shared_bytes <= TARGETS[target].shared_bytes and found.registers <= TARGETS[target].registers
             assert found.spill_bytes == 0 and found.local_accesses == 0, found
-            assert found.matrix_ops or found.name.endswith(("_join", "_wrong")), found
+            assert found.matrix_ops or found.name.endswith(("_join", "_wrong", "_dbias")), found

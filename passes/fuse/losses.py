@@ -1,0 +1,102 @@
+"""The linear layers of a block with a cross entropy behind them: which become kernels, and why others stay calls."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+
+from torch_mlir import ir
+
+from shardc.dialects.aten.call import CallReader, target_name
+from shardc.dialects.aten.types import TensorType
+from shardc.dialects.kern.strides import Strides
+from shardc.passes.fuse.group import LAUNCH_BYTES, Decision
+from shardc.passes.fuse.linear_loss import SOFTMAX, Apart, LinearLoss, LinearLosses, Written
+from shardc.passes.fuse.piece import Choose, loss_piece
+from shardc.passes.fuse.read import Step, read_block, steps_of
+from shardc.passes.fuse.wishes import Wishes
+from shardc.passes.ingest.torch_share import unread
+
+_LOSS_OPS = (f"torch.{SOFTMAX}", "torch.aten.amax")
+
+
+class Losses:
+    """The linear layers of block ``number`` with a cross entropy behind them: those that become kernels (``numbers``:
+    their steps), and the ``decisions`` on all.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        block: ir.Block,
+        exclude: frozenset[ir.Value],
+        without: frozenset[int],
+        wishes: Wishes,
+        numerics: str,
+        strides: Mapping[ir.Value, Strides],
+    ) -> None:
+        self._number, self._block, self._exclude, self._without = number, block, exclude, without
+        self._wishes, self._numerics, self._strides = wishes, numerics, strides
+        self._losses = LinearLosses(block)
+        self._chosen: list[LinearLoss] = []
+        self.decisions: list[Decision] = []
+
+    @property
+    def numbers(self) -> frozenset[int]:
+        return frozenset(number for loss in self._chosen for number in loss.numbers)
+
+    @property
+    def pairs(self) -> set[frozenset[int]]:
+        """Every two calls that are in one kernel."""
+        kernels = [part for loss in self._chosen for part in (loss.forward, loss.backward)]
+        return {frozenset(pair) for part in kernels for pair in itertools.combinations(part, 2)}
+
+    def find(self, choose: Choose | None) -> None:
+        """``choose`` decides on each; None: all of them become kernels."""
+        steps = steps_of(self._block)
+        if not any(op.name in _LOSS_OPS for op in steps):
+            return
+        excluded = self._exclude | unread(self._block)
+
+        def is_free(step: int) -> bool:
+            return step not in self._without and excluded.isdisjoint(steps[step].results)
+
+        for found in self._losses.find(steps, is_free, self._numerics):
+            if isinstance(found, Apart):
+                self._decide(found.first, found.second, False, found.logits, found.why)
+                continue
+            first, second = found.forward[0], found.forward[-2]
+            why = self._refused(found, choose, steps)
+            self._decide(first, second, why is None, found.logits, why or "")
+            if why is None:
+                self._chosen.append(found)
+
+    def _refused(self, loss: LinearLoss, choose: Choose | None, steps: Sequence[ir.Operation]) -> str | None:
+        """Why a loss is to stay calls; None if it becomes kernels."""
+        targets = [target_name(op) if op.name.startswith("torch.") else op.name for op in steps]
+        named = [Step(n, op, target, [], []) for n, (op, target) in enumerate(zip(steps, targets, strict=True))]
+        wished = self._wishes.in_block(self._number, named)
+        for part in (loss.forward, loss.backward):
+            for one in part:
+                if edge := wished.forbids({one}, set(part) - {one}):
+                    return f"{edge} is forbidden"
+        inside = set(loss.numbers)
+        pairs = [pair for pairs in wished.forced.values() for pair in pairs]
+        if any(len(pair & inside) == 1 for pair in pairs):
+            return "one of its calls is forced into another kernel"
+        if choose is None or any(pair <= inside for pair in pairs):
+            return None
+        read = read_block(self._block, CallReader(), self._exclude, self._without)
+        piece = loss_piece(self._number, read, loss, self._strides)
+        verdict = None if piece is None else choose(piece)
+        if verdict is None:
+            return "it reads what is known at run time only"
+        return None if verdict.generated else verdict.why
+
+    def _decide(self, first: int, second: int, fused: bool, logits: TensorType, why: str) -> None:
+        saved_bytes = LAUNCH_BYTES + (2 * logits.size_bytes if logits.is_static else 0)
+        self.decisions.append(Decision(first, second, fused, saved_bytes, why))
+
+    def write(self, names: Iterator[str]) -> Iterator[Written]:
+        for loss in self._chosen:
+            yield from self._losses.write(loss, names)
