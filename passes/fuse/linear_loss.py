@@ -38,8 +38,8 @@ class _Apart(Exception):
 @dataclass(frozen=True)
 class _Backward:
     """Gradients from ``scale * grad``, a number a row. ``scaled`` puts that, its operand ``side``, where ``scatter``
-    has the class of each row. ``rows`` and ``weight``: the products that make them, None for what needs none; ``ops``
-    are all calls.
+    has the class of each row. ``rows`` and ``weight``: the products that make them, ``bias``: the sum over rows that
+    does; None for what needs none; ``ops`` are all calls.
     """
 
     scaled: ir.Operation
@@ -48,11 +48,17 @@ class _Backward:
     scale: float
     rows: ir.Operation | None
     weight: ir.Operation | None
+    bias: ir.Operation | None
     ops: tuple[ir.Operation, ...]
 
     @property
     def products(self) -> list[ir.Operation]:
         return [op for op in (self.rows, self.weight) if op is not None]
+
+    @property
+    def made(self) -> list[ir.Operation]:
+        """All calls whose results others read."""
+        return [*self.products, *([] if self.bias is None else [self.bias])]
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,11 @@ class LinearLoss:
 
     @property
     def rows(self) -> ir.Value:
-        return self.product.operands[0]
+        return _factors(self.product)[0]
+
+    @property
+    def bias(self) -> ir.Value | None:
+        return None if target_name(self.product) == PRODUCT else self.product.operands[0]
 
     @property
     def weight(self) -> ir.Value:
@@ -82,6 +92,10 @@ class LinearLoss:
     @property
     def numbers(self) -> tuple[int, ...]:
         return (*self.forward, *self.backward)
+
+    @property
+    def classes(self) -> int:
+        return self.logits.shape[-1]
 
     @property
     def spared_bytes(self) -> int:
@@ -145,15 +159,16 @@ class LinearLosses:
         None where the weight is gathered again by what waits for its gradient.
         """
         if loss.gradient is not None and loss.gradient.rows is not None:
-            first = min(loss.gradient.products, key=_place)
-            if any(op in loss.gradient.products for op in _behind(loss.gradient.rows.operands[1], first)):
+            first = min(loss.gradient.made, key=_place)
+            if any(op in loss.gradient.made for op in _behind(loss.gradient.rows.operands[1], first)):
                 return
         gather = loss.gather
         ip, loc = ir.InsertionPoint(gather), gather.location
         count = self._type(loss.rows).shape[0]
         index = self._flat(self._reader.read(gather).operands[1], count, loc, ip)
         row, number = TensorType((count,), torch.float32), TensorType((), torch.int64)
-        body, values, op = self._kernel(next(names), [loss.rows, loss.weight, index], [row, row, number], loc, ip)
+        given = [loss.rows, loss.weight, index, *([] if loss.bias is None else [loss.bias])]
+        body, values, op = self._kernel(next(names), given, [row, row, number], loc, ip)
         end = ir.InsertionPoint(body)
         yield_values(linear_cross_entropy(list(body.arguments), loc=loc, ip=end)[:3], loc=loc, ip=end)
         message = f"index {{}} is out of bounds for dimension 1 with size {loss.logits.shape[-1]}"
@@ -167,7 +182,7 @@ class LinearLosses:
             yield self._write_gradient(loss, loss.gradient, values[1], next(names))
 
     def _write_gradient(self, loss: LinearLoss, gradient: _Backward, lse: ir.Value, name: str) -> Written:
-        first = min(gradient.products, key=_place)
+        first = min(gradient.made, key=_place)
         ip, loc = ir.InsertionPoint(first), first.location
         count = self._type(loss.rows).shape[0]
         again = loss.weight if gradient.rows is None else gradient.rows.operands[1]
@@ -178,17 +193,23 @@ class LinearLosses:
         given = {"grad": grad, "rows": loss.rows, "weight": loss.weight, "index": index, "lse": lse}
         if again != loss.weight:
             given["weight_again"] = again
-        olds = [op.results[0] for op in gradient.products]
-        body, values, op = self._kernel(name, list(given.values()), [self._type(old) for old in olds], loc, ip)
+        if loss.bias is not None:
+            given["bias"] = loss.bias
+        olds, biases = [op.results[0] for op in gradient.products], [] if gradient.bias is None else [gradient.bias.results[0]]
+        types = [*map(self._type, olds), *(TensorType((loss.classes,), self._type(old).dtype) for old in biases)]
+        body, values, op = self._kernel(name, list(given.values()), types, loc, ip)
         end = ir.InsertionPoint(body)
         inner = dict(zip(given, body.arguments, strict=True))
-        drows, dweight, _ = linear_cross_entropy_backward(inner, gradient.scale, loc=loc, ip=end)
-        made = ((drows, gradient.rows), (dweight, gradient.weight))
+        made = linear_cross_entropy_backward(inner, gradient.scale, loc=loc, ip=end)
+        made = zip(made, (gradient.rows, gradient.weight, gradient.bias), strict=True)
         wanted = [value for value, old in made if old is not None]
         yield_values(wanted, loc=loc, ip=end)
-        for old, new in zip(olds, values, strict=True):
+        for old, new in zip(olds, values, strict=False):
             old.replace_all_uses_with(new)
-        return Written(op, loss.backward, values, olds)
+        for old in biases:
+            view = self._builder.call("aten.view", (values[-1], list(self._type(old).shape)), [self._type(old)], loc, ip)
+            old.replace_all_uses_with(view.results[0])
+        return Written(op, loss.backward, values[: len(olds)], olds)
 
     def _kernel(
         self, name: str, given: Sequence[ir.Value], made: Sequence[TensorType], loc: ir.Location, ip: ir.InsertionPoint
@@ -224,20 +245,20 @@ class LinearLosses:
     def _loss(self, softmax: ir.Operation, product: ir.Operation, numerics: str) -> LinearLoss:
         spec, logits = self._reader.read(softmax).spec, self._type(product.results[0])
         (made,) = spec.results
-        if target_name(product) != PRODUCT:
-            raise _Apart("the linear layer has a bias")
+        if target_name(product) != PRODUCT and not self._is_bias(product):
+            raise _Apart("what is added to the logits is no bias")
         if made is None or len(made.shape) != 2 or spec["dim"] % 2 != 1 or made.dtype != torch.float32:
             raise _Apart("the softmax is not of rows, in f32")
         if logits.dtype not in FLOATS or (numerics == "eager" and logits.dtype != torch.float32):
             raise _Apart(f"logits are rounded to {logits.dtype}")
         forward = self._chain(softmax, product)
-        rows, weight = product.operands[0], _turned(product)
+        rows, weight = _factors(product)[0], _turned(product)
         if weight is None:
             raise _Apart("the weight is not [classes, size]")
         if not self._type(rows).is_static or not self._type(weight).is_static:
             raise _Apart("sizes are known at run time only")
         gather, gradient = self._readers(softmax)
-        backward = None if gradient is None else self._gradient(gradient, rows, weight)
+        backward = None if gradient is None else self._gradient(gradient, rows, weight, target_name(product) != PRODUCT)
         numbers = [self._number(op) for op in (*forward, gather)]
         behind = [self._number(op) for op in backward.ops] if backward else []
         return LinearLoss(product, gather, backward, tuple(numbers), tuple(behind), logits)
@@ -287,7 +308,12 @@ class LinearLosses:
         sparse = op.name.endswith("gather") and spec["sparse_grad"]
         return spec["dim"] % 2 == 1 and index.shape == (rows, 1) and not sparse and index.dtype == torch.int64
 
-    def _gradient(self, op: ir.Operation, rows: ir.Value, weight: ir.Value) -> _Backward:
+    def _is_bias(self, product: ir.Operation) -> bool:
+        spec = self._reader.read(product).spec
+        bias, weight = spec["self"], spec["mat2"]
+        return bias.shape == weight.shape[1:] and bias.dtype == weight.dtype and spec["beta"] == spec["alpha"] == 1
+
+    def _gradient(self, op: ir.Operation, rows: ir.Value, weight: ir.Value, has_bias: bool) -> _Backward:
         """What ``op``, the gradient of a softmax, and the products behind it say."""
         no_class = "the gradient is not of one class a row"
         scaled = _maker(op.operands[0])
@@ -310,7 +336,7 @@ class LinearLosses:
         scale = float(self._reader.read(scatter).spec["value"])
         alone = [zeros] if zeros.block == op.block and len(list(zeros.results[0].uses)) == 1 else []
         links, slopes = self._slopes(op)
-        products = self._products(slopes, rows, weight)
+        products = self._products(slopes, rows, weight, has_bias)
         behind = [product for product in products if product is not None]
         return _Backward(scaled, side, scatter, scale, *products, (*alone, scatter, scaled, op, *links, *behind))
 
@@ -327,10 +353,12 @@ class LinearLosses:
             value = reader.results[0]
 
     def _products(
-        self, slopes: ir.Value, rows: ir.Value, weight: ir.Value
-    ) -> tuple[ir.Operation | None, ir.Operation | None]:
-        """The products of ``slopes`` [rows, classes] with the weight, and of its transpose with the rows."""
-        to_rows, to_weight = [], []
+        self, slopes: ir.Value, rows: ir.Value, weight: ir.Value, has_bias: bool
+    ) -> tuple[ir.Operation | None, ir.Operation | None, ir.Operation | None]:
+        """The products of ``slopes`` [rows, classes] with the weight, and of its transpose with the rows; their sum over
+        the rows, if the layer ``has_bias``.
+        """
+        to_rows, to_weight, to_bias = [], [], []
         for use in slopes.uses:
             op = use.owner.operation
             target = target_name(op) if op.name.startswith("torch.") else op.name
@@ -343,11 +371,18 @@ class LinearLosses:
                     if not is_product or product.operands[1] != rows:
                         raise _Apart("the gradient of the logits is kept")
                 to_weight += behind
+            elif target == "aten.sum.dim_IntList" and has_bias and self._sums_rows(op):
+                to_bias.append(op)
             else:
                 raise _Apart("the gradient of the logits is kept")
-        if len(to_rows) > 1 or len(to_weight) > 1 or not to_rows + to_weight:
+        if max(map(len, (to_rows, to_weight, to_bias))) > 1 or not to_rows + to_weight:
             raise _Apart("the gradient of the logits is not that of a linear layer")
-        return (to_rows or [None])[0], (to_weight or [None])[0]
+        return (to_rows or [None])[0], (to_weight or [None])[0], (to_bias or [None])[0]
+
+    def _sums_rows(self, op: ir.Operation) -> bool:
+        spec = self._reader.read(op).spec
+        (made,) = spec.results
+        return [dim % 2 for dim in spec["dim"]] == [0] and made is not None and made.dtype == spec["self"].dtype
 
     def _number(self, op: ir.Operation) -> int:
         return self._numbers[op.results[0]]
@@ -366,9 +401,14 @@ def _maker(value: ir.Value) -> ir.Operation | None:
     return op if op.name.startswith("torch.") and not op.name.startswith(("torch.prim", "torch.constant")) else None
 
 
+def _factors(product: ir.Operation) -> tuple[ir.Value, ir.Value]:
+    first = 0 if target_name(product) == PRODUCT else 1
+    return product.operands[first], product.operands[first + 1]
+
+
 def _turned(product: ir.Operation) -> ir.Value | None:
     """The weight [classes, size] of a product with its transpose, as the product's block knows it."""
-    turn = _maker(captured(product.operands[1]))
+    turn = _maker(captured(_factors(product)[1]))
     if turn is None or target_name(turn) not in _TURNS:
         return None
     return turn.operands[0] if turn.block == product.block else inside(turn.operands[0], product.block)

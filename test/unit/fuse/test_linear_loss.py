@@ -70,13 +70,15 @@ def apart(module: ir.Module, **options: Any) -> list[str]:
     [
         ({"data": 1}, "data", 1, {}),
         ({"data": 1}, "data", 1, {"tied": True}),
+        ({"data": 2}, "zero3", 1, {"bias": True}),
+        ({"data": 1}, "data", 2, {"bias": True, "tied": True}),
         ({"data": 2}, "data", 1, {}),
         ({"data": 2}, "zero3", 1, {}),
         ({"data": 2}, "zero3", 1, {"tied": True}),
         ({"data": 1}, "data", 2, {}),
         ({"data": 2}, "zero3", 2, {"tied": True}),
     ],
-    ids=["one device", "tied", "data", "zero3", "zero3 tied", "micro-batches", "zero3 tied micro-batches"],
+    ids=["one device", "tied", "zero3 bias", "tied bias micro-batches", "data", "zero3", "zero3 tied", "micro-batches", "zero3 tied micro-batches"],
 )
 def test_it_is_the_same_step(
     mesh: dict[str, int], plan: str, micro_batches: int, options: dict[str, bool]
@@ -123,7 +125,6 @@ REFUSED: dict[str, tuple[Callable[..., Tensor], dict[str, Any], str]] = {
         lambda x, given: F.cross_entropy(x.view(-1, WORDS), given["ids"].view(-1), label_smoothing=0.1), {},
         "reads the logarithms of all probabilities",
     ),
-    "bias": (shifted, {"bias": True}, "the linear layer has a bias"),
     "soft targets": (
         lambda x, given: F.cross_entropy(x.view(-1, WORDS), torch.ones(BATCH * LENGTH, WORDS) / WORDS), {},
         "reads the logarithms of all probabilities",

@@ -87,6 +87,21 @@ def test_models_of_costs_choose_who_computes_a_matmul(h200: None, monkeypatch: p
     assert ["aten.mm" in text for text in texts] == [False, True]
 
 
+def test_a_kernel_that_no_configuration_fits_is_a_call_and_said(h200: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sum over the warps of a program needs shared memory; without it ATen has the op."""
+    properties = Properties(shared_memory_per_block_optin=4)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    with FakeTensorMode():
+        x = torch.empty(64, 4096, device="cuda")
+    graph = make_fx(lambda x: [torch.softmax(x * 2, -1)], tracing_mode="fake")(x)
+    texts: list[str] = []
+    monkeypatch.setattr(graph_program, "load", lambda text, library: texts.append(text) or (lambda *given: None))
+    with pytest.warns(ShardcFallbackWarning, match=r"(?s)_softmax.*TooMuchSharedMemory.*has 4"):
+        made = graph_compiler.compile_graph(Settings(), None, "forward", graph)
+    assert "kernel(" not in texts[0] and "torch.ops.aten._softmax" in texts[0]
+    assert made.key is None, "another process is to be told, too"
+
+
 @pytest.mark.parametrize(
     "found, arch, shared",
     [((8, 0), 80, 166912), ((8, 9), 89, 101376), ((10, 0), 100, 232448), ((12, 0), 120, 101376)],

@@ -109,3 +109,13 @@ def test_matmuls(target, tmp_path):
 def test_attention(target, tmp_path):
     for compiled in compile_kernels(attentions(target), [TARGETS[target]], tmp_path, processes=1):
         held_to(compiled)
+
+
+def test_a_target_of_less_shared_memory_has_another_configuration(monkeypatch, tmp_path):
+    """What would not fit is not chosen: smaller tiles, or fewer stages, which compile within the limit."""
+    small = replace(TARGETS["sm_90"], shared_bytes=64 << 10)
+    monkeypatch.setitem(TARGETS, "small", small)
+    whole, found = (emitted(linear("square", 4096, 4096, 4096), target) for target in ("sm_90", "small"))
+    assert whole.functions[0].constants != found.functions[0].constants or whole.text != found.text
+    (compiled,) = compile_kernels([found], [small], tmp_path, processes=1)
+    held_to(compiled)
