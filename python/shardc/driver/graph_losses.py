@@ -9,6 +9,7 @@ from torch.fx import Graph, GraphModule
 from torch_mlir import ir
 
 from shardc.backends.triton.targets import Target
+from shardc.diagnostics.dynamo import GraphNotCompiled
 from shardc.driver.fusion import is_explained, note_choices
 from shardc.driver.gpu_compile import is_tf32
 from shardc.driver.gpu_estimates import Estimator
@@ -38,6 +39,8 @@ def fuse_losses(joint: GraphModule, settings: Settings, target: Target) -> None:
                 replace(found)
         where, product = line_of(found.loss), str(found.product.target).removesuffix(".default")
         choices.append((Op(f"loss {number}", product, where, "", Traffic()), verdict))
+    if any(verdict.generated for _, verdict in choices):
+        joint.recompile()
     if is_explained():
         note_choices(choices)
 
@@ -49,7 +52,10 @@ def _verdict(loss: LinearLoss, settings: Settings, model: ModelledMatmuls) -> Ve
         return Verdict(True, "with its loss: as it was asked for")
     if not settings.measured:
         return Verdict(False, "with its loss: matmuls are to stay calls")
-    calls, kernels = (_module(loss, settings.numerics, in_kernels) for in_kernels in (False, True))
+    try:
+        calls, kernels = (_module(loss, settings.numerics, in_kernels) for in_kernels in (False, True))
+    except GraphNotCompiled as error:
+        return Verdict(False, f"with its loss: it is not imported by itself: {str(error).partition(chr(10))[0]}")
     found = model.compared(calls, kernels, loss.spared_bytes)
     return Verdict(found.generated, f"with its loss: {found.why}")
 

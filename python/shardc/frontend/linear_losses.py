@@ -363,7 +363,7 @@ def _is_whole(softmax: Any) -> bool:
         return False
     top = shifted.args[1]
     same = top.target is aten.amax.default and top.args[0] is shifted.args[0] and total.args[0].args[0] is shifted
-    return same and top.args[1:] == total.args[1:] and top.args[2] is True
+    return same and top.args[1:] == total.args[1:] and top.args[2:] == (True,)
 
 
 def _product(value: Any) -> Node | None:

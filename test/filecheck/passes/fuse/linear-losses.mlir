@@ -53,3 +53,18 @@ func.func @step(%rows: !torch.vtensor<[24,12],f32>, %w: !torch.vtensor<[50,12],f
   %picked = torch.aten.gather %logp, %int1, %index, %false : !torch.vtensor<[24,50],f32>, !torch.int, !torch.vtensor<[24,1],si64>, !torch.bool -> !torch.vtensor<[24,1],f32>
   return %picked, %logits : !torch.vtensor<[24,1],f32>, !torch.vtensor<[24,50],f32>
 }
+
+// -----
+
+// The op that graphs of torch.compile hold, with a bias and the gradient of all classes: what is read is made.
+// CHECK-LABEL: func.func @step
+// CHECK: "kern.linear_cross_entropy"(%{{.*}}) : (tensor<24x12xbf16>, tensor<50x12xbf16>, tensor<24xi64>, tensor<50xbf16>)
+// CHECK: kern.calls = ["0.0"], kern.checks = {{.*}}Target {} is out of bounds.
+// CHECK: "kern.linear_cross_entropy_backward"(%{{.*}}) {operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 0, 1, 1>, scale = 1.000000e+00 : f64}
+// CHECK-NOT: torch.operator
+// CPU: torch.operator "torch.shardc.linear_cross_entropy"
+func.func @step(%rows: !torch.vtensor<[24,12],bf16>, %w: !torch.vtensor<[50,12],bf16>, %bias: !torch.vtensor<[50],bf16>, %index: !torch.vtensor<[24],si64>, %grad: !torch.vtensor<[24],f32>, %spread: !torch.vtensor<[24],f32>) -> (!torch.vtensor<[24],f32>, !torch.vtensor<[24,12],bf16>, !torch.vtensor<[50],bf16>) {
+  %l:3 = torch.operator "torch.shardc.linear_cross_entropy"(%rows, %w, %bias, %index) {dist.phase = "forward"} : (!torch.vtensor<[24,12],bf16>, !torch.vtensor<[50,12],bf16>, !torch.vtensor<[50],bf16>, !torch.vtensor<[24],si64>) -> (!torch.vtensor<[24],f32>, !torch.vtensor<[24],f32>, !torch.vtensor<[24],f32>)
+  %d:3 = torch.operator "torch.shardc.linear_cross_entropy_backward"(%grad, %spread, %rows, %w, %bias, %index, %l#1) {dist.phase = "backward"} : (!torch.vtensor<[24],f32>, !torch.vtensor<[24],f32>, !torch.vtensor<[24,12],bf16>, !torch.vtensor<[50,12],bf16>, !torch.vtensor<[50],bf16>, !torch.vtensor<[24],si64>, !torch.vtensor<[24],f32>) -> (!torch.vtensor<[24,12],bf16>, !torch.vtensor<[50,12],bf16>, !torch.vtensor<[50],bf16>)
+  return %l#0, %d#0, %d#2 : !torch.vtensor<[24],f32>, !torch.vtensor<[24,12],bf16>, !torch.vtensor<[50],bf16>
+}
