@@ -264,7 +264,7 @@ def _piece_forward(piece: Problem) -> tuple[Tensor, Tensor]:
         return made[0], made[1].reshape(q.shape[:3])
     if q.device.type == "cuda" and library == EFFICIENT:
         made = torch.ops.aten._scaled_dot_product_efficient_attention(q, k, v, None, True, 0.0, causal, scale=scale)
-        return made[0], made[1][:, :, : q.shape[2]]
+        return made[0], made[1].narrow(2, 0, q.shape[2])
     if q.device.type == "cuda":
         return torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, causal, False, scale=scale)[
             :2
@@ -299,7 +299,7 @@ def _library_backward(piece: Problem, grad_out: Tensor, out: Tensor, lse: Tensor
         kernel = torch.ops.aten._scaled_dot_product_cudnn_attention_backward
         state = (unused, unused, None, None, None, q.shape[2], k.shape[2], 0.0)
         return kernel(grad_out, q, k, v, out, lse.unsqueeze(-1), *state, causal, scale=scale)
-    padded = torch.nn.functional.pad(lse, (0, -q.shape[2] % EFFICIENT_ROWS), value=math.inf)
+    padded = torch.ops.aten.constant_pad_nd(lse, [0, -q.shape[2] % EFFICIENT_ROWS], math.inf)
     kernel = torch.ops.aten._scaled_dot_product_efficient_attention_backward
     wanted = (True, True, True, False)
     return kernel(grad_out, q, k, v, None, out, padded, unused, unused, 0.0, wanted, causal, scale=scale)[:3]

@@ -389,6 +389,29 @@ def test_a_copy_of_the_module_reuses_the_ops():
     assert torch.equal(copy.attention(*operands, mask, False, SCALE)[0], OP(*operands, mask, False, SCALE)[0])
 
 
+@pytest.mark.parametrize("library", ["flash", *module.LIBRARIES])
+def test_calls_of_libraries_are_what_torch_takes(library):
+    """On tensors of a GPU that is not here: operators, arguments and shapes, not values."""
+    with FakeTensorMode():
+        q, k, v, grad = (torch.empty(2, 4, 37, 64, dtype=torch.bfloat16, device="cuda") for _ in range(4))
+        problem = module.Problem(q, k, v, None, True, SCALE, library=library)
+        out, lse = module._piece_forward(problem)
+        whole = torch.empty(2, 4, 37, device="cuda")
+        made = module._piece_backward(problem, grad, out, whole)
+    assert out.shape == q.shape and lse.shape == (2, 4, 37) and lse.dtype == torch.float32
+    assert [x.shape for x in made] == [q.shape] * 3
+
+
+@pytest.mark.parametrize("library", module.LIBRARIES)
+def test_libraries_are_the_op_on_a_cpu(library):
+    operands, _, grad = make(Case(causal=True), torch.float32)
+    out, lse = OP(*operands, None, True, SCALE)
+    settings = (None, out, lse, True, SCALE, 0)
+    assert torch.equal(getattr(OP, library)(*operands, None, True, SCALE)[0], out)
+    for x, y in zip(getattr(BACKWARD, library)(grad, *operands, *settings), BACKWARD(grad, *operands, *settings), strict=True):
+        assert torch.equal(x, y)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("name", list(EVERY))
