@@ -20,10 +20,17 @@ from shardc.backends.cpu.emitted import Emitted
 from shardc.backends.cpu.entries import entries
 from shardc.backends.cpu.link import shared_object, system_linker
 from shardc.backends.cpu.loops import BARRIER
-from shardc.backends.cpu.lower import SCALES
+from shardc.backends.cpu.lower import SCALES, TABLES
 from shardc.backends.cpu.object_code import object_code
 from shardc.backends.cpu.scatter import emit_scatter
-from shardc.backends.cpu.target import check_target, host_model, scales_by_powers_of_two, target, without
+from shardc.backends.cpu.target import (
+    check_target,
+    has_tables,
+    host_model,
+    scales_by_powers_of_two,
+    target,
+    without,
+)
 
 
 def build_library(module: ir.Module) -> Path:
@@ -58,6 +65,8 @@ def compile_functions(
         module = ir.Module.create()
         if scales_by_powers_of_two():
             module.operation.attributes[SCALES] = ir.UnitAttr.get()
+        if has_tables():
+            module.operation.attributes[TABLES] = ir.UnitAttr.get()
         kernels = [_emit(f.operation, module) for f in functions.body]
         module.body.append(ir.Operation.parse(f"func.func private @{BARRIER}()"))
         return shared_object(make(module, entries(kernels, target()), without()), linker)

@@ -9,6 +9,7 @@ from torch_mlir.passmanager import PassManager
 
 from shardc.backends.cpu.loops import LOOP
 from shardc.backends.cpu.polynomials import expand_math
+from shardc.backends.cpu.vectorize import vectorize
 
 LOWER = (
     "canonicalize,cse,lower-affine,loop-invariant-code-motion,arith-expand{include-bf16=true},convert-scf-to-cf,"
@@ -20,6 +21,8 @@ LOWER = (
 SCALES = "kern.scales_by_powers_of_two"
 """An attribute of a module whose target does so with one instruction
 (:func:`shardc.backends.cpu.polynomials.expand_math`)."""
+TABLES = "kern.tables_in_registers"
+"""One of a module whose target has the instructions of :mod:`shardc.backends.cpu.tables`."""
 
 
 def lower(module: ir.Module, entries: str, without: str) -> None:
@@ -29,7 +32,10 @@ def lower(module: ir.Module, entries: str, without: str) -> None:
     """
     with module.context, ir.Location.unknown():
         PassManager.parse("builtin.module(canonicalize,cse)").run(module.operation)
-        expand_math(module, SCALES in module.operation.attributes)
+        tables = TABLES in module.operation.attributes
+        if tables:
+            vectorize(module)
+        expand_math(module, SCALES in module.operation.attributes, tables)
         PassManager.parse(f"builtin.module({LOWER})").run(module.operation)
         limits = [ir.Attribute.parse(f'["target-features", "{without}"]')] if without else []
         for function in module.body:

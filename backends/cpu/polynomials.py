@@ -14,7 +14,9 @@ from math import inf, ldexp, pi
 
 from torch_mlir import ir
 
-_ROUNDER, _ROUNDER_BITS = 1.5 * 2.0**23, 0x4B400000  # added to an f32, it rounds it to an integer in its last places
+from shardc.backends.cpu.scalars import OEQ, OGT, OLT, ULT, Scalars
+from shardc.backends.cpu.tables import LANES, TABLED
+
 _LOG2_E = 1.44269504088896341
 _ROUNDER_OF_F64 = 1.5 * 2.0**52
 _INVERSE_TURN, _INVERSE_TURN_BITS = 0xA2F9836E4E441529FC2757D1F534DDC0DB6295993C439041F, 198
@@ -24,142 +26,17 @@ _PARTS_OF_INVERSE_TURN = [
     ldexp(_INVERSE_TURN >> (_INVERSE_TURN_BITS - end) & ((1 << _PART_BITS) - 1), -end)
     for end in range(2 + _PART_BITS, _INVERSE_TURN_BITS + 1, _PART_BITS)
 ]
-NE = 1  # arith.cmpi predicate
-OLT, OGT, OEQ, OGE, ULT = 4, 2, 1, 3, 11  # arith.cmpf predicates; ordered ones are false for NaN
-
-
-class _Scalars:
-    """Builds f32 arithmetic at the insertion point, on vectors of ``shape`` if there is one.
-
-    ``contract`` allows fused multiply-add, nothing more. ``scales`` as for :func:`expand_math`.
-    """
-
-    def __init__(self, shape: list[int] | None, scales: bool) -> None:
-        self.shape, self.scales = shape, scales
-        self.float = self.of(ir.F32Type.get())
-        self.integer = self.of(ir.IntegerType.get_signless(32))
-        self.double = self.of(ir.F64Type.get())
-        self.contract = ir.Attribute.parse("#arith.fastmath<contract>")
-
-    def make(
-        self, name: str, *operands: ir.Value, type_: ir.Type | None = None, **attributes: ir.Attribute
-    ) -> ir.Value:
-        return ir.Operation.create(
-            name, results=[type_ or operands[0].type], operands=list(operands), attributes=attributes
-        ).result
-
-    def of(self, scalar: ir.Type) -> ir.Type:
-        return scalar if self.shape is None else ir.VectorType.get(self.shape, scalar)
-
-    def constant(self, type_: ir.Type, scalar: ir.Attribute) -> ir.Value:
-        value = scalar if self.shape is None else ir.DenseElementsAttr.get_splat(type_, scalar)
-        return self.make("arith.constant", type_=type_, value=value)
-
-    def arithmetic(self, name: str, *operands: ir.Value) -> ir.Value:
-        return self.make(name, *operands, fastmath=self.contract)
-
-    def number(self, value: float) -> ir.Value:
-        return self.constant(self.float, ir.FloatAttr.get(ir.F32Type.get(), value))
-
-    def wide(self, value: float) -> ir.Value:
-        """A number as an f64."""
-        return self.constant(self.double, ir.FloatAttr.get(ir.F64Type.get(), value))
-
-    def bits(self, value: int) -> ir.Value:
-        return self.constant(self.integer, ir.IntegerAttr.get(ir.IntegerType.get_signless(32), value))
-
-    def add(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        return self.arithmetic("arith.addf", a, b)
-
-    def sub(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        return self.arithmetic("arith.subf", a, b)
-
-    def mul(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        return self.arithmetic("arith.mulf", a, b)
-
-    def div(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        return self.arithmetic("arith.divf", a, b)
-
-    def fma(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-        return self.arithmetic("math.fma", a, b, c)
-
-    def polynomial(self, x: ir.Value, coefficients: list[float]) -> ir.Value:
-        """Of the highest power's coefficient first, by Estrin's scheme: Horner's needs fewer multiplications, but each
-        waits for the one before it, and a core holds too few elements at once to fill that time.
-        """
-        terms = [self.number(c) for c in reversed(coefficients)]
-        while len(terms) > 1:
-            if len(terms) == 3:
-                return self.fma(self.fma(terms[2], x, terms[1]), x, terms[0])
-            pairs = [self.fma(high, x, low) for low, high in zip(terms[::2], terms[1::2], strict=False)]
-            terms = pairs + terms[2 * len(pairs) :]
-            x = self.mul(x, x)
-        return terms[0]
-
-    def compare(self, predicate: int, a: ir.Value, b: ir.Value) -> ir.Value:
-        i64 = ir.IntegerType.get_signless(64)
-        one = self.of(ir.IntegerType.get_signless(1))
-        return self.make("arith.cmpf", a, b, type_=one, predicate=ir.IntegerAttr.get(i64, predicate))
-
-    def is_set(self, n: ir.Value, bit: int) -> ir.Value:
-        """Whether an i32 has ``bit`` (1, 2, 4, ...)."""
-        i64 = ir.IntegerType.get_signless(64)
-        one = self.of(ir.IntegerType.get_signless(1))
-        found = self.make("arith.andi", n, self.bits(bit))
-        return self.make("arith.cmpi", found, self.bits(0), type_=one, predicate=ir.IntegerAttr.get(i64, NE))
-
-    def select(self, condition: ir.Value, yes: ir.Value, no: ir.Value) -> ir.Value:
-        return self.make("arith.select", condition, yes, no, type_=yes.type)
-
-    def clamp(self, x: ir.Value, low: float, high: float) -> ir.Value:
-        """Within ``low`` and ``high``; NaN stays NaN."""
-        x = self.select(self.compare(OLT, x, self.number(low)), self.number(low), x)
-        return self.select(self.compare(OGT, x, self.number(high)), self.number(high), x)
-
-    def power_of_two(self, n: ir.Value) -> ir.Value:
-        """2**n for an integer n of a normal f32's exponent."""
-        biased = self.make("arith.addi", n, self.bits(127))
-        return self.make("arith.bitcast", self.make("arith.shli", biased, self.bits(23)), type_=self.float)
-
-    def rounded(self, x: ir.Value, factor: float = 1.0) -> tuple[ir.Value, ir.Value]:
-        """``x * factor`` rounded to an integer below 2**22, as an f32 and as an i32;
-        no conversion, so NaN is harmless.
-        """
-        shifted = self.fma(x, self.number(factor), self.number(_ROUNDER))
-        bits = self.make("arith.bitcast", shifted, type_=self.integer)
-        return self.sub(shifted, self.number(_ROUNDER)), self.make("arith.subi", bits, self.bits(_ROUNDER_BITS))
-
-    def scaled(self, x: ir.Value, n: ir.Value) -> ir.Value:
-        """x * 2**n, which overflows to infinity and underflows through the subnormals:
-        without an instruction in two steps.
-        """
-        if self.scales:
-            return self._times_power(x, n)
-        half = self.make("arith.shrsi", n, self.bits(1))
-        return self.mul(self.mul(x, self.power_of_two(half)), self.power_of_two(self.make("arith.subi", n, half)))
-
-    def _times_power(self, x: ir.Value, n: ir.Value) -> ir.Value:
-        """x * 2**n, as LLVM's intrinsic: its op of MLIR takes no vectors."""
-        if self.shape is None:
-            return self.make("llvm.intr.ldexp", x, n)
-        name = {"intrin": ir.StringAttr.get("llvm.ldexp")}
-        sizes = {
-            "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([2, 0]),
-        }
-        return self.make("llvm.call_intrinsic", x, n, **name, **sizes)
-
 
 _EXP = [1.3814534759e-3, 8.3687454462e-3, 4.1668392718e-2, 1.6666521132e-1, 4.9999994040e-1]
 """(exp(r) - 1 - r) / r**2 for |r| up to ln(2) / 2: exp(r) to 3.1e-9."""
 
 
-def _exp_of(s: _Scalars, r: ir.Value) -> ir.Value:
+def _exp_of(s: Scalars, r: ir.Value) -> ir.Value:
     """exp(r) - 1."""
     return s.fma(s.polynomial(r, _EXP), s.mul(r, r), r)
 
 
-def _exp_parts(s: _Scalars, x: ir.Value) -> tuple[ir.Value, ir.Value]:
+def _exp_parts(s: Scalars, x: ir.Value) -> tuple[ir.Value, ir.Value]:
     """x = n ln 2 + r with an integer n: n as an i32, and exp(r) - 1."""
     n, i = s.rounded(x, _LOG2_E)
     r = s.fma(n, s.number(-0.693145751953125), x)
@@ -167,19 +44,19 @@ def _exp_parts(s: _Scalars, x: ir.Value) -> tuple[ir.Value, ir.Value]:
     return i, _exp_of(s, r)
 
 
-def _exp(s: _Scalars, x: ir.Value) -> ir.Value:
+def _exp(s: Scalars, x: ir.Value) -> ir.Value:
     n, minus_one = _exp_parts(s, s.clamp(x, -104.0, 88.8))
     return s.scaled(s.add(minus_one, s.number(1.0)), n)
 
 
-def _exp2(s: _Scalars, x: ir.Value) -> ir.Value:
+def _exp2(s: Scalars, x: ir.Value) -> ir.Value:
     x = s.clamp(x, -151.0, 128.5)
     n, i = s.rounded(x)
     r = s.mul(s.sub(x, n), s.number(0.6931471805599453))
     return s.scaled(s.add(_exp_of(s, r), s.number(1.0)), i)
 
 
-def _expm1(s: _Scalars, x: ir.Value) -> ir.Value:
+def _expm1(s: Scalars, x: ir.Value) -> ir.Value:
     """2**n (exp(r) - 1) + (2**n - 1): no cancellation, because n is 0 wherever the result is small."""
     inside = s.clamp(x, -17.5, 88.0)
     n, minus_one = _exp_parts(s, inside)
@@ -189,7 +66,7 @@ def _expm1(s: _Scalars, x: ir.Value) -> ir.Value:
     return s.select(large, _exp(s, x), small)
 
 
-def _log_parts(s: _Scalars, x: ir.Value) -> tuple[ir.Value, ir.Value]:
+def _log_parts(s: Scalars, x: ir.Value) -> tuple[ir.Value, ir.Value]:
     """x = 2**e * (1 + f), f in [sqrt(1/2) - 1, sqrt(2) - 1], x a positive normal: e and f as f32."""
     i = s.make("arith.bitcast", x, type_=s.integer)
     above = s.make("arith.subi", i, s.bits(0x3F3504F3))
@@ -199,7 +76,7 @@ def _log_parts(s: _Scalars, x: ir.Value) -> tuple[ir.Value, ir.Value]:
     return s.make("arith.sitofp", e, type_=s.float), f
 
 
-def _log_of(s: _Scalars, e: ir.Value, f: ir.Value) -> ir.Value:
+def _log_of(s: Scalars, e: ir.Value, f: ir.Value) -> ir.Value:
     """e ln 2 + log(1 + f)."""
     p = s.polynomial(
         f,
@@ -212,7 +89,7 @@ def _log_of(s: _Scalars, e: ir.Value, f: ir.Value) -> ir.Value:
     return s.fma(e, s.number(0.693359375), s.add(f, tail))
 
 
-def _log_edges(s: _Scalars, x: ir.Value, zero: float, result: ir.Value) -> ir.Value:
+def _log_edges(s: Scalars, x: ir.Value, zero: float, result: ir.Value) -> ir.Value:
     """The logarithm's values at ``zero`` (-inf), below it (NaN), at infinity and NaN."""
     result = s.select(s.compare(OEQ, x, s.number(inf)), x, result)
     result = s.select(s.compare(OEQ, x, s.number(zero)), s.number(-inf), result)
@@ -220,14 +97,14 @@ def _log_edges(s: _Scalars, x: ir.Value, zero: float, result: ir.Value) -> ir.Va
     return s.select(bad, s.number(float("nan")), result)
 
 
-def _log(s: _Scalars, x: ir.Value) -> ir.Value:
+def _log(s: Scalars, x: ir.Value) -> ir.Value:
     tiny = s.compare(OLT, x, s.number(1.1754943508222875e-38))
     e, f = _log_parts(s, s.select(tiny, s.mul(x, s.number(2.0**25)), x))
     e = s.select(tiny, s.sub(e, s.number(25.0)), e)
     return _log_edges(s, x, 0.0, _log_of(s, e, f))
 
 
-def _log2(s: _Scalars, x: ir.Value) -> ir.Value:
+def _log2(s: Scalars, x: ir.Value) -> ir.Value:
     tiny = s.compare(OLT, x, s.number(1.1754943508222875e-38))
     e, f = _log_parts(s, s.select(tiny, s.mul(x, s.number(2.0**25)), x))
     e = s.select(tiny, s.sub(e, s.number(25.0)), e)
@@ -235,7 +112,7 @@ def _log2(s: _Scalars, x: ir.Value) -> ir.Value:
     return _log_edges(s, x, 0.0, s.fma(part, s.number(1.4426950408889634), e))
 
 
-def _log1p(s: _Scalars, x: ir.Value) -> ir.Value:
+def _log1p(s: Scalars, x: ir.Value) -> ir.Value:
     """log(u) + (x - (u - 1)) / u with u = 1 + x: the second term is what rounding u lost (Kahan)."""
     u = s.make("arith.addf", s.number(1.0), x)
     e, f = _log_parts(s, s.select(s.compare(OGT, u, s.number(0.0)), u, s.number(1.0)))
@@ -244,7 +121,7 @@ def _log1p(s: _Scalars, x: ir.Value) -> ir.Value:
     return _log_edges(s, x, -1.0, s.select(s.compare(OEQ, u, s.number(1.0)), x, near))
 
 
-def _erf(s: _Scalars, x: ir.Value) -> ir.Value:
+def _erf(s: Scalars, x: ir.Value) -> ir.Value:
     """An odd polynomial near 0; beyond, 1 - exp of a polynomial, which keeps 1 - |erf| as small as it is."""
     t, q = s.clamp(s.arithmetic("math.absf", x), 0.0, 4.0), s.mul(x, x)
     outer = s.polynomial(
@@ -260,7 +137,7 @@ def _erf(s: _Scalars, x: ir.Value) -> ir.Value:
     return s.select(far, s.arithmetic("math.copysign", outer, x), s.fma(inner, x, x))
 
 
-def _tanh(s: _Scalars, x: ir.Value) -> ir.Value:
+def _tanh(s: Scalars, x: ir.Value) -> ir.Value:
     """The polynomials' quotient is near 1 where x is subnormal, and times x it is more than 1 at 9.7."""
     t = s.clamp(x, -9.7, 9.7)
     q = s.mul(t, t)
@@ -270,7 +147,7 @@ def _tanh(s: _Scalars, x: ir.Value) -> ir.Value:
     return s.clamp(s.mul(t, s.div(s.polynomial(q, above), s.polynomial(q, below))), -1.0, 1.0)
 
 
-def _quarters(s: _Scalars, x: ir.Value) -> tuple[ir.Value, ir.Value]:
+def _quarters(s: Scalars, x: ir.Value) -> tuple[ir.Value, ir.Value]:
     """x = (n + f) pi / 2 with an integer n and f in [-1/2, 1/2], for every f32: n as an i32, modulo 4, and f pi / 2.
 
     1 / (2 pi) stands in parts of 28 bits, so that products with x are exact in f64, and so is what is left of them
@@ -289,7 +166,7 @@ def _quarters(s: _Scalars, x: ir.Value) -> tuple[ir.Value, ir.Value]:
     return s.make("arith.trunci", bits, type_=s.integer), angle
 
 
-def _sine(s: _Scalars, n: ir.Value, r: ir.Value) -> ir.Value:
+def _sine(s: Scalars, n: ir.Value, r: ir.Value) -> ir.Value:
     """sin(r + n pi / 2) for r in [-pi / 4, pi / 4]."""
     square = s.mul(r, r)
     sin = s.polynomial(square, [-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1])
@@ -300,39 +177,45 @@ def _sine(s: _Scalars, n: ir.Value, r: ir.Value) -> ir.Value:
     return s.select(s.is_set(n, 2), s.arithmetic("arith.negf", size), size)
 
 
-def _sin(s: _Scalars, x: ir.Value) -> ir.Value:
+def _sin(s: Scalars, x: ir.Value) -> ir.Value:
     return s.select(s.compare(OEQ, x, s.number(0.0)), x, _sine(s, *_quarters(s, x)))  # -0 stays -0
 
 
-def _cos(s: _Scalars, x: ir.Value) -> ir.Value:
+def _cos(s: Scalars, x: ir.Value) -> ir.Value:
     n, r = _quarters(s, x)
     return _sine(s, s.make("arith.addi", n, s.bits(1)), r)
 
 
-def _rsqrt(s: _Scalars, x: ir.Value) -> ir.Value:
+def _rsqrt(s: Scalars, x: ir.Value) -> ir.Value:
     return s.div(s.number(1.0), s.arithmetic("math.sqrt", x))
 
 
-EXPANSIONS: dict[str, Callable[[_Scalars, ir.Value], ir.Value]] = {
+EXPANSIONS: dict[str, Callable[[Scalars, ir.Value], ir.Value]] = {
     "math.exp": _exp, "math.exp2": _exp2, "math.expm1": _expm1, "math.log": _log, "math.log2": _log2,
     "math.log1p": _log1p, "math.erf": _erf, "math.tanh": _tanh, "math.rsqrt": _rsqrt,
     "math.sin": _sin, "math.cos": _cos,
 }  # fmt: skip
 
 
-def expand_math(module: ir.Module, scales: bool) -> None:
+def expand_math(module: ir.Module, scales: bool, tables: bool) -> None:
     """Replaces the functions of :data:`EXPANSIONS` of f32, and vectors of it (and f16, bf16 through f32), all over
     ``module``.
 
     ``scales``: the target multiplies a vector by powers of two with one instruction (AVX-512's ``vscalefps``).
+    ``tables``: it has the instructions of :mod:`shardc.backends.cpu.tables`.
     """
     with module.context, ir.Location.unknown():
-        for op in list(_walk(module.operation)):
-            if op.name in EXPANSIONS and isinstance(_scalar(op.results[0].type), ir.F32Type | ir.F16Type | ir.BF16Type):
+        for op in list(walk(module.operation)):
+            if is_expanded(op):
                 with ir.InsertionPoint(op):
-                    made = _expanded(_Scalars(_shape(op.results[0].type), scales), op)
+                    made = _expanded(Scalars(_shape(op.results[0].type), scales), op, tables)
                 op.results[0].replace_all_uses_with(made)
                 op.erase()
+
+
+def is_expanded(op: ir.Operation) -> bool:
+    """Whether arithmetic takes the place of ``op``."""
+    return op.name in EXPANSIONS and isinstance(_scalar(op.results[0].type), ir.F32Type | ir.F16Type | ir.BF16Type)
 
 
 def _shape(type_: ir.Type) -> list[int] | None:
@@ -343,17 +226,21 @@ def _scalar(type_: ir.Type) -> ir.Type:
     return ir.VectorType(type_).element_type if isinstance(type_, ir.VectorType) else type_
 
 
-def _expanded(scalars: _Scalars, op: ir.Operation) -> ir.Value:
+def _expanded(scalars: Scalars, op: ir.Operation, tables: bool) -> ir.Value:
+    expansion = EXPANSIONS[op.name]
+    if tables and scalars.shape == [LANES]:
+        expansion = TABLED.get(op.name, expansion)
     type_ = op.results[0].type
     if type_ == scalars.float:
-        return EXPANSIONS[op.name](scalars, op.operands[0])
+        return expansion(scalars, op.operands[0])
     wide = scalars.make("arith.extf", op.operands[0], type_=scalars.float)
-    return scalars.make("arith.truncf", EXPANSIONS[op.name](scalars, wide), type_=type_)
+    return scalars.make("arith.truncf", expansion(scalars, wide), type_=type_)
 
 
-def _walk(op: ir.Operation) -> Iterator[ir.Operation]:
+def walk(op: ir.Operation) -> Iterator[ir.Operation]:
+    """All ops inside of ``op``, outer ones first."""
     for region in op.regions:
         for block in region.blocks:
             for view in block.operations:
                 yield view.operation
-                yield from _walk(view.operation)
+                yield from walk(view.operation)

@@ -82,6 +82,11 @@ def scales_by_powers_of_two() -> bool:
     return "avx512f" in features()
 
 
+def has_tables() -> bool:
+    """Whether there are the instructions of :mod:`shardc.backends.cpu.tables`."""
+    return {"avx512f", "avx512dq"} <= features()
+
+
 def vector_lanes() -> int:
     """The f32 lanes of one."""
     return vector_bytes() // 4
