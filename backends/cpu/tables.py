@@ -1,16 +1,16 @@
-"""exp, exp2, erf and tanh of 16 f32 lanes by polynomials of low degree, whose coefficients lie in vector registers.
+"""exp, exp2 and erf of 16 f32 lanes by polynomials of low degree, with coefficients that lie in vector registers.
 
-AVX-512 looks 16 numbers up in one register of them, or in two, with one instruction (``vpermps``, ``vpermi2ps``;
-Tang's method, "Table-driven implementation of the exponential function", 1989). So the polynomials are of short
-intervals: three multiply-adds instead of six for exp, five and no exponential for erf, no division for tanh.
+AVX-512 looks 16 numbers up in a register of them with one instruction, ``vpermps`` (P. T. P. Tang, "Table-driven
+implementation of the exponential function", 1989). So the polynomials are of short intervals: three multiply-adds
+instead of six for exp, five for erf and no exponential.
 Coefficients interpolate the function at Chebyshev's nodes, which is done here, once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
-from math import cos, erf, expm1, log, pi, tanh
+from math import cos, erf, expm1, log, pi
 
 from torch_mlir import ir
 
@@ -22,6 +22,8 @@ _NEARER_TO_ZERO = 2  # vrangeps: the smaller of two sizes, with the first operan
 _LOG2_E, _LOG2_E_REST = 1.44269502162933349609375, 1.925963033500011e-08
 _SIXTEENTHS = 1.5 * 2.0**19
 """Added to an f32, it rounds it to sixteenths; the last four bits count them."""
+_ERF_STEP, _ERF_IS_ONE = 4435 / 2**14, 4.0
+"""A step of near 17/64, at whose multiples erf is near to numbers of f32."""
 
 
 def _exp(s: Scalars, x: ir.Value) -> ir.Value:
@@ -54,23 +56,15 @@ def _power_of_two(s: Scalars, shifted: ir.Value, n: ir.Value, r: ir.Value) -> ir
 
 
 def _erf(s: Scalars, x: ir.Value) -> ir.Value:
-    return _odd(s, x, erf, 4435 / 2**14, 4.0, 16)
-
-
-def _tanh(s: Scalars, x: ir.Value) -> ir.Value:
-    return _odd(s, x, tanh, 4837 / 2**14, 9.25, 32)
-
-
-def _odd(s: Scalars, x: ir.Value, function: Callable[[float], float], step: float, most: float, parts: int) -> ir.Value:
-    """An odd function that is 1 from ``most`` on: of |x|, as a polynomial in its distance to the next multiple of
-    ``step``. The one around 0 is odd, so small results are as exact as others.
+    """Of |x|, as a polynomial in its distance u to the next multiple of a step. The one around 0 is 1 * u, which is
+    exact, and odd powers of u: small results are as exact as others.
     """
     size = s.arithmetic("math.absf", x)
-    size = s.select(s.compare(OGT, size, s.number(most)), s.number(most), size)
-    shifted = s.fma(size, s.number(1 / step), s.number(ROUNDER))
+    size = s.select(s.compare(OGT, size, s.number(_ERF_IS_ONE)), s.number(_ERF_IS_ONE), size)
+    shifted = s.fma(size, s.number(1 / _ERF_STEP), s.number(ROUNDER))
     n = s.sub(shifted, s.number(ROUNDER))
-    u = s.fma(n, s.number(-step), size)
-    start, *others, found = (_looked_up(s, shifted, coefficients) for coefficients in _pieces(function, step, parts))
+    u = s.fma(n, s.number(-_ERF_STEP), size)
+    start, *others, found = (_looked_up(s, shifted, coefficients) for coefficients in _erf_parts())
     for coefficient in reversed(others):
         found = s.fma(found, u, coefficient)
     start = s.select(s.compare(OGT, u, start), u, start)
@@ -78,15 +72,15 @@ def _odd(s: Scalars, x: ir.Value, function: Callable[[float], float], step: floa
 
 
 TABLED: dict[str, Callable[[Scalars, ir.Value], ir.Value]] = {
-    "math.exp": _exp, "math.exp2": _exp2, "math.erf": _erf, "math.tanh": _tanh,
+    "math.exp": _exp, "math.exp2": _exp2, "math.erf": _erf,
 }  # fmt: skip
 """What takes the place of :data:`shardc.backends.cpu.polynomials.EXPANSIONS` in vectors of :data:`LANES`."""
 
 
 @cache
-def _pieces(function: Callable[[float], float], step: float, parts: int) -> list[tuple[float, ...]]:
-    """Of each power, from 0 to 5, the coefficients of all parts; of the first without 1 * u, which is exact."""
-    found = [_interpolated(function, k * step, step / 2, 5) for k in range(parts)]
+def _erf_parts() -> list[tuple[float, ...]]:
+    """Of each power of u, from 0 to 5, the coefficients of all parts."""
+    found = [_interpolated(erf, k * _ERF_STEP, _ERF_STEP / 2, 5) for k in range(LANES)]
     found[0] = [c - (power == 1) if power % 2 else 0.0 for power, c in enumerate(found[0])]
     return list(zip(*found, strict=True))
 
@@ -108,18 +102,11 @@ def _interpolated(function: Callable[[float], float], centre: float, width: floa
     return found
 
 
-def _looked_up(s: Scalars, shifted: ir.Value, numbers: tuple[float, ...] | list[float]) -> ir.Value:
-    """The numbers, 16 or 32, at the last four or five bits of each lane."""
-    places = s.make("arith.bitcast", shifted, type_=s.integer)
-    low, high = (_table(s, numbers[k : k + LANES]) for k in (0, len(numbers) - LANES))
-    if len(numbers) == LANES:
-        return _intrinsic(s, "permvar.sf.512", low, places)
-    return _intrinsic(s, "vpermi2var.ps.512", low, places, high)
-
-
-def _table(s: Scalars, numbers: tuple[float, ...] | list[float]) -> ir.Value:
+def _looked_up(s: Scalars, shifted: ir.Value, numbers: Sequence[float]) -> ir.Value:
+    """Of 16 numbers the one that the last four bits of each lane say."""
     attributes = [ir.FloatAttr.get(ir.F32Type.get(), n) for n in numbers]
-    return s.make("arith.constant", type_=s.float, value=ir.DenseElementsAttr.get(attributes, s.float))
+    table = s.make("arith.constant", type_=s.float, value=ir.DenseElementsAttr.get(attributes, s.float))
+    return _intrinsic(s, "permvar.sf.512", table, s.make("arith.bitcast", shifted, type_=s.integer))
 
 
 def _whole(s: Scalars) -> tuple[ir.Value, ir.Value]:
