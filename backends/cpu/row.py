@@ -134,11 +134,11 @@ class Row:
         return list(pieces.results)
 
     def _fetch(self, loop: Loop, place: Place, first: ir.Value, end: ir.Value) -> None:
-        """Fetches of the next row what belongs to these steps of a loop. Where nothing is written, of the row after it:
+        """Fetches of the next row what belongs to these steps of a loop. Where no rows are written, of the row after it:
         the last lines of the next one would come too late.
         """
         elements, number, (row,), axis = self.elements, self.elements.number, self.nest.rows, loop.axes[0]
-        rows = 2 if all(root.is_reduction for root in self.nest.roots) else 1
+        rows = 1 if any(axis in root.parallel for root in self.nest.roots) else 2
         below = arith.minui(arith.addi(place.axes[row], number(rows)), number(self.nest.sizes[row] - 1))
         for value, index in loop.ahead:
             width = width_bytes(value.element)

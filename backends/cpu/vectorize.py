@@ -6,7 +6,7 @@ and all that hold what is not understood here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from torch_mlir import ir
@@ -84,37 +84,80 @@ class _Lanes:
         return _LANES
 
     def _apart(self, ops: list[ir.Operation]) -> bool:
-        """Whether no step reads what another one writes, in a buffer that both name."""
-        stored = {op.operands[1]: op.operands[2] for op in ops if op.name == "memref.store"}
-        return all(
-            stored.get(op.operands[0], op.operands[1]) == op.operands[1] for op in ops if op.name == "memref.load"
-        )
+        """Whether a buffer that is written is read and written at one position alone: no step sees another's."""
+        touched: dict[ir.Value, set[ir.Value]] = {}
+        for op in ops:
+            if op.name in ("memref.load", "memref.store"):
+                buffer, position = list(op.operands)[-2:]
+                touched.setdefault(buffer, set()).add(position)
+        return all(len(touched[op.operands[1]]) == 1 for op in ops if op.name == "memref.store")
 
     def write(self) -> None:
         """Puts vectors in the place of the loop: several steps of them at once, then single ones, the last of which
-        has lanes that do nothing.
+        has lanes that do nothing. Sums stay vectors through the loop around it, if that only hands them on.
         """
-        low, high = self.loop.operands[0], self.loop.operands[1]
+        count = _length(*list(self.loop.operands)[:2])
         copies = _SUMS if len(self.loop.inner_iter_args) else 1
-        with ir.InsertionPoint(self.loop.operation):
-            count = _length(low, high)
-            if count is not None:
-                copies = max(1, min(copies, count // LANES))
-            step = _index(copies * LANES)
-            length = _index(count) if count is not None else arith.maxsi(arith.subi(high, low), _index(0))
-            whole = _index(count - count % (copies * LANES)) if count is not None else _whole(length, step)
-            middle = arith.addi(low, whole)
+        if count is not None:
+            copies = max(1, min(copies, count // LANES))
+        around = self._around()
+        whole = around or self.loop
+        with ir.InsertionPoint(whole.operation):
             nothing = [self._splat(_NOTHING, a.type) for a in self.loop.inner_iter_args]
-            found = self._steps(low, middle, step, [nothing] * copies, None)
-            found = [_joined(arith.addf, vectors) for vectors in zip(*found, strict=True)]
-            if count is None or count % (copies * LANES):
-                ragged = count is None or count % LANES != 0
-                (found,) = self._steps(middle, high, _index(LANES), [found], high if ragged else None)
-            starts = list(self.loop.operands)[3:]
-            ends = [_sum(v, start) for v, start in zip(found, starts, strict=True)]
-        for old, new in zip(self.loop.results, ends, strict=True):
+            if around is None:
+                found = self._vectors(count, [nothing] * copies)
+            else:
+                found = self._around_vectors(around, count, [nothing] * copies)
+            joined = [_joined(vectors) for vectors in zip(*found, strict=True)]
+            ends = [_sum(v, start) for v, start in zip(joined, list(whole.operands)[3:], strict=True)]
+        for old, new in zip(whole.results, ends, strict=True):
             old.replace_all_uses_with(new)
-        self.loop.operation.erase()
+        whole.operation.erase()
+
+    def _around(self) -> scf.ForOp | None:
+        """The loop around this one, if all it does with its carried values is to hand them to this one and on."""
+        parent = self.loop.operation.parent
+        if parent is None or parent.name != "scf.for" or not len(self.loop.inner_iter_args):
+            return None
+        around = parent.opview
+        end = list(around.body.operations)[-1].operation
+        given, made = list(around.inner_iter_args), list(self.loop.results)
+        plain = given == list(self.loop.operands)[3:] and made == list(end.operands)
+        return around if plain and all(len(list(v.uses)) == 1 for v in (*given, *made)) else None
+
+    def _around_vectors(
+        self, around: scf.ForOp, count: int | None, sums: list[list[ir.Value]]
+    ) -> list[list[ir.Value]]:
+        """The loop around, with vectors in the place of what it carries, and this loop's vectors in it."""
+        wide = scf.ForOp(*list(around.operands)[:3], [v for vectors in sums for v in vectors])
+        *ops, _ = (view.operation for view in around.body.operations)
+        at = ops.index(self.loop.operation)
+        for op in ops[:at]:
+            wide.body.append(op)
+        with ir.InsertionPoint(wide.body):
+            found = self._vectors(count, _chunks(wide.inner_iter_args, len(sums)))
+        for op in ops[at + 1 :]:
+            wide.body.append(op)
+        with ir.InsertionPoint(wide.body):
+            scf.YieldOp([v for vectors in found for v in vectors])
+        around.induction_variable.replace_all_uses_with(wide.induction_variable)
+        return _chunks(wide.results, len(sums))
+
+    def _vectors(self, count: int | None, sums: list[list[ir.Value]]) -> list[list[ir.Value]]:
+        """The loops over vectors, of ``count`` steps in all if that is a number."""
+        low, high = list(self.loop.operands)[:2]
+        at_once = len(sums) * LANES
+        if count is None:
+            length = arith.maxsi(arith.subi(high, low), _index(0))
+            whole = arith.subi(length, arith.remui(length, _index(at_once)))
+        else:
+            whole = _index(count - count % at_once)
+        middle = arith.addi(low, whole)
+        found = self._steps(low, middle, _index(at_once), sums, None)
+        if count is None or count % at_once:
+            ragged = count is None or count % LANES != 0
+            found[:1] = self._steps(middle, high, _index(LANES), found[:1], high if ragged else None)
+        return found
 
     def _steps(
         self, low: ir.Value, high: ir.Value, step: ir.Value, sums: list[list[ir.Value]], end: ir.Value | None
@@ -122,16 +165,15 @@ class _Lanes:
         """A loop with a vector of each list of ``sums``; lanes from ``end`` on do nothing."""
         loop = scf.ForOp(low, high, step, [v for vectors in sums for v in vectors])
         loop.operation.attributes[LOOP] = ir.Attribute.parse("#llvm.loop_annotation<unroll = <disable = true>>")
-        held, made, each = list(loop.inner_iter_args), [], len(self.loop.inner_iter_args)
+        made: list[ir.Value] = []
         with ir.InsertionPoint(loop.body):
-            for number in range(len(sums)):
+            for number, held in enumerate(_chunks(loop.inner_iter_args, len(sums))):
                 at = loop.induction_variable
                 at = arith.addi(at, _index(number * LANES)) if number else at
                 mask = None if end is None else _mask(arith.subi(end, at))
-                made += self._step(at, held[number * each : (number + 1) * each], mask)
+                made += self._step(at, held, mask)
             scf.YieldOp(made)
-        results = list(loop.results)
-        return [results[k * each : (k + 1) * each] for k in range(len(sums))]
+        return _chunks(loop.results, len(sums))
 
     def _step(self, at: ir.Value, sums: list[ir.Value], mask: ir.Value | None) -> list[ir.Value]:
         """One vector's worth of steps, from ``at`` on. Returns the sums with their terms."""
@@ -213,15 +255,19 @@ def _constant(value: ir.Value) -> int | None:
     return ir.IntegerAttr(value.owner.operation.attributes["value"]).value
 
 
-def _whole(length: ir.Value, step: ir.Value) -> ir.Value:
-    return arith.subi(length, arith.remui(length, step))
+def _chunks(values: Iterable[ir.Value], count: int) -> list[list[ir.Value]]:
+    """``count`` lists of equal length."""
+    found = list(values)
+    each = len(found) // count
+    return [found[k * each : (k + 1) * each] for k in range(count)]
 
 
-def _joined(join: Callable[[ir.Value, ir.Value], ir.Value], vectors: tuple[ir.Value, ...]) -> ir.Value:
-    """Pairs of them first."""
+def _joined(vectors: Sequence[ir.Value]) -> ir.Value:
+    """Their sum, pairs of them first."""
     found = list(vectors)
     while len(found) > 1:
-        found = [join(*found[k : k + 2]) if k + 1 < len(found) else found[k] for k in range(0, len(found), 2)]
+        pairs = [found[k : k + 2] for k in range(0, len(found), 2)]
+        found = [arith.addf(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
     return found[0]
 
 
