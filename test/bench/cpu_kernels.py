@@ -9,8 +9,8 @@ the machine counts little; several threads in wall time. ``of copy`` (forward, m
 kernel moves the bytes that it must read and write, over that of ``tensor.copy_`` of the same bytes in the same rounds: a
 plain call, where ours goes through ``torch.compile``, whose guards and call cost some 17 us.
 ``in cache`` (the same rows, one thread): what ``of copy`` would be if neither memory nor the call took time. It is the
-rate at which 8 rows more are computed, beside 4 that lie in the second cache like them, over that of ``copy_`` at
-the row's size. Where it is near to ``of copy`` the kernel is bound by its arithmetic, and where it is below 0.85 no
+rate at which 2**15 elements more are computed, beside as many that lie in the second cache like them, over that of
+``copy_`` at the row's size. Where it is near to ``of copy`` the kernel is bound by its arithmetic, and where it is below 0.85 no
 schedule of memory's reads and writes gets it there.
 ``of oneDNN`` (matmuls): oneDNN's time, with its own bias and gelu, over ours.
 """
@@ -23,6 +23,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from math import exp, log
 
 import torch
@@ -197,20 +198,26 @@ def _peers(name: str, inputs: list[Tensor], moved: int) -> dict[str, Callable[[]
     return {}
 
 
+def _repeat(run: Callable[[], object], times: int) -> None:
+    """Each call's results are gone before the next one, which finds their memory in a cache."""
+    for _ in range(times):
+        run()
+
+
 def _rate_in_cache(name: str, columns: int, clock: Callable[[], float]) -> float:
-    """Bytes a second of a forward kernel, from the times of 4 and of 12 rows: what a call costs is in both. Results of
-    128 KiB and more would come in fresh pages.
+    """Bytes a second of a forward kernel, from the times of 2**15 and 2**16 elements: what a call costs is in both, and
+    both sizes of results come from the pool.
     """
     runners: dict[str, Callable[[], object]] = {}
     moved: dict[str, int] = {}
-    for rows in ("4", "12"):
+    for size in ("few", "more"):
         torch._dynamo.reset()
-        inputs = KERNELS[name].inputs(int(rows), columns)
+        inputs = KERNELS[name].inputs((1 << (15 if size == "few" else 16)) // columns, columns)
         run = _runner(torch.compile(KERNELS[name].call, backend="shardc", dynamic=False), inputs, False)
-        moved[rows] = sum(t.nbytes for t in [*inputs, *run()])
-        runners[rows] = lambda run=run: [run() for _ in range(50)]
-    seconds = measure(runners, 61, clock)
-    return 50 * (moved["12"] - moved["4"]) / (seconds["12"] - seconds["4"])
+        moved[size] = sum(t.nbytes for t in [*inputs, *run()])
+        runners[size] = partial(_repeat, run, 20)
+    seconds = measure(runners, 101, clock)
+    return 20 * (moved["more"] - moved["few"]) / (seconds["more"] - seconds["few"])
 
 
 def compare(name: str, size: str, backward: bool, threads: int, repeats: int) -> list[object]:
