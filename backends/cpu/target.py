@@ -13,6 +13,11 @@ from shardc.runtime.kernels import cpu_features
 
 NEEDED = {"x86_64": {"avx2", "fma", "f16c"}, "aarch64": {"asimd"}}
 """The instruction sets without which there are no loops for an architecture."""
+_OF_A_MODEL = {
+    "model name", "cpu family", "model", "stepping",
+    "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision",
+}  # fmt: skip
+"""What ``/proc/cpuinfo`` says of a processor's model, on x86-64 and on aarch64."""
 LLVM_NAMES = {"sse4_1": "sse4.1", "sse4_2": "sse4.2", "abm": "lzcnt", "bmi1": "bmi"}
 """Linux's names where LLVM's are not the same without the underscore."""
 
@@ -63,8 +68,8 @@ def host_model() -> str:
             lines = [line.split(":", 1) for line in file if ":" in line]
     except OSError:
         return platform.processor()
-    wanted = {"model name", "cpu family", "model", "stepping"}
-    return " ".join(dict.fromkeys(value.strip() for name, value in lines if name.strip() in wanted))
+    found = dict.fromkeys((name.strip(), value.strip()) for name, value in lines)
+    return " ".join(value for name, value in found if name in _OF_A_MODEL)
 
 
 def vector_bytes() -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -68,6 +68,8 @@ class Body:
         self._stores = _place_stores(schedule, list(stores))
         self._waits = schedule.waits()
         self.dying = schedule.dying()
+        self.after: dict[int, list[tuple[ir.Value, Callable[[str], list[str]]]]] = {}
+        """Position -> values, and the lines that then take the place of each, from its name."""
         self.overwritten: set[ir.Value] = set()
         self._overwrites = Overwrites(
             schedule, self._whole_aliases(), {new: old for old, new in (*stores, *writes)}, returned
@@ -86,8 +88,10 @@ class Body:
                 self._write_step(step, position)
             self._write_stores(position)
             self._write_frees(position)
+            self._write_after(position)
         self._write_waits(self.schedule.end)
         self._write_stores(self.schedule.end)
+        self._write_after(self.schedule.end)
 
     def line(self, text: str) -> None:
         self.program.lines.append(f"{self.indent}{text}")
@@ -180,6 +184,10 @@ class Body:
         dying = self.dying.get(position)
         if dying:
             self.free(dying)
+
+    def _write_after(self, position: int) -> None:
+        for value, lines in self.after.get(position, ()):
+            self.program.lines += lines(self.name(value))
 
     def _write_loop(self, step: Step, position: int) -> None:
         from shardc.backends.torch.loop import write_loop

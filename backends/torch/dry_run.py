@@ -1,7 +1,7 @@
 """How much memory a program needs: it is run on tensors without data (the meta device), and what lives is counted.
 
 The program itself says when each value is made, shared and freed, so that the figure is that of its tensors, to the
-byte. Not in it: what ATen, oneDNN and communication use inside of a call, and workspaces of kernels.
+byte, and of its kernels' workspaces. Not in it: what ATen, oneDNN and communication use inside of a call.
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ from torch.utils._pytree import tree_leaves
 
 from shardc.backends.eager.libraries import MEANINGS
 from shardc.diagnostics.memory import PeakUnknown
-from shardc.runtime.kernel_call import Output
+from shardc.runtime.kernel_call import KEPT_WORKSPACE_BYTES, Output
 
 META = torch.device("meta")
 FILE = "<dry run>"
+
+Workspace = Callable[[str, Sequence[int]], int]
+"""Bytes of a kernel's workspace, by its name and the integers that its symbolic sizes are in."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +45,16 @@ class Peak:
     held: tuple[tuple[int, str], ...]
 
 
-def dry_run(text: str, entry: str, names: Mapping[str, Any], arguments: Callable[[], Sequence[Any]]) -> Peak:
+def dry_run(
+    text: str, entry: str, arguments: Callable[[], Sequence[Any]], workspace: Workspace | None = None
+) -> Peak:
     """The peak of the function ``entry`` of a program's ``text``, called with what ``arguments`` makes.
 
-    ``names`` are globals of the program beside its kernels and memory. Arguments that nobody else refers to die when
-    the program has freed them. Raises PeakUnknown for an op that does not run without data.
+    Arguments that nobody else refers to die when the program has freed them. Without ``workspace`` kernels have none.
+    Raises PeakUnknown for an op that does not run without data.
     """
-    program: dict[str, Any] = {"kernel": _kernel, "kernels": _kernels, "empty": _empty, **names}
+    kernels = _Kernels(workspace or (lambda *_: 0))
+    program: dict[str, Any] = {"kernel": kernels.kernel, "kernels": kernels.batch, "empty": _empty}
     exec(compile(text, FILE, "exec"), program)
     meter = _Meter(text.splitlines())
     with torch.no_grad(), _disable_current_modes():  # a compile goes on under fake tensors, which keep what they meet
@@ -142,22 +148,36 @@ def _empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     return torch.empty(shape, dtype=dtype, device=META)
 
 
-def _kernel(
-    name: str, outputs: Sequence[Output], size: int | None = None, checks: Mapping[int, str] | None = None
-) -> Callable[..., tuple[Tensor, ...]]:
-    """What :meth:`shardc.runtime.kernels.Library.kernel` gives, without the kernel."""
+class _Kernels:
+    """As :class:`shardc.runtime.kernels.Library`, without the kernels: results, and memory to work in."""
 
-    def call(*given: Any) -> tuple[Tensor, ...]:
-        numbers = [n for n in given if not isinstance(n, Tensor)]
-        return tuple(_result(output, given, numbers) for output in outputs)
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._kept: Tensor | None = None
 
-    return call
+    def kernel(
+        self, name: str, outputs: Sequence[Output], size: int | None = None, checks: Mapping[int, str] | None = None
+    ) -> Callable[..., tuple[Tensor, ...]]:
+        def call(*given: Any) -> tuple[Tensor, ...]:
+            numbers = [n for n in given if not isinstance(n, Tensor)]
+            made = tuple(_result(output, given, numbers) for output in outputs)
+            self._work(self._workspace(name, numbers))
+            return made
 
+        return call
 
-def _kernels(name: str, members: Sequence[tuple[int, Sequence[Output]]]) -> Callable[..., list[tuple[Tensor, ...]]]:
-    """What :meth:`shardc.runtime.kernels.Library.batch` gives, without the kernel."""
-    calls = [_kernel(name, outputs) for _, outputs in members]
-    return lambda *given: [call(*tensors) for call, tensors in zip(calls, given, strict=True)]
+    def batch(
+        self, name: str, members: Sequence[tuple[int, Sequence[Output]]]
+    ) -> Callable[..., list[tuple[Tensor, ...]]]:
+        calls = [self.kernel(name, outputs) for _, outputs in members]
+        return lambda *given: [call(*tensors) for call, tensors in zip(calls, given, strict=True)]
+
+    def _work(self, size_bytes: int) -> None:
+        """A thread keeps a small workspace for its later calls (:mod:`shardc.runtime.kernel_call`)."""
+        if size_bytes > KEPT_WORKSPACE_BYTES:
+            _empty((size_bytes,), torch.uint8)
+        elif size_bytes and (self._kept is None or self._kept.nbytes < size_bytes):
+            self._kept = _empty((size_bytes,), torch.uint8)
 
 
 def _result(output: Output, given: Sequence[Any], numbers: Sequence[int]) -> Tensor:

@@ -6,7 +6,8 @@ activations in it), and returns what the graph returns. Inputs that the graph wr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 from torch_mlir import ir
 
@@ -55,13 +56,9 @@ def emit_graph(
     names = [_name(attributes) for attributes in function.attributes["arg_attrs"]]
     program.values.update((value, program.names.exact(name)) for value, name in zip(arguments, names, strict=True))
     pairs = [(arguments[argument], results[result]) for argument, result in writes]
-    body = _write(program, block, results, pairs, [results[number] for number in outputs if number is not None])
-    for number in dict.fromkeys(n for n in outputs if n is not None and strides):
-        result, wanted = results[number], strides[number]
-        if wanted is not None:
-            program.lines += _laid_out(program.values[result], wanted)
-        elif not _is_contiguous(result):
-            program.lines.append(f"    {program.values[result]} = {program.values[result]}.contiguous()")
+    given = [number for number in outputs if number is not None]
+    wanted = {results[number]: strides[number] for number in given} if strides else {}
+    body = _write(program, block, results, pairs, [results[number] for number in given], wanted)
     program.lines += _writes(program, pairs, body)
     returned = ["None" if number is None else program.values[results[number]] for number in outputs]
     return _assemble(program, [program.values[a] for a in arguments], returned)
@@ -85,12 +82,20 @@ def _write(
     results: list[ir.Value],
     writes: list[tuple[ir.Value, ir.Value]],
     returned: list[ir.Value],
+    wanted: Mapping[ir.Value, Sequence[int] | Order | None],
 ) -> Body:
+    """``wanted``: how results must be laid out. Each is when it was last read, not at the end, when all that is
+    returned is there beside a copy."""
     arguments = list(block.arguments)
     schedule = schedule_block(block, program.reader, results)
+    read = {value: schedule.last.get(value, schedule.made.get(value, schedule.end)) for value in wanted}
     for value in results:
         schedule.need(value, schedule.end)
     body = Body(program, schedule, Aliases(arguments), "    ", writes=writes, returned=returned)
+    for value, strides in wanted.items():
+        if strides is not None or not _is_contiguous(value):
+            lines = partial(_laid_out, strides=strides)
+            body.after.setdefault(read[value], []).append((value, lines))
     kept = {old for old, _ in writes}
     for value in (v for v in arguments if v not in kept):
         if value in schedule.last:
@@ -127,7 +132,9 @@ def _is_contiguous(value: ir.Value) -> bool:
     return made.name == KERNEL
 
 
-def _laid_out(name: str, strides: Sequence[int] | Order) -> list[str]:
+def _laid_out(name: str, strides: Sequence[int] | Order | None) -> list[str]:
+    if strides is None:
+        return [f"    {name} = {name}.contiguous()"]
     if isinstance(strides, Order):
         back = tuple(strides.dims.index(d) for d in range(len(strides.dims)))
         return [f"    {name} = {name}.permute({strides.dims}).contiguous().permute({back})"] if back else []

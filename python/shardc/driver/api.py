@@ -72,12 +72,12 @@ class CompiledStep:
     @cached_property
     def peak(self) -> str:
         """The most memory that a step's tensors take at once on a rank, and where; nothing of a pipeline."""
-        return said_peak(self.compiled.program) if self.compiled.pipeline_module is None else ""
+        return said_peak(self.compiled.program, self._library()) if self.compiled.pipeline_module is None else ""
 
     @cached_property
     def pipeline(self) -> PipelineReport | None:
         """What each rank of a pipeline holds and sends; None without one."""
-        return None if self.compiled.pipeline_module is None else explain_pipeline(self.compiled.program)
+        return None if self.compiled.pipeline_module is None else explain_pipeline(self.compiled.program, self._library())
 
     def save_plan(self, path: Path | str) -> None:
         """Write the plan as JSON, for ``plan=`` of another compile."""

@@ -25,6 +25,8 @@ from shardc.driver.roofline import roofline
 from shardc.driver.source_lines import shown, shown_in
 from shardc.driver.traffic import Transfer, transfers
 from shardc.passes.program import find_function
+from shardc.runtime.check import KERNELS
+from shardc.runtime.kernels import BadLibrary, Library
 
 
 def explain(path: Path, what: str | None = None) -> str:
@@ -39,8 +41,9 @@ def explain(path: Path, what: str | None = None) -> str:
         report = make_report(module, plan, [], kernels=kernels)
         return "\n\n".join([report.title(), "\n".join(_arguments(report, what, path))])
     program = _program(path, kernels) or module
-    pipeline = explain_pipeline(program)
-    peak = "" if pipeline is not None else said_peak(program)
+    library = _library(path)
+    pipeline = explain_pipeline(program, library)
+    peak = "" if pipeline is not None else said_peak(program, library)
     report = make_report(module, plan, [], kernels=kernels, peak=peak, pipeline=pipeline)
     parts = [report.render(), "\n".join(_arguments(report, "", path)), "\n".join(_collectives(transfers(module)))]
     if target is not None:
@@ -55,6 +58,14 @@ def _program(path: Path, kernels: list[dict[str, Any]]) -> ir.Module | None:
     if kernels:
         return _parsed(path / "levels" / "4-kernel.mlir")
     return _parsed(cut) if cut.is_file() else None
+
+
+def _library(path: Path) -> Library | None:
+    """The kernels of an artefact for CPUs; None where they are not for this one."""
+    try:
+        return Library(path / KERNELS) if (path / KERNELS).is_file() else None
+    except BadLibrary:
+        return None
 
 
 def _read(path: Path) -> tuple[ir.Module, str, list[dict[str, Any]], Target | None]:

@@ -78,7 +78,7 @@ def compile_graph(
     else:
         text, library = found
         wishes.unmatched.clear()  # only programs for which all were met are kept
-    say_peak(phase, text, graph, constants)
+    say_peak(phase, text, graph, constants, library)
     plan = graph_plan(graph, phase, is_inference, device, len(constants)) if settings.cuda_graphs else None
     run_, scalars = runner(text, library, device, plan), host_scalars(graph, device)
     return GraphProgram(run_, key if whole else None, device, constants, is_complex(graph), scalars, plan, asserted)

@@ -13,7 +13,7 @@ from shardc.diagnostics.dynamo import GraphNotCompiled
 from shardc.driver.fusion import is_explained, note_choices
 from shardc.driver.gpu_compile import is_tf32
 from shardc.driver.gpu_estimates import Estimator
-from shardc.driver.partition import is_log_softmax
+from shardc.driver.partition import shifted_by
 from shardc.driver.piece_model import ModelledMatmuls
 from shardc.driver.pipelines import build, run
 from shardc.driver.settings import Settings
@@ -30,7 +30,7 @@ def fuse_losses(joint: GraphModule, settings: Settings, target: Target) -> None:
     """
     model = ModelledMatmuls(Estimator(target, is_tf32()), settings.numerics)
     choices: list[tuple[Op, Verdict]] = []
-    for number, found in enumerate(list(find_losses(joint.graph, is_log_softmax, settings.numerics))):
+    for number, found in enumerate(list(find_losses(joint.graph, shifted_by, settings.numerics))):
         if isinstance(found, Apart):
             verdict = Verdict(False, f"with its loss: {found.why}")
         else:
@@ -71,7 +71,7 @@ def _module(loss: LinearLoss, numerics: str, in_kernels: bool) -> ir.Module:
         copies[node] = graph.node_copy(node, copies.__getitem__)
     graph.output([copies[node] for node in loss.results])
     if in_kernels:
-        (found,) = find_losses(graph, is_log_softmax, numerics)
+        (found,) = find_losses(graph, shifted_by, numerics)
         assert isinstance(found, LinearLoss)
         replace(found)
     module = import_graph(GraphModule(torch.nn.Module(), graph), "forward").module

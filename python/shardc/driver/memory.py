@@ -19,7 +19,7 @@ from torch.fx import GraphModule
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch_mlir import ir
 
-from shardc.backends.torch.dry_run import META, Peak, dry_run
+from shardc.backends.torch.dry_run import META, Peak, Workspace, dry_run
 from shardc.backends.torch.emit import emit_program
 from shardc.diagnostics.memory import PeakUnknown
 from shardc.dialects.pipe.schedule_op import find_schedule
@@ -30,9 +30,11 @@ from shardc.driver.report import size_text, table
 from shardc.frontend.recorder import FORWARD
 from shardc.runtime.comm import Rank
 from shardc.runtime.groups import Group, place_of
+from shardc.runtime.kernels import Library
 from shardc.runtime.layout import Leaf
 from shardc.runtime.mesh import Axes, Mesh
 from shardc.runtime.pipeline import Part, part_of
+from shardc.runtime.program import Kernels
 
 log = logging.getLogger(__name__)
 
@@ -53,13 +55,15 @@ def collect_peaks() -> Iterator[Peaks]:
         _peaks.reset(token)
 
 
-def say_peak(phase: str, text: str, graph: GraphModule, constants: Sequence[torch.Tensor]) -> None:
+def say_peak(
+    phase: str, text: str, graph: GraphModule, constants: Sequence[torch.Tensor], library: Kernels | None
+) -> None:
     """Log the peak of a graph's program, or hand it over, where somebody asks."""
     peaks = _peaks.get()
     if peaks is None and not log.isEnabledFor(logging.DEBUG):
         return
     try:
-        peak: Peak | PeakUnknown = graph_peak(phase, text, graph, constants)
+        peak: Peak | PeakUnknown = graph_peak(phase, text, graph, constants, library)
     except PeakUnknown as unknown:
         peak = unknown
     log.debug("%s: %s", phase, render(peak))
@@ -67,8 +71,10 @@ def say_peak(phase: str, text: str, graph: GraphModule, constants: Sequence[torc
         peaks.append((phase, peak))
 
 
-def graph_peak(phase: str, text: str, graph: GraphModule, constants: Sequence[torch.Tensor]) -> Peak:
-    """The peak of the program ``text`` of a graph, at the sizes of the traced call.
+def graph_peak(
+    phase: str, text: str, graph: GraphModule, constants: Sequence[torch.Tensor], library: Kernels | None = None
+) -> Peak:
+    """The peak of the program ``text`` of a graph with its kernels, at the sizes of the traced call.
 
     What a forward is given lives on, and so do a backward's parameters; what a forward saved dies with its last use.
     Raises PeakUnknown.
@@ -84,7 +90,12 @@ def graph_peak(phase: str, text: str, graph: GraphModule, constants: Sequence[to
         lasting.extend(value for value, stays in zip(values, kept, strict=True) if stays)
         return [SimpleNamespace(device=META), values]
 
-    return dry_run(text, "graph", {}, arguments)
+    return dry_run(text, "graph", arguments, _workspace(library))
+
+
+def _workspace(library: Kernels | None) -> Workspace | None:
+    """What kernels work in; those of a GPU have none."""
+    return library.workspace_bytes if isinstance(library, Library) else None
 
 
 def _without_data(value: Any, storages: dict[StorageWeakRef, torch.UntypedStorage]) -> Any:
@@ -108,8 +119,11 @@ def _hints(sizes: Sequence[Any]) -> list[int]:
     return [n.node.hint if isinstance(n, torch.SymInt) else n for n in sizes]
 
 
-def step_peaks(module: ir.Module) -> list[Peak | PeakUnknown]:
-    """The peak of the program of a module of level 3 or 4, on rank 0; of a pipeline one for each of its ranks."""
+def step_peaks(module: ir.Module, library: Kernels | None = None) -> list[Peak | PeakUnknown]:
+    """The peak of the program of a module of level 3 or 4, on rank 0; of a pipeline one for each of its ranks.
+
+    Without the ``library`` of its kernels what they work in is not counted.
+    """
     described, text = describe_program(module), emit_program(module)
     mesh, leaves = Mesh.read(described["mesh"]), [Leaf.read(entry) for entry in described["arguments"]]
     parts: dict[int, tuple[int, Part]] = {}
@@ -117,18 +131,20 @@ def step_peaks(module: ir.Module) -> list[Peak | PeakUnknown]:
         part = part_of(described["pipeline"], leaves, mesh, rank)
         parts.setdefault(part.number, (rank, part))
     entry = "step_{}" if described["pipeline"] else "step"
-    return [_rank_peak(text, entry.format(n), mesh, *parts[n]) for n in sorted(parts)]
+    return [_rank_peak(text, entry.format(n), mesh, *parts[n], _workspace(library)) for n in sorted(parts)]
 
 
-def step_peak(module: ir.Module) -> Peak:
+def step_peak(module: ir.Module, library: Kernels | None = None) -> Peak:
     """:func:`step_peaks` of a step that is no pipeline. Raises PeakUnknown."""
-    (peak,) = step_peaks(module)
+    (peak,) = step_peaks(module, library)
     if isinstance(peak, PeakUnknown):
         raise peak
     return peak
 
 
-def _rank_peak(text: str, entry: str, mesh: Mesh, rank: int, part: Part) -> Peak | PeakUnknown:
+def _rank_peak(
+    text: str, entry: str, mesh: Mesh, rank: int, part: Part, workspace: Workspace | None
+) -> Peak | PeakUnknown:
     lasting: list[torch.Tensor] = []
 
     def arguments() -> list[Any]:
@@ -137,24 +153,24 @@ def _rank_peak(text: str, entry: str, mesh: Mesh, rank: int, part: Part) -> Peak
         return [Rank(mesh, rank, META, _AloneGroups(mesh, rank)), *lasting]  # type: ignore[arg-type]
 
     try:
-        return dry_run(text, entry, {}, arguments)
+        return dry_run(text, entry, arguments, workspace)
     except PeakUnknown as unknown:
         return unknown
 
 
-def said_peak(module: ir.Module) -> str:
+def said_peak(module: ir.Module, library: Kernels | None = None) -> str:
     """:func:`step_peak` in a line."""
     try:
-        return head(step_peak(module))
+        return head(step_peak(module, library))
     except PeakUnknown as unknown:
         return f"what is not known: {unknown.fields['problem']}"
 
 
-def explain_pipeline(module: ir.Module) -> PipelineReport | None:
+def explain_pipeline(module: ir.Module, library: Kernels | None = None) -> PipelineReport | None:
     """What each rank of a pipeline's program of level 3 or 4 holds, needs at most and sends; None of another."""
     if find_schedule(module) is None:
         return None
-    peaks = step_peaks(module)
+    peaks = step_peaks(module, library)
     return describe_pipeline(module, [None if isinstance(peak, PeakUnknown) else peak.size_bytes for peak in peaks])
 
 

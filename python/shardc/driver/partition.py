@@ -29,7 +29,9 @@ def partition(joint: GraphModule, inputs: Any, **given: Any) -> tuple[GraphModul
             node.target is aten.detach.default
         ):  # autograd's mark on a result that it saves, and no view to the partitioner
             node.replace_all_uses_with(node.args[0], delete_user_cb=lambda user: user.op != "output")
-        elif is_log_softmax(node) or _is_read_by_norms(node):
+        elif (shifted := shifted_by(node)) is not None:
+            node.meta["recompute"] = shifted.meta["recompute"] = CheckpointPolicy.PREFER_RECOMPUTE
+        elif _is_read_by_norms(node):
             node.meta["recompute"] = CheckpointPolicy.PREFER_RECOMPUTE
         elif isinstance(node.meta.get("val"), torch.Tensor) and _is_call(node.target):
             node.meta.setdefault("recompute", CheckpointPolicy.MUST_SAVE)
@@ -59,10 +61,13 @@ def log_softmax(x: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:
     return result if half_to_float else result.to(x.dtype)
 
 
-def is_log_softmax(node: Node) -> bool:
-    """Whether ``node`` is the last step of :func:`log_softmax`:
-    as many bytes as the logits, which are computed from less.
+def shifted_by(node: Node) -> Node | None:
+    """If ``node`` is the last step of :func:`log_softmax`, the rows less their maximum that it is computed from.
+
+    Both take as many bytes as the logits. Saving the latter instead of them saves a maximum for each row, and costs a
+    second tensor of that size while the forward makes it.
     """
+    last = node
     for target, argument in (
         (aten.sub.Tensor, 1),
         (aten.log.default, 0),
@@ -70,9 +75,11 @@ def is_log_softmax(node: Node) -> bool:
         (aten.exp.default, 0),
     ):
         if not isinstance(node, Node) or node.target is not target:
-            return False
+            return None
         node = node.args[argument]  # type: ignore[assignment]
-    return True
+    shifted = last.args[0]
+    is_shifted = isinstance(shifted, Node) and shifted is node and shifted.target is aten.sub.Tensor
+    return shifted if is_shifted else None
 
 
 _NORMS = {

@@ -100,6 +100,19 @@ class Library:
             raise BadLibrary(f"kernel {name!r} does not take a number of elements")
         return batch_caller(entry, inputs, members, per_thread, parallel)
 
+    def workspace_bytes(self, name: str, sizes: Sequence[int] = ()) -> int:
+        """What a call of the kernel ``name`` works in with torch's number of threads; ``sizes`` are the integers that
+        its symbolic sizes are in. Raises BadLibrary.
+        """
+        _, (inputs, _, max_threads, shared_bytes, thread_bytes, _) = self._entry(name, [])
+        found = self._symbolic(name, inputs) or Figures(inputs, 0, max_threads, shared_bytes, thread_bytes)
+        numbers = {f"n{number}": size for number, size in enumerate(sizes)}
+        most, shared, each = (
+            eval(value, {}, numbers) if isinstance(value, str) else value
+            for value in (found.max_threads, found.shared_bytes, found.thread_bytes)
+        )
+        return shared + max(1, min(most, torch.get_num_threads())) * each
+
     def _entry(self, name: str, calls: Sequence[Sequence[Output]]) -> tuple[Any, list[int]]:
         """The machine code, and its figures: see ``info`` in ``backends/cpu/lower.py``."""
         try:
@@ -113,7 +126,6 @@ class Library:
                 raise BadLibrary(f"kernel {name!r} has {figures[1]} outputs, not {new}")
         entry.argtypes, entry.restype = [ctypes.c_void_p], None
         return entry, list(figures)
-
 
     def _symbolic(self, name: str, inputs: int) -> Figures | None:
         """The figures of a kernel with symbolic sizes: see ``sizes`` in ``backends/cpu/lower.py``."""

@@ -12,8 +12,10 @@ from torch._C._profiler import _EventType
 from torch.profiler import ProfilerActivity, profile
 
 import shardc
+from shardc.backends.torch import dry_run
 from shardc.driver.memory import step_peak
-from shardc.runtime import pool
+from shardc.runtime import kernel_call, pool
+from shardc.runtime.kernels import Library
 
 WITHIN = 0.03
 """What libraries take inside of their calls."""
@@ -57,7 +59,14 @@ def unpooled(monkeypatch):
     monkeypatch.setattr(pool, "POOLED_BYTES", 1 << 62)
 
 
-def test_the_planned_peak_is_what_is_allocated(unpooled):
+@pytest.fixture
+def unkept(monkeypatch):
+    """A workspace is there during its call alone: one that a thread keeps was taken before what the profiler sees."""
+    for module in (kernel_call, dry_run):
+        monkeypatch.setattr(module, "KEPT_WORKSPACE_BYTES", 0)
+
+
+def test_the_planned_peak_is_what_is_allocated(unpooled, unkept):
     model = nn.Sequential(Block(128), Block(128))
     x = torch.randn(4, 96, 128)
 
@@ -85,6 +94,27 @@ def test_the_planned_peak_is_what_is_allocated(unpooled):
         saved + planned["backward"].size_bytes - planned["backward"].given_bytes, rel=WITHIN
     )
     assert backward > 1.02 * saved
+
+
+@pytest.mark.parametrize("rows", [512, 12288], ids=["kept between calls", "too large to keep"])
+def test_workspaces_of_kernels_are_planned(unpooled, rows):
+    """The sums and the packed operands of a matmul in a kernel."""
+
+    def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x @ w).sum(-1)
+
+    x, w = torch.randn(rows, 96), torch.randn(96, 512)
+    options = {"matmuls": "generated"}
+    ((_, peak),) = shardc.explain_memory(f, x, w, options=options).graphs
+    result = 4 * rows
+    assert (peak.size_bytes - peak.given_bytes - result > kernel_call.KEPT_WORKSPACE_BYTES) == (rows > 512)
+    torch._dynamo.reset()
+    compiled = torch.compile(f, backend="shardc", dynamic=False, options=options)
+    compiled(x, w)
+    vars(kernel_call._of_thread).clear()  # what earlier calls kept
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as prof:
+        compiled(x, w)
+    assert max(total for _, total in allocated(prof)) == pytest.approx(peak.size_bytes - peak.given_bytes, rel=WITHIN)
 
 
 def test_a_peak_is_named_by_call_and_line():
@@ -123,9 +153,9 @@ def compiled_step(mesh: dict[str, int], plan: str, micro_batches: int = 1):
 
 
 @pytest.mark.parametrize("micro_batches", [1, 2])
-def test_the_planned_peak_of_a_step_is_what_is_allocated(unpooled, one_rank, micro_batches):
+def test_the_planned_peak_of_a_step_is_what_is_allocated(unpooled, unkept, one_rank, micro_batches):
     step, batch = compiled_step({"data": 1}, "data", micro_batches)
-    peak = step_peak(step.compiled.program)
+    peak = step_peak(step.compiled.program, Library(step.compiled.library))
     for _ in range(2):
         step(batch)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as prof:

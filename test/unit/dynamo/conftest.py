@@ -5,14 +5,18 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch.utils import _pytree as pytree
+from torch_mlir import ir
 
 from shardc.diagnostics.dynamo import ShardcFallbackWarning
 from shardc.driver import dynamo, graph_program, kernels
+
+from .recording import Recording, recorded
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +62,27 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(graph_program, "load", record)
     return texts
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict[str, float]]:
+    """The largest error of each kernel that was called, as a part of what its dtype allows; filled by calls."""
+    monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path))
+    found: dict[str, float] = {}
+    alive: list[ir.Module] = []
+    real = kernels._library
+
+    def recording(graph: Any) -> Recording | None:
+        library = real(graph)
+        if library is None:
+            return None
+        copy = ir.Module.parse(graph.module.operation.get_asm(), graph.module.context)  # the graph itself is worked on
+        alive.append(copy)
+        return recorded(copy, library, found)
+
+    monkeypatch.setattr(kernels, "_library", recording)
+    monkeypatch.setattr("shardc.driver.program_cache.store", lambda *_: None)
+    yield found
 
 
 def trained(

@@ -2,40 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch_mlir import ir
-
-from shardc.driver import kernels
 
 from .language_models import tiny
-from .recording import Recording, recorded
-
-
-@pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict[str, float]]:
-    """The largest error of each kernel that was called, as a part of what its dtype allows; filled by calls."""
-    monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path))
-    found: dict[str, float] = {}
-    alive: list[ir.Module] = []
-    real = kernels._library
-
-    def recording(graph: Any) -> Recording | None:
-        library = real(graph)
-        if library is None:
-            return None
-        copy = ir.Module.parse(graph.module.operation.get_asm(), graph.module.context)  # the graph itself is worked on
-        alive.append(copy)
-        return recorded(copy, library, found)
-
-    monkeypatch.setattr(kernels, "_library", recording)
-    monkeypatch.setattr("shardc.driver.program_cache.store", lambda *_: None)
-    yield found
 
 
 class ConvNet(nn.Module):
@@ -57,15 +31,19 @@ class ConvNet(nn.Module):
         return self.head(self.body(image).mean((2, 3))).float().log_softmax(-1).square().mean()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=lambda d: str(d)[6:])
-@pytest.mark.parametrize("kind", ["llama", "gpt2", "bert", "convnet"])
-def test_every_kernel_of_a_training_step(
-    seen: dict[str, float], compiled: Callable[..., Any], kind: str, dtype: torch.dtype
-) -> None:
+def train(compiled: Callable[..., Any], kind: str, dtype: torch.dtype) -> None:
     """Forward, backward, and AdamW of all parameters."""
     model = (ConvNet() if kind == "convnet" else tiny(kind)).to(dtype).train()
     given = torch.randn(4, 3, 9, 9).to(dtype) if kind == "convnet" else torch.randint(0, 64, (2, 17))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=True)
     compiled(model, fuse=True)(given).backward()
     compiled(optimizer.step, fuse=True)()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=lambda d: str(d)[6:])
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "bert", "convnet"])
+def test_every_kernel_of_a_training_step(
+    seen: dict[str, float], compiled: Callable[..., Any], kind: str, dtype: torch.dtype
+) -> None:
+    train(compiled, kind, dtype)
     assert len(seen) > 5 and max(seen.values()) <= 1, seen

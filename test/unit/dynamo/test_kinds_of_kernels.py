@@ -56,9 +56,8 @@ def cache_folder(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_sizes(kind: str, programs: list[str]) -> None:
-    """All of :data:`SIZES` in one program, each with inputs of its own."""
+def program_of(kind: str) -> Program:
+    """A kind at all of :data:`SIZES`, each with inputs of its own."""
     shapes, text = KINDS[kind]
     sizes = [size for size in SIZES if size or kind not in NOT_EMPTY]
     given = [
@@ -69,9 +68,13 @@ def test_sizes(kind: str, programs: list[str]) -> None:
     names = [[f"v{number * len(shapes) + k}" for k in range(len(shapes))] for number in range(len(sizes))]
     made = [f"v{len(given) + number}" for number in range(len(sizes))]
     lines = [f"{name} = {text.format(*read)}" for name, read in zip(made, names, strict=True)]
-    program = Program(1, tuple(given), tuple(lines), tuple(made), (torch.float32,))
+    return Program(1, tuple(given), tuple(lines), tuple(made), (torch.float32,))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sizes(kind: str, programs: list[str]) -> None:
     refusals: list[str] = []
-    assert problem(program, How(matmuls="generated"), refusals) == "" and not refusals
+    assert problem(program_of(kind), How(matmuls="generated"), refusals) == "" and not refusals
     assert any("kernel(" in text or "kernels(" in text for text in programs)
 
 

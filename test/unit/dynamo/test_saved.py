@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+import shardc
+
 ROWS, HIDDEN, CLASSES = 64, 96, 512
 
 
@@ -51,6 +53,18 @@ def test_neither_tanh_nor_log_softmax_is_saved(dtype):
     for gradient, good in zip(gradients, expected, strict=True):
         error = (gradient.double() - good).norm() / good.norm()
         assert error < (1e-5 if dtype == torch.float32 else 2e-2)
+
+
+def test_a_loss_alone_needs_no_second_copy_of_the_logits():
+    """Where the logits are no result they are saved all the same, not what is left of them without their maximum."""
+    head = nn.Linear(HIDDEN, CLASSES, bias=False)
+
+    def loss_of(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(head(x.tanh()).view(-1, CLASSES), y.view(-1))
+
+    x, y = torch.randn(4, ROWS, HIDDEN), torch.randint(CLASSES, (4, ROWS))
+    peaks = dict(shardc.explain_memory(loss_of, x, y, options={"matmuls": "extern"}).graphs)
+    assert [size for size, _ in peaks["forward"].held].count(16 * ROWS * CLASSES) == 1
 
 
 def test_without_kernels_nothing_is_computed_again():
