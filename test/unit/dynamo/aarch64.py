@@ -7,6 +7,7 @@ and ``apt install qemu-user`` or ``qemu-user-static``. Neither is part of the se
 from __future__ import annotations
 
 import io
+import re
 import shlex
 import shutil
 import struct
@@ -99,7 +100,8 @@ class Emulated:
         with ir.Context():
             lowered = ir.Module.parse(bytecode.getvalue())
             lower(lowered, entries, without)
-            self.path.with_suffix(".ll").write_text(translate_module_to_llvmir(lowered.operation))
+            text = translate_module_to_llvmir(lowered.operation)
+        self.path.with_suffix(".ll").write_text(_CONSTANT.sub(_older_form, text))
         self._compile("-c", "-fPIC", "kernels.ll", "-o", "kernels.o")
         return self.path.with_suffix(".o").read_bytes()
 
@@ -159,6 +161,36 @@ class Emulated:
             else:
                 assert torch.equal(_bytes(tensor), after[: tensor.nbytes]), f"{name} wrote to what it reads"
         return found
+
+
+_CONSTANT = re.compile(r"(?<![\w.%@#-])(f0x[0-9A-F]+|[+-]?(?:inf|qnan|\d+\.\d+e[+-]\d+))(?![\w.(])")
+_TYPE = re.compile(r"\b(float|double|half|bfloat)\b")
+_DTYPES = {
+    "float": (torch.float32, torch.int32), "double": (torch.float64, torch.int64),
+    "half": (torch.float16, torch.int16), "bfloat": (torch.bfloat16, torch.int16),
+}  # fmt: skip
+_SPECIAL = {
+    "half": {"inf": "0xH7C00", "-inf": "0xHFC00", "qnan": "0xH7E00"},
+    "bfloat": {"inf": "0xR7F80", "-inf": "0xRFF80", "qnan": "0xR7FC0"},
+    "float": {"inf": "0x7FF0000000000000", "-inf": "0xFFF0000000000000", "qnan": "0x7FF8000000000000"},
+}
+
+
+def _older_form(found: re.Match[str]) -> str:
+    """A floating-point constant as LLVM 22 reads it: MLIR's LLVM is newer, and writes ``f0x3F800000``, ``-inf``, and
+    decimals that are rounded."""
+    text, start = found[1], found.string.rfind("\n", 0, found.start()) + 1
+    kind = _TYPE.findall(found.string, start, found.start())[-1]
+    if text.endswith(("inf", "qnan")):
+        return _SPECIAL["float" if kind == "double" else kind][text.removeprefix("+")]
+    dtype, integer = _DTYPES[kind]
+    if text.startswith("f0x"):
+        value = torch.tensor(int(text[3:], 16), dtype=torch.int64).to(integer).view(dtype)
+    else:
+        value = torch.tensor(float(text), dtype=torch.float64).to(dtype)
+    if kind in ("half", "bfloat"):
+        return f"0x{'H' if kind == 'half' else 'R'}{value.view(integer).item() & 0xFFFF:04X}"
+    return f"0x{struct.pack('>d', value.item()).hex().upper()}"
 
 
 def _bytes(tensor: Tensor) -> Tensor:
