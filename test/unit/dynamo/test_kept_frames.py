@@ -6,6 +6,7 @@ import importlib
 import os
 import subprocess
 import sys
+import typing
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -293,6 +294,7 @@ def test_content_of_values() -> None:
 
     assert Contents().of(made(1.0)) == Contents().of(made(1.0)) != Contents().of(made(2.0))
     assert Contents().of({1, 2, 3}) == Contents().of({3, 2, 1})
+    assert Contents().of(typing.Union) == Contents().of(typing.Union) != Contents().of(typing.Optional)
     assert Contents().of(torch.float32) != Contents().of(torch.float64)
     assert Contents().of(1) != Contents().of(1.0) != Contents().of(True)
     with pytest.raises(NoContent):

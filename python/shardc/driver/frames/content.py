@@ -7,6 +7,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import types
+import typing
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -18,6 +19,8 @@ _BUILTIN = (
     types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
     types.ClassMethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType,
 )  # fmt: skip
+_FORMS = (type(typing.Union),)
+"""Names of ``typing``, of which there is one each; in annotations."""
 _UNREAD = (
     "__dict__", "__weakref__", "__doc__", "_abc_impl", "__annotations__", "__dataclass_fields__", "__slotnames__",
 )  # fmt: skip
@@ -70,6 +73,8 @@ class Contents:
             return f"slice({self.of(value.start)}, {self.of(value.stop)}, {self.of(value.step)})"
         if isinstance(value, types.MethodType) and isinstance(value.__self__, type):
             return f"method {self.of(value.__func__)} of {self.of(value.__self__)}"
+        if isinstance(value, _FORMS):
+            return f"{type(value).__name__} {value!r}"
         if isinstance(value, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
             return f"op {value}"
         raise NoContent(type(value).__qualname__)

@@ -68,18 +68,25 @@ class Entry:
         return written.getvalue()
 
     def _source(self, source: GlobalSource) -> tuple[type[GlobalSource], tuple[str]]:
-        """Dynamo numbers its names of the builtins: the next process gives this one's to others."""
-        return GlobalSource, (BUILTINS if source.global_name == self.builtins else source.global_name,)
+        """Dynamo numbers its names of the builtins, and of modules: the next process gives this one's to others."""
+        name = source.global_name
+        if name in self.installed:
+            return GlobalSource, (_stable_name(self.installed[name]),)
+        return GlobalSource, (BUILTINS if name == self.builtins else name,)
 
     @staticmethod
     def of_bytes(content: bytes) -> Entry:
         return pickle.loads(content)
 
     def import_into(self, scope: dict[str, Any]) -> bool:
-        """Puts ``imports`` and the builtins among a frame's globals. False if a name stands for something else here."""
+        """Puts the modules and the builtins among a frame's globals. False if a name stands for something else here."""
         for name, module in self.imports.items():
             if module not in sys.modules or scope.setdefault(name, sys.modules[module]) is not sys.modules[module]:
                 return False
+        for module in self.installed.values():
+            if module not in sys.modules:
+                return False
+            scope[_stable_name(module)] = sys.modules[module]
         scope[BUILTINS] = get_builtins_dict(scope)
         return True
 
@@ -130,6 +137,11 @@ class Entry:
         values[names[self.program]] = function
         hooks = [CleanupHook.create(scope, name, value) for name, value in values.items()]
         return SerializedCode.to_code_object(_renamed(self.bytecode, names)), hooks
+
+
+def _stable_name(module: str) -> str:
+    """Of a module that Dynamo installed, among the globals of frames that are kept: guards may read it."""
+    return f"__shardc_{module}"
 
 
 def _renamed(code: SerializedCode, names: dict[str, str]) -> SerializedCode:
