@@ -49,21 +49,22 @@ class Config:
     tile_n: int = 0
     """Columns of it, in whole vectors; 0: a vector for each eight registers."""
 
-    block_m: int = 192
-    """Rows of a matmul's left operand that are packed at a time."""
+    block_m: int = 0
+    """Rows of a matmul's left operand that are packed at a time; 0: as many as fill the second cache, or half of them
+    where it is read where it lies."""
 
-    block_n: int = 1024
-    """Columns of the right one."""
+    block_n: int = 0
+    """Columns of the right one that each thread packs at a time; 0: few where the left one is read where it lies, for
+    then the right one stays in the second cache; else many, for the left one is packed again for each block."""
 
     block_k: int = 1024
     """Terms of the sum that are added up before the next rows are looked at."""
 
-    left: int = 1
-    """Of a matmul's left operand: 1 packs it; 2 reads it where it lies, if that is contiguous along the sum and whole
-    tiles cover its rows."""
+    left: int = 2
+    """Of a matmul's left operand: 1 packs it; 2 reads it where it lies, if that is contiguous along the sum."""
 
     right: int = 1
-    """The same of the right one, if it is contiguous along the columns."""
+    """The same of the right one, if it is contiguous along the columns and whole tiles cover them."""
 
     share: int = 0
     """What threads share of matmuls: 1 the rows of each, 2 its columns, 3 whole ones of a batch; 0: by their sizes."""

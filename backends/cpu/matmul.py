@@ -17,7 +17,7 @@ from shardc.backends.cpu.element import Elements, Place
 from shardc.backends.cpu.loops import barrier, bounded_loop, share
 from shardc.backends.cpu.microkernel import register_tile
 from shardc.backends.cpu.nests import Nest
-from shardc.backends.cpu.pack import At, Left, Packing, Right
+from shardc.backends.cpu.pack import At, Left, Lines, Packing, Right
 from shardc.backends.cpu.product import Product, along_k, as_it_lies, find_product, packed_element
 from shardc.backends.cpu.row import Targets
 from shardc.backends.cpu.tiles import Tiles
@@ -44,7 +44,7 @@ class Matmul:
     packing: Packing = field(init=False)
 
     def __post_init__(self) -> None:
-        self.product, self.factors = find_product(self.nest, self.contraction, self.value)
+        self.product, self.factors = find_product(self.nest, self.contraction, self.value, self.roots)
         self.batch, self.m, self.n, self.k = (getattr(self.product, name) for name in ("batch", "m", "n", "k"))
         self.element, self.alone = self.value.element, self.product.alone(self.config)
         self.tiles = self.product.tiles(self.config)
@@ -52,7 +52,7 @@ class Matmul:
         self.packing = Packing(self.elements, self.buffers, self.tiles, packed)
         c = self.contraction
         left, right = ((self.factors[0], c.k, c.m), (self.factors[1], c.n, c.k))
-        self.left_lies = self._lies(left) if self.product.reads_left(self.tiles, self.config) else None
+        self.left_lies = self._lies(left) if self.product.reads_left(self.config) else None
         self.right_lies = self._lies(right) if self.product.reads_right(self.tiles, self.config) else None
 
     def _lies(self, factor: tuple[Factor, list[Axis], list[Axis]]) -> tuple[Argument, Linear] | None:
@@ -61,15 +61,23 @@ class Matmul:
     def emit(self) -> None:
         e, number = self.elements, self.elements.number
         self.left = self._left()
-        panels = -(-min(self.n, self.tiles.block_n) // self.tiles.n)
-        self.right = self._right(panels)
+        self.most = self.tiles.block_n if self.alone else self.tiles.most_n
+        panels = -(-min(self.n, self.most) // self.tiles.n)
+        self.right, step = self._right(panels), self._step()
         kept = 1 if self.k == self.tiles.block_k else panels
         self.partial = self.buffers.add("private", kept * self.tiles.block_m * self.tiles.n, self.element)
         low, high = share(e, self.batch, self.thread, self.threads) if self.alone else (number(0), number(self.batch))
         with bounded_loop(e, low, high) as (b, _):
             place = Place(self._spread(self.contraction.batch, b))
-            with bounded_loop(e, 0, self.n, self.tiles.block_n) as (n, _):
-                self._columns(place, n)
+            with bounded_loop(e, 0, self.n, step) as (n, _):
+                self._columns(place, n, step)
+
+    def _step(self) -> ir.Value:
+        """Columns that are packed at a time: a block for each thread that takes part."""
+        number, block = self.elements.number, self.tiles.block_n
+        if block >= min(self.n, self.most):
+            return number(block)
+        return arith.minui(arith.muli(self.threads, number(block)), number(self.most))
 
     def _left(self) -> Left:
         """Where the left operand is read."""
@@ -77,7 +85,7 @@ class Matmul:
             return self.packing.left(self._along_k(self.factors[0], self.contraction.m))
         argument, offset = self.left_lies
         apart = offset.factor(self.contraction.m[0])
-        return Left(self.elements.buffers[argument], True, apart, apart, 1)
+        return Left(self.elements.buffers[argument], True, apart, apart, 1, uneven=self.m % self.tiles.m != 0)
 
     def _right(self, panels: int) -> Right:
         """Where the right one is, of which so many panels are packed at a time."""
@@ -87,13 +95,13 @@ class Matmul:
         argument, offset = self.right_lies
         return Right(self.elements.buffers[argument], offset.factor(self.contraction.k[0]))
 
-    def _columns(self, place: Place, n: ir.Value) -> None:
-        """A block of columns: packs it, the threads together, then all rows of it, or those that are this thread's."""
+    def _columns(self, place: Place, n: ir.Value, step: ir.Value) -> None:
+        """A block of ``step`` columns: packs it, the threads together, then all rows of it, or those that are this thread's."""
         e, number, tiles = self.elements, self.elements.number, self.tiles
         if self.n <= tiles.block_n:
             panels = number(-(-self.n // tiles.n))
         else:
-            width = arith.minui(number(tiles.block_n), arith.subi(number(self.n), n))
+            width = arith.minui(step, arith.subi(number(self.n), n))
             panels = arith.ceildivui(width, number(tiles.n))
         mine = (number(0), panels) if self.alone else self._part(panels)
         if self.right_lies is None:
@@ -114,9 +122,19 @@ class Matmul:
         get = self._at(self.factors[1], self.contraction.n, place)
         with bounded_loop(self.elements, *panels) as (p, _):
             first = arith.addi(n, arith.muli(p, self.elements.number(self.tiles.n)))
-            self.packing.pack_right(self.right.buffer, self._panel(p), get, first, (self.n, self.k), turned)
+            sizes = (self.n, self.k)
+            self.packing.pack_right(self.right.buffer, self._panel(p), get, first, sizes, turned, self._lines(place))
         if not self.alone:
             barrier()
+
+    def _lines(self, place: Place) -> Lines | None:
+        """The right operand, if it is memory that is contiguous along k."""
+        c = self.contraction
+        found = self._lies((self.factors[1], c.k, c.n))
+        if found is None:
+            return None
+        argument, offset = found
+        return Lines(self.elements.buffers[argument], lambda j, k: self._position(offset, place, c.n, j, k))
 
     def _rows(
         self, place: Place, rows: tuple[ir.Value, ir.Value], n: ir.Value, panels: tuple[ir.Value, ir.Value]
@@ -143,9 +161,10 @@ class Matmul:
                     right = self._position(self.right_lies[1], place, self.contraction.n, column, k)
                 result = number(0) if whole else self._partial(p)
                 with bounded_loop(e, 0, arith.subi(end, m), tiles.m) as (r, _):
+                    last = arith.subi(arith.subi(end, number(1)), arith.addi(m, r))
                     register_tile(
                         e, tiles,
-                        (self.left, arith.addi(left, arith.muli(r, number(self.left.per_row)))),
+                        (self.left, arith.addi(left, arith.muli(r, number(self.left.per_row))), last),
                         (self.right, right),
                         (self.partial, arith.addi(result, arith.muli(r, number(tiles.n)))),
                         count,

@@ -14,16 +14,18 @@ from shardc.backends.cpu.tiles import Tiles
 def register_tile(
     elements: Elements,
     tiles: Tiles,
-    left: tuple[Left, ir.Value],
+    left: tuple[Left, ir.Value, ir.Value],
     right: tuple[Right, ir.Value],
     result: tuple[ir.Value, ir.Value],
     count: ir.Value | int,
     first: ir.Value | None,
 ) -> None:
-    """Adds ``count`` terms to a tile. Each operand is memory and where the tile begins in it; the result has
-    ``tiles.n`` elements a row. ``first``: whether nothing is there to be added to (None: never anything)."""
+    """Adds ``count`` terms to a tile. Each operand is memory and where the tile begins in it, the left one with the
+    number of the last row from there that it has; the result has ``tiles.n`` elements a row. ``first``: whether nothing
+    is there to be added to (None: never anything)."""
     number, lanes = elements.number, tiles.lanes
-    (packed, a), (panel, b), (memory, c) = left, right, result
+    (packed, a, last), (panel, b), (memory, c) = left, right, result
+    rows = [arith.addi(a, packed.offset(elements, i, last)) for i in range(tiles.m)]
     type_ = ir.VectorType.get([lanes], ir.MemRefType(memory.type).element_type)
     zero = elements.scalar(ir.DenseElementsAttr.get_splat(type_, ir.FloatAttr.get(type_.element_type, 0.0)))
     places = [arith.addi(c, number(i * tiles.n + j)) for i in range(tiles.m) for j in range(0, tiles.n, lanes)]
@@ -34,10 +36,10 @@ def register_tile(
             vector.load(loaded, panel.buffer, [arith.addi(row, number(j * tiles.terms))])
             for j in range(0, tiles.n, lanes)
         ]
-        step = arith.addi(a, arith.muli(k, number(packed.step)))
+        step = arith.muli(k, number(packed.step))
         sums = list(loop.inner_iter_args)
-        for i in range(tiles.m):
-            term = _everywhere(packed.buffer, arith.addi(step, number(i * packed.row)), loaded, tiles.terms)
+        for i, start in enumerate(rows):
+            term = _everywhere(packed.buffer, arith.addi(start, step), loaded, tiles.terms)
             for j, column in enumerate(columns):
                 at = i * len(columns) + j
                 sums[at] = _added(sums[at], term, column, tiles.terms)

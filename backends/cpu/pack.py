@@ -28,13 +28,21 @@ LINE = 16
 @dataclass(frozen=True)
 class Left:
     """A block of the left operand: element (i, k) of the tile that begins at row r is at
-    ``r * per_row + i * row + k * step``, k a multiple of the tiles' ``terms``. ``along_k``: contiguous along k."""
+    ``r * per_row + i * row + k * step``, k a multiple of the tiles' ``terms``. ``along_k``: contiguous along k.
+    ``uneven``: tiles may reach beyond its last row, and read that one again."""
 
     buffer: ir.Value
     along_k: bool
     per_row: int
     row: int
     step: int
+    uneven: bool = False
+
+    def offset(self, elements: Elements, i: int, last: ir.Value) -> ir.Value:
+        """Of row ``i`` from the tile's first one; ``last`` is the number of the last row that there is from there."""
+        if not self.uneven:
+            return elements.number(i * self.row)
+        return arith.muli(arith.minui(elements.number(i), last), elements.number(self.row))
 
 
 @dataclass(frozen=True)
@@ -43,6 +51,14 @@ class Right:
 
     buffer: ir.Value
     step: int
+
+
+@dataclass(frozen=True)
+class Lines:
+    """An operand that is memory, contiguous along k: ``at(row or column, k)`` is where an element is."""
+
+    buffer: ir.Value
+    at: At
 
 
 @dataclass(frozen=True)
@@ -86,14 +102,22 @@ class Packing:
             self._whole_or_clamped(tile, at, row, m, last, uneven)
 
     def pack_right(
-        self, buffer: ir.Value, base: ir.Value, at: At, first: ir.Value, sizes: tuple[int, int], along_k: bool
+        self,
+        buffer: ir.Value,
+        base: ir.Value,
+        at: At,
+        first: ir.Value,
+        sizes: tuple[int, int],
+        along_k: bool,
+        lines: Lines | None,
     ) -> None:
-        """The panel of a tile's columns from ``first`` on, of a right operand of ``sizes`` n and k: k rows."""
+        """The panel of a tile's columns from ``first`` on, of a right operand of ``sizes`` n and k: k rows.
+        ``lines``: where it lies, if nothing is computed on the way."""
         number, width = self.elements.number, self.tiles.n
         n, k = sizes
         last = number(n - 1)
         if along_k:
-            self._pack_transposed(buffer, base, at, first, last, k)
+            self._pack_transposed(buffer, base, at, first, last, k, lines)
             return
 
         def panel(get: At) -> None:
@@ -132,25 +156,43 @@ class Packing:
             scf.YieldOp([])
 
     def _pack_transposed(
-        self, buffer: ir.Value, base: ir.Value, at: At, first: ir.Value, last: ir.Value, k: int
+        self,
+        buffer: ir.Value,
+        base: ir.Value,
+        at: At,
+        first: ir.Value,
+        last: ir.Value,
+        k: int,
+        lines: Lines | None,
     ) -> None:
-        """Squares of as many columns as a vector has lanes are read along k into a stage, and turned in registers."""
+        """Squares of as many columns as a vector has lanes are read along k, and turned in registers."""
         e, number, lanes, terms = self.elements, self.elements.number, self.tiles.lanes, self.tiles.terms
         length = lanes * terms
-        stage = self.buffers.add("private", lanes * length, self.element)
         line = ir.VectorType.get([length], self.element)
         lane = ir.VectorType.get([lanes], ir.IntegerType.get_signless(self.element.width * terms))
+        stage: ir.Value | None = None
 
         def square(j0: ir.Value, k0: ir.Value, count: int) -> None:
-            with bounded_loop(e, 0, lanes) as (j, _):
-                column = arith.minui(arith.addi(first, arith.addi(j0, j)), last)
-                start = arith.muli(j, number(length))
-                with bounded_loop(e, 0, count) as (kk, _):
-                    e.store(at(column, arith.addi(k0, kk)), stage, arith.addi(start, kk))
+            def column(j: ir.Value) -> ir.Value:
+                return arith.minui(arith.addi(first, arith.addi(j0, j)), last)
+
+            if lines is not None and count == length:
+                found = [vector.load(line, lines.buffer, [lines.at(column(number(j)), k0)]) for j in range(lanes)]
+            else:
+                found = staged(column, k0, count)
             to = arith.addi(arith.addi(base, arith.muli(j0, number(terms))), arith.muli(k0, number(self.tiles.n)))
-            rows = [vector.bitcast(lane, vector.load(line, stage, [number(j * length)])) for j in range(lanes)]
-            for kk, row in enumerate(_transposed(rows)[: count // terms]):
+            turned = _transposed([vector.bitcast(lane, each) for each in found])
+            for kk, row in enumerate(turned[: count // terms]):
                 vector.store(vector.bitcast(line, row), buffer, [arith.addi(to, number(kk * terms * self.tiles.n))])
+
+        def staged(column: Callable[[ir.Value], ir.Value], k0: ir.Value, count: int) -> list[ir.Value]:
+            nonlocal stage
+            stage = stage or self.buffers.add("private", lanes * length, self.element)
+            with bounded_loop(e, 0, lanes) as (j, _):
+                here, start = column(j), arith.muli(j, number(length))
+                with bounded_loop(e, 0, count) as (kk, _):
+                    e.store(at(here, arith.addi(k0, kk)), stage, arith.addi(start, kk))
+            return [vector.load(line, stage, [number(j * length)]) for j in range(lanes)]
 
         with bounded_loop(e, 0, self.tiles.n, lanes) as (j0, _):
             with bounded_loop(e, 0, k - k % length, length) as (k0, _):

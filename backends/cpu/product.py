@@ -34,7 +34,8 @@ PACKED, IN_PLACE = 1, 2
 @dataclass(frozen=True)
 class Product:
     """``batch`` times [m, k] by [k, n]. Elements of the sums take ``sum_bytes``, packed ones of the operands
-    ``sum_bytes // terms``, of which an instruction multiplies ``terms`` neighbours along k.
+    ``sum_bytes // terms``, of which an instruction multiplies ``terms`` neighbours along k. ``left_lies``: the left
+    operand is memory that is contiguous along k; ``right_lies``: the right one is, along the columns.
     """
 
     batch: int
@@ -43,6 +44,8 @@ class Product:
     k: int
     sum_bytes: int
     terms: int
+    left_lies: bool = False
+    right_lies: bool = False
 
     def alone(self, config: Config) -> bool:
         """Whether each thread does whole matmuls by itself."""
@@ -52,20 +55,23 @@ class Product:
         """Whether threads that do a matmul together take columns each, rather than rows."""
         return config.share == COLUMNS if config.share else -(-self.m // tiles.m) < FEW_TILES
 
-    def reads_left(self, tiles: Tiles, config: Config) -> bool:
-        """Whether the left operand may be read where it lies: no tile reaches beyond its last row."""
-        return config.left == IN_PLACE and self.m % tiles.m == 0
+    def reads_left(self, config: Config) -> bool:
+        """Whether the left operand is read where it lies."""
+        return config.left == IN_PLACE and self.left_lies
 
     def reads_right(self, tiles: Tiles, config: Config) -> bool:
-        """The same of the right one, whose columns tiles divide. Pairs along k lie side by side only when packed."""
-        return config.right == IN_PLACE and self.n % tiles.n == 0 and self.terms == 1
+        """The same of the right one, if tiles divide its columns. Pairs along k lie side by side only when packed."""
+        return config.right == IN_PLACE and self.right_lies and self.n % tiles.n == 0 and self.terms == 1
 
     def tiles(self, config: Config) -> Tiles:
         packed_bytes = PRIVATE_BYTES if self.alone(config) else PACKED_BYTES
-        return find_tiles(config, (self.m, self.n, self.k), self.sum_bytes, self.terms, packed_bytes)
+        sizes = (self.m, self.n, self.k)
+        return find_tiles(config, sizes, self.sum_bytes, self.terms, packed_bytes, self.reads_left(config))
 
 
-def find_product(nest: Nest, contraction: Contraction, value: Computed) -> tuple[Product, tuple[Factor, Factor]]:
+def find_product(
+    nest: Nest, contraction: Contraction, value: Computed, roots: Roots
+) -> tuple[Product, tuple[Factor, Factor]]:
     """The product whose result is ``value``, and its factors as they are multiplied."""
     batch, m, n, k = (
         prod(nest.sizes[a] for a in axes) for axes in (contraction.batch, contraction.m, contraction.n, contraction.k)
@@ -73,7 +79,10 @@ def find_product(nest: Nest, contraction: Contraction, value: Computed) -> tuple
     factors, terms = (contraction.left, contraction.right), 1
     if multiplies_pairs() and k % 2 == 0 and (narrow := pairs(contraction)):
         factors, terms = narrow, 2
-    return Product(batch, m, n, k, value.element.width // 8, terms), factors
+    c = contraction
+    fast_and_slow = ((c.k, c.m), (c.n, c.k))
+    lie = [as_it_lies(f, *axes, c.root, roots) is not None for f, axes in zip(factors, fast_and_slow, strict=True)]
+    return Product(batch, m, n, k, value.element.width // 8, terms, *lie), factors
 
 
 def packed_element(product: Product, value: Computed) -> ir.Type:

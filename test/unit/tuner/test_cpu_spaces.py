@@ -90,6 +90,10 @@ def test_parameters_without_an_effect_are_not_there():
     assert "share" in {p.name for p in space_of(tasks(2)["matmul"]).sketches[0].parameters}
 
 
+LIE = (True, True)
+"""Of a product both of whose operands may be read where they lie."""
+
+
 def sketch(product, machine=AVX512, apart=(2048, 2048)):
     operands = cpu_matmul.Operands((True, False), (4, 4), (0, 0), 0, apart)
     return cpu_matmul.sketch(product, operands, 1, machine)
@@ -105,7 +109,7 @@ def wide(monkeypatch):
 
 
 def test_tiles_that_exceed_the_registers_are_refused(wide):
-    found = sketch(Product(1, 512, 512, 512, 4, 1))
+    found = sketch(Product(1, 512, 512, 512, 4, 1, *LIE))
     legal = {"block_m": 192, "block_n": 1024, "block_k": 1024, "left": 1, "right": 1}
     for m in range(1, 17):
         for vectors in range(1, 7):
@@ -114,18 +118,17 @@ def test_tiles_that_exceed_the_registers_are_refused(wide):
     assert found.refusal({"tile_m": 8, "tile_n": 64, **legal}) == "a tile of 8 x 64 takes 37 vector registers of 32"
 
 
-def test_operands_are_read_where_they_lie_by_whole_tiles_alone(wide):
-    found = sketch(Product(1, 500, 512, 512, 4, 1))
+def test_the_right_operand_is_read_where_it_lies_by_whole_tiles_alone(wide):
+    found = sketch(Product(1, 500, 512, 512, 4, 1, *LIE))
     values = {"tile_m": 6, "tile_n": 64, "block_m": 192, "block_n": 128, "block_k": 512, "left": 2, "right": 1}
-    assert found.refusal(values) == "left = 2 reads whole tiles, and 6 does not divide 500"
-    assert found.refusal({**values, "tile_m": 5}) is None
+    assert found.refusal(values) is None
     assert found.refusal({**values, "tile_m": 5, "right": 2, "tile_n": 80}) == (
         "right = 2 reads whole tiles, and 80 does not divide 512"
     )
 
 
 def test_no_two_points_make_the_same_tiles(wide):
-    product = Product(1, 100, 300, 700, 4, 1)
+    product = Product(1, 100, 300, 700, 4, 1, *LIE)
     found = sketch(product)
     points = [p.config for p in Space((found,)).points()]
     made = [(product.tiles(Config.of(c)), c["left"], c["right"]) for c in points]
@@ -134,10 +137,10 @@ def test_no_two_points_make_the_same_tiles(wide):
 
 def test_the_model_knows_what_was_measured(wide):
     """On 16 x 4096 x 4096 blocks of 1024 columns take 1.5 times as long as those of 256; narrow tiles are slower."""
-    few = sketch(Product(1, 16, 4096, 4096, 4, 1))
+    few = sketch(Product(1, 16, 4096, 4096, 4, 1, *LIE))
     tile = {"tile_m": 4, "tile_n": 64, "block_m": 48, "block_k": 1024, "left": 1, "right": 1}
     assert few.estimate_s({**tile, "block_n": 256}) < few.estimate_s({**tile, "block_n": 1024})
-    square = sketch(Product(1, 512, 512, 512, 4, 1))
+    square = sketch(Product(1, 512, 512, 512, 4, 1, *LIE))
     rest = {"block_m": 192, "block_n": 1024, "block_k": 1024, "left": 1, "right": 1}
     assert square.estimate_s({"tile_m": 6, "tile_n": 64, **rest}) < square.estimate_s(
         {"tile_m": 12, "tile_n": 32, **rest}

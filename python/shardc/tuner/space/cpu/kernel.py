@@ -65,7 +65,7 @@ def _matmul(graph: Graph, nest: Nest, roots: Roots, reads: dict[Root, Reads], th
     assert contraction is not None
     root = contraction.root
     value = next(v for v in graph.computed if v.generic is root.generic and v.number == 0)
-    product, factors = find_product(nest, contraction, value)
+    product, factors = find_product(nest, contraction, value, roots)
     known: dict = {}
     read_bytes, work = [], []
     for factor in factors:

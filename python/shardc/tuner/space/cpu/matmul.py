@@ -19,7 +19,7 @@ from shardc.tuner.space.cpu.machine import CLOCK_HZ, Machine
 from shardc.tuner.space.sketches import NEAR
 from shardc.tuner.space.space import Parameter, Sketch
 
-BLOCKS = {"block_m": (48, 192, 768), "block_n": (128, 256, 1024, 4096), "block_k": (256, 512, 1024, 4096)}
+BLOCKS = {"block_m": (48, 96, 192, 768), "block_n": (128, 256, 1024, 4096), "block_k": (256, 512, 1024, 4096)}
 SUMS = 12
 """Vectors that a register tile adds up at least, if the matmul has so many: fewer leave multiply-adds waiting."""
 ROW, VECTOR = 0.2, 0.1
@@ -53,7 +53,7 @@ def sketch(product: Product, operands: Operands, threads: int, machine: Machine)
     columns = sorted({lanes * _even(-(-product.n // lanes), v) for v in range(1, 7)})
     parameters = [Parameter("tile_m", tuple(rows)), Parameter("tile_n", tuple(columns))]
     for name, values in BLOCKS.items():
-        parameters.append(Parameter(name, tuple(sorted({*values, getattr(Config(), name)}))))
+        parameters.append(Parameter(name, values))
     for name, apart in zip(("left", "right"), operands.apart, strict=True):
         if apart:
             parameters.append(Parameter(name, (PACKED, IN_PLACE)))
@@ -77,9 +77,8 @@ class _Matmul:
         m, vectors = values["tile_m"], values["tile_n"] // lanes
         if (taken := m * vectors + vectors + 1) > registers:
             return f"a tile of {m} x {values['tile_n']} takes {taken} vector registers of {registers}"
-        for name, size, tile in (("left", self.product.m, m), ("right", self.product.n, values["tile_n"])):
-            if values.get(name) == IN_PLACE and size % tile:
-                return f"{name} = {IN_PLACE} reads whole tiles, and {tile} does not divide {size}"
+        if values.get("right") == IN_PLACE and self.product.n % values["tile_n"]:
+            return f"right = {IN_PLACE} reads whole tiles, and {values['tile_n']} does not divide {self.product.n}"
         if m * vectors < self._least():
             return (
                 f"a tile of {m} x {values['tile_n']} adds up {m * vectors} vectors, where {self._least()} hide latency"
@@ -120,7 +119,7 @@ class _Matmul:
         p, machine, cost = self.product, self.machine, partial(_bytes_cycles, self.machine)
         item = p.sum_bytes // p.terms
         alone, by_columns = p.alone(config), p.by_columns(t, config)
-        lies = p.reads_left(t, config), p.reads_right(t, config)
+        lies = p.reads_left(config), p.reads_right(t, config)
         together = 1 if alone else self.threads
         matmuls = -(-p.batch // self.threads) if alone else p.batch
         blocks = -(-p.n // t.block_n)
