@@ -4,7 +4,7 @@
 // A matmul: register tiles, blocks, operands that may be read where they lie (both here), and what threads share.
 // CHECK-LABEL: func.func @matmul
 // CHECK: kern.best = "matmul(tile_m={{[0-9]+}}, tile_n={{[0-9]+}}, block_m={{[0-9]+}}, {{.*}}, left={{[12]}}, right={{[12]}}, share={{[12]}})"
-// CHECK-SAME: kern.space = {matmul = {block_k = array<i64: 256, 512, 1024, 4096>, block_m = array<i64: 48, 192, 768>,
+// CHECK-SAME: kern.space = {matmul = {block_k = array<i64: 256, 512, 1024, 4096>, block_m = array<i64: 48, 96, 192, 768>,
 // CHECK-SAME: left = array<i64: 1, 2>, right = array<i64: 1, 2>, share = array<i64: 1, 2>, tile_m = array<i64:
 // GPU-LABEL: func.func @matmul
 // GPU: kern.best = "matmul_tiles(block_m={{[0-9]+}}, block_n={{[0-9]+}}, block_k={{[0-9]+}}, warps={{[0-9]}}, stages={{[0-9]}}, group={{[0-9]+}})"

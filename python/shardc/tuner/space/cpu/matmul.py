@@ -27,6 +27,8 @@ ROW, VECTOR = 0.2, 0.1
 the left operand that lie apart cost more: a tile of 12 x 32 takes 1.2 times as long as one of 6 x 64."""
 PAGE = 2.5
 """Cycles of a step whose row of the right operand is in a page of its own."""
+BEHIND = 0.2
+"""Part of the time of reading the left operand again, where it lies, that products do not hide."""
 SETS, WAYS = 1024, 16
 """Of the second cache."""
 
@@ -186,7 +188,8 @@ class _Matmul:
         read = rows * p.k * self.operands.read_bytes[0]
         made = rows * p.k * (0.7 + self.operands.work[0] / t.lanes)
         later = min(held, self.machine.caches[2] / 2)
-        return blocks * made * (not lies) + cost(read, held) + (blocks - 1) * cost(read, later)
+        again = (blocks - 1) * cost(read, later)
+        return cost(read, held) + (BEHIND * again if lies else blocks * made + again)
 
 
 def _bytes_cycles(machine: Machine, bytes_: float, held: float) -> float:
