@@ -211,7 +211,7 @@ IN_PLACE = "left = 2 : i64, right = 2 : i64, tile_m = 4 : i64, tile_n = 32 : i64
 @pytest.mark.parametrize("turned", [(False, False), (False, True), (True, False)], ids=str)
 @pytest.mark.parametrize("sizes", [(64, 128, 97), (64, 128, 96), (63, 128, 40), (64, 130, 40)])
 def test_operands_are_read_where_they_lie(sizes, turned, element, threads):
-    """Where they cannot be (tiles beyond the last row or column, the other order, pairs), they are packed."""
+    """Where they cannot be (the other order; of the right one, tiles beyond the last column and pairs), they are packed."""
     m, n, k = sizes
     dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[element]
     x, y = torch.randn(m, k, dtype=dtype), torch.randn(k, n, dtype=dtype)
