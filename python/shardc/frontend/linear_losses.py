@@ -92,7 +92,7 @@ class LinearLoss:
         return logits.numel() * (logits.element_size() + (4 if logits.dtype != torch.float32 else 0))
 
 
-def find_losses(graph: Graph, is_softmax: Callable[[Node], bool], numerics: str) -> Iterator[LinearLoss | Apart]:
+def find_losses(graph: Graph, is_softmax: Callable[[Node], object], numerics: str) -> Iterator[LinearLoss | Apart]:
     """The losses of linear layers; ``is_softmax`` says of a node whether it is the last step of a log_softmax. With
     ``eager`` numerics logits of 16 bits are rounded, and so made.
     """
