@@ -1,4 +1,4 @@
-"""The kernels that the tuner's benchmarks search: 20 tasks as torch.compile makes them, and as many others to learn from."""
+"""The kernels that the tuner's benchmarks search: 20 tasks as torch.compile makes them, and others to learn from."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def matmul(m: int, k: int, n: int, dtype: torch.dtype, after: str, transposed: b
 
 
 def rows(kind: str, m: int, n: int, dtype: torch.dtype) -> Named:
-    """Softmax, norms and the like over rows of ``n``; ``columns`` sums over ``m``."""
+    """Softmax, norms and the like over rows of ``n``; ``columns`` sums over ``m``, ``turned`` reads across its rows."""
     functions: dict[str, Callable[..., Any]] = {
         "softmax": lambda x: F.softmax(x * 0.5, -1),
         "layernorm": lambda x, w, b: F.layer_norm(x, (n,), w, b),
@@ -66,6 +66,7 @@ def rows(kind: str, m: int, n: int, dtype: torch.dtype) -> Named:
         "columns": lambda x: (x * x).sum(0),
         "gelu": lambda x: F.gelu(x) * x,
         "log_softmax": lambda x: F.log_softmax(x, -1),
+        "turned": lambda x: F.gelu(x) * x.reshape(n, m).t(),
     }
     vectors = 2 if kind in ("layernorm", "rmsnorm") else 0
 
@@ -120,25 +121,44 @@ TASKS = [
 """Of the quality benchmark: none of them is in what the shipped cost model was trained on."""
 
 OTHERS = [
-    matmul(192, 192, 192, F32, "relu"),
-    rows("softmax", 2048, 512, F32),
-    matmul(384, 768, 384, F32, "gelu"),
+    *(
+        matmul(m, k, n, dtype, after)
+        for m, k, n, dtype, after in (
+            (192, 192, 192, F32, "relu"), (384, 768, 384, F32, "gelu"), (320, 640, 960, BF16, "silu"),
+            (96, 1536, 768, F32, "relu"), (768, 384, 1024, F32, "silu"), (640, 256, 640, BF16, "residual"),
+            (128, 768, 768, F32, "residual"), (896, 896, 896, F32, "relu"), (160, 160, 320, F32, "gelu"),
+            (512, 1024, 256, BF16, "gelu"), (32, 1024, 1024, F32, "relu"), (640, 512, 1152, F32, "silu"),
+            (1280, 320, 768, BF16, "residual"), (384, 1536, 256, F32, "residual"), (1536, 768, 768, F32, "gelu"),
+            (192, 384, 768, BF16, "gelu"),
+        )
+    ),
+    *(
+        rows(kind, m, n, dtype)
+        for kind, dtype, shapes in (
+            ("softmax", F32, ((2048, 512), (512, 1024), (1024, 2048), (4096, 1024), (256, 4096), (8192, 256))),
+            ("softmax", BF16, ((1024, 768), (2048, 2048), (512, 4096), (8192, 512))),
+            ("layernorm", F32, ((1024, 1536), (512, 1024), (4096, 512), (2048, 2048), (8192, 256))),
+            ("layernorm", BF16, ((1024, 1024), (4096, 768))),
+            ("rmsnorm", F32, ((8192, 256), (2048, 1024), (512, 4096), (1024, 512))),
+            ("rmsnorm", BF16, ((2048, 1024), (512, 2048), (8192, 512), (1024, 4096))),
+            ("log_softmax", F32, ((1024, 4096), (256, 16384), (2048, 1024), (768, 6144))),
+            ("log_softmax", BF16, ((1024, 8192),)),
+            ("columns", F32, ((8192, 256), (2048, 512), (1024, 1024), (512, 4096))),
+            ("columns", BF16, ((4096, 768), (1024, 2048), (8192, 384))),
+            ("turned", F32, ((1024, 1024), (2048, 512))),
+        )
+        for m, n in shapes
+    ),
+    *(norm_backward(m, n, F32) for m, n in ((2048, 512), (512, 1024), (1024, 1536), (4096, 256))),
+    norm_backward(1024, 512, BF16),
     attention(4, 384, 64, F32, causal=False),
-    rows("layernorm", 1024, 1536, F32),
-    matmul(320, 640, 960, BF16, "silu"),
-    rows("columns", 8192, 256, F32),
-    norm_backward(2048, 512, F32),
-    matmul(96, 1536, 768, F32, "relu"),
     attention(8, 768, 32, F32, causal=True),
-    rows("rmsnorm", 2048, 1024, BF16),
-    matmul(768, 384, 1024, F32, "silu"),
-    rows("softmax", 1024, 768, BF16),
-    matmul(640, 256, 640, BF16, "residual"),
+    attention(2, 1024, 64, F32, causal=False),
+    attention(16, 256, 64, F32, causal=True),
+    attention(4, 512, 128, F32, causal=True),
+    attention(6, 512, 64, BF16, causal=False),
     attention(4, 768, 64, F32, causal=True, backward=True),
-    rows("columns", 4096, 768, BF16),
-    matmul(128, 768, 768, F32, "residual"),
-    rows("log_softmax", 1024, 4096, F32),
-    matmul(896, 896, 896, F32, "relu"),
-    rows("rmsnorm", 8192, 256, F32),
-]
+    attention(8, 384, 32, F32, causal=True, backward=True),
+    attention(2, 1024, 64, F32, causal=False, backward=True),
+]  # fmt: skip
 """To train the shipped cost model on."""

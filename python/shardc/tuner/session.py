@@ -31,6 +31,8 @@ BATCH = 8
 """Trials of a round."""
 REGRET = 0.01
 """Expected share of the step's time below which a search ends."""
+RANKED = 256
+"""Points with the smallest estimates that the cost model chooses from without a trial."""
 BUILT = 16
 """Trials of a kernel for a GPU that is not here: they are compiled and not run."""
 CONFIRMED = 0.99
@@ -87,7 +89,7 @@ class Round:
 
 @dataclass(frozen=True)
 class TaskResult:
-    """Of one kernel. ``analytic`` is the point that the space's model ranks first; ``chosen`` the best legal point, the
+    """Of one kernel. ``analytic`` is the point that models choose without a trial; ``chosen`` the best legal point, the
     analytic one where none was tried, None where none was faster than the kernel as it is compiled untuned; ``ratio`` its
     time over that kernel's, which is ``default_s`` (None without a trial); ``trials`` in the order of the search.
     ``said``: what a user should know of it.
@@ -147,7 +149,7 @@ def tune(
 @dataclass(eq=False)
 class _Open(Progress):
     """A job whose space is known. Of a point that was measured again, ``known`` has the first trial, with which the search
-    went on, and ``latest`` the last, which counts. ``first`` is the analytic choice of the space.
+    went on, and ``latest`` the last, which counts. ``first`` is what models choose without a trial.
     """
 
     space: Space | None = None
@@ -178,7 +180,7 @@ class _Session:
     def add(self, job: Job, spaces: Callable[[Task], Space], strategy: str, seed: int) -> None:
         try:
             space = spaces(job.task)
-            first = space.ranked(1)[0]
+            first = _first(job.task, space, self.model)
         except (EmptySpace, KernelNotSupported, TritonKernelNotSupported) as error:
             self.closed.append(TaskResult(job, None, None, said=str(error).partition("\n")[0]))
             return
@@ -301,6 +303,19 @@ class _Session:
         scores = self.model.scores(progress.job.task, progress.space, [t.point for t in built])
         found = sorted((t.figures.get("spill_bytes", 0), s, t.point) for s, t in zip(scores, built, strict=True))
         return found[0][2] if found else None
+
+
+def _first(task: Task, space: Space, model: CostModel) -> Point:
+    """What is chosen without a trial: a point that the user added, else of those with the smallest estimates the one that
+    the cost model ranks first. Raises EmptySpace.
+    """
+    ranked = space.ranked(RANKED)
+    if not ranked:
+        raise EmptySpace(sketches=", ".join(s.name for s in space.sketches), pinned=str(dict(space.pinned)))
+    if ranked[0] in space.added:
+        return ranked[0]
+    scores = model.scores(task, space, ranked)
+    return min(zip(scores, range(len(ranked)), ranked, strict=True))[2]
 
 
 def _ok(trials: Iterable[Trial]) -> list[Trial]:

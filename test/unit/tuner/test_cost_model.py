@@ -4,12 +4,14 @@ import math
 import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from surface import Surface, space, task, text, true_s
 
 from shardc.tuner.cost_model.base import Estimates
 from shardc.tuner.cost_model.boosted_trees import PRETRAINED, WORST, BoostedTrees, target_of
 from shardc.tuner.cost_model.kernel_features import kernel_features
+from shardc.tuner.cost_model.kriging import LENGTHS, interpolated, places
 from shardc.tuner.cost_model.point_features import point_features
 from shardc.tuner.cost_model.recall import recall, spearman
 from shardc.tuner.point import Point
@@ -44,6 +46,46 @@ def test_before_any_trial_it_is_the_estimate():
     points = of.ranked(50)
     scores = BoostedTrees(pretrained=None).scores(task(), of, points)
     assert scores == sorted(scores)
+
+
+def test_a_few_trials_say_something_of_the_points_around_them():
+    of = space()
+    points = list(of.points())
+    times = [true_s(p.config) for p in points]
+    assert spearman(shown(10).scores(task(), of, points), times) > spearman(Estimates().scores(task(), of, points), times) + 0.1
+
+
+def test_neighbours_of_one_task_say_nothing_of_another():
+    of, other = space(), task(128, 32, 256)
+    points = of.ranked(50)
+    assert shown(10).scores(other, of, points) == shown(0).scores(other, of, points)
+
+
+def test_interpolation_goes_through_what_is_known_and_to_the_mean_far_from_it():
+    known = np.linspace(0.0, 1.0, 9)[:, None]
+    values = np.sin(3.0 * known[:, 0])
+    between = np.array([[0.31], [0.77]])
+    assert interpolated(known, values, between) == pytest.approx(np.sin(3.0 * between[:, 0]), abs=0.05)
+    assert interpolated(known, values, np.array([[40.0]])) == pytest.approx([values.mean()])
+
+
+def test_points_of_other_sketches_are_far_away():
+    of = space()
+    of = replace(of, sketches=(*of.sketches, replace(of.sketches[0], name="other")))
+    values = {"tile_m": 1, "tile_n": 128, "block_k": 3}
+    one, other = (Point.of(name, values) for name in ("tiled", "other"))
+    found = places(of, [one, other])
+    assert found[0, 1:4].tolist() == pytest.approx([0.0, 1.0, math.log2(3) / 7])
+    assert np.abs(found[0] - found[1]).max() > 2 * LENGTHS[-1] - 1e-9
+
+
+def test_what_a_space_counts_are_features():
+    counted = replace(space().sketches[0], counts=lambda v: {"cycles": 2.0 * v["tile_m"]})
+    of = replace(space(), sketches=(counted,))
+    first, point = of.ranked(1)[0], Point.of("tiled", {"tile_m": 64, "tile_n": 8, "block_k": 16})
+    found = BoostedTrees(pretrained=None).features(task(), of, point)
+    assert found["cycles counted"] == math.log2(129)
+    assert found["cycles counted over default"] == pytest.approx(math.log2(129 / (1 + 2 * first.config["tile_m"])))
 
 
 def test_the_same_trials_give_the_same_trees():

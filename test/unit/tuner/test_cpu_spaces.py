@@ -24,9 +24,10 @@ from shardc.backends.cpu.config import Config
 from shardc.backends.cpu.product import Product
 from shardc.dialects.context import new_context
 from shardc.tuner.space.cpu import matmul as cpu_matmul
-from shardc.tuner.space.cpu.machine import Machine
+from shardc.tuner.space.cpu.machine import CLOCK_HZ, Machine
 from shardc.tuner.space.of_task import space_of
-from shardc.tuner.space.space import Space
+from shardc.tuner.space.sketches import together
+from shardc.tuner.space.space import Sketch, Space
 
 AVX512 = Machine(64, 32, (48 << 10, 1 << 20, 32 << 20))
 CASE = Case(1, 2, 2, 64, 80, 16, 16, causal=True)
@@ -68,6 +69,29 @@ def test_estimates_are_positive_and_what_is_legal_is_in_the_parameters(threads):
         for point in space.points():
             assert space.estimate_s(point) > 0
             assert all(point.config[p.name] in p.values for p in sketch.parameters)
+
+
+def test_what_the_models_count_is_there_for_every_point_and_tells_points_apart():
+    for name, of in tasks().items():
+        space = space_of(of)
+        counts = {p: dict(space.counts(p)) for p in space.points()}
+        assert all(value >= 0 for found in counts.values() for value in found.values())
+        assert len({tuple(found) for found in counts.values()}) == 1
+        assert len({tuple(found.values()) for found in counts.values()}) == len(counts) or name == "turned"
+
+
+def test_a_matmul_s_estimate_is_the_sum_of_its_cycles(wide):
+    found = sketch(Product(1, 512, 512, 512, 4, 1))
+    values = {"tile_m": 6, "tile_n": 64, "block_m": 192, "block_n": 1024, "block_k": 1024, "left": 1, "right": 1}
+    cycles = ("products", "ends", "behind", "right", "left", "results", "meetings")
+    total = sum(found.counts(values)[name] for name in cycles)
+    assert total <= found.estimate_s(values) * CLOCK_HZ <= 1.1 * total
+
+
+def test_counts_of_nests_add_up():
+    one = Sketch("one", (), lambda _: None, lambda _: 1.0, lambda _: {"cycles": 2.0, "bytes": 1.0})
+    other = replace(one, name="other", counts=lambda _: {"cycles": 3.0})
+    assert together([one, other]).counts({}) == {"cycles": 5.0, "bytes": 1.0}
 
 
 @pytest.mark.parametrize("name", ["softmax", "columns", "turned", "total", "pointwise"])

@@ -90,6 +90,32 @@ def test_a_budget_of_zero_is_the_analytic_choice(budget):
     assert result.stopped == "a budget of zero: the analytic choice"
 
 
+class Prefers:
+    """A cost model that takes one point for the best."""
+
+    def __init__(self, point):
+        self.point = point
+
+    def learn(self, of, space, trials):
+        pass
+
+    def scores(self, of, space, points):
+        return [0.0 if p == self.point else 1.0 for p in points]
+
+
+def test_a_budget_of_zero_follows_the_cost_model_and_a_user_s_point_comes_first():
+    third = space().ranked(3)[2]
+    assert run(budget=Budget(trials=0), model=Prefers(third))[0].tasks[0].chosen == third
+    mine = Point.of("tiled", {"tile_m": 2, "tile_n": 2, "block_k": 2})
+    wished = run(budget=Budget(trials=0), model=Prefers(third), spaces=lambda _: space(added=(mine,)))
+    assert wished[0].tasks[0].chosen == mine
+
+
+def test_pins_that_leave_nothing_are_said():
+    result, calls = run(spaces=lambda _: space(pinned={"tile_m": 128, "tile_n": 128}), budget=Budget(trials=8))
+    assert calls == [] and "EmptySpace" in result.tasks[0].said
+
+
 def test_seconds_end_it_between_rounds():
     clock = iter(range(1000))
     result, calls = run(budget=Budget(seconds=5, regret=0.0), now=lambda: next(clock))

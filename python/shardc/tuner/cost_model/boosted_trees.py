@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from shardc.tuner.cost_model.kernel_features import kernel_features
-from shardc.tuner.cost_model.point_features import point_features
+from shardc.tuner.cost_model.kriging import interpolated, places
+from shardc.tuner.cost_model.point_features import count_features, point_features
 from shardc.tuner.point import Point
 from shardc.tuner.space.space import Space
 from shardc.tuner.task import Task
@@ -29,17 +30,22 @@ SETTINGS = {
 }  # fmt: skip
 LEAST = 12
 """Trials before trees are grown on them."""
+GROWN = 1.25
+"""Trees are grown anew when there are so many times the trials of the last time."""
+NEIGHBOURS = 4
+"""Trials of a task before they say something of points around them."""
 ROUNDS = 60
 """Trees for a session's own trials."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """Features of a tried point and the logarithm of its ratio. ``task`` groups those that compare; ``before``: what was
-    said of it without a trial.
+    """Features of a tried ``point`` and the logarithm of its ratio. ``task`` groups those that compare; ``before``: what
+    was said of it without a trial.
     """
 
     task: str
+    point: Point
     features: Mapping[str, float]
     target: float
     before: float = 0.0
@@ -54,57 +60,85 @@ def target_of(trial: Trial) -> float | None:
 
 class BoostedTrees:
     """Trees that were trained before (``pretrained``: LightGBM's text; None: there are none) say where to start from,
-    trees of the session's own trials what to add to that. Ranks only: the numbers are no times.
+    trees of the session's own trials what to add to that, and for what these leave neighbours among the task's trials
+    (``kriging.py``), which say something from the first of them on. Ranks only: the numbers are no times.
     """
 
     def __init__(self, pretrained: Path | None = PRETRAINED) -> None:
         self._pretrained = pretrained if pretrained is not None and pretrained.is_file() else None
         self._examples: list[Example] = []
         self._own: Trees | None = None
-        self._stale = False
+        self._grown_on = 0
         self._figures: dict[tuple[str, Point], Mapping[str, float]] = {}
         self._defaults: dict[str, Point] = {}
+        self._rows: dict[tuple[str, Point], dict[str, float]] = {}
+        self._said: dict[tuple[str, Point], float] = {}
 
     def learn(self, task: Task, space: Space, trials: Sequence[Trial]) -> None:
-        self._figures |= {(task.key, t.point): t.figures for t in trials if t.figures}
+        for trial in trials:
+            if trial.figures:
+                self._figures[task.key, trial.point] = trial.figures
+                self._rows.pop((task.key, trial.point), None)
+                self._said.pop((task.key, trial.point), None)
         known = [(t.point, target) for t in trials if (target := target_of(t)) is not None]
         if known:
             rows = [self.features(task, space, point) for point, _ in known]
-            for (_, target), row, before in zip(known, rows, self._before(task.key, rows), strict=True):
-                self._examples.append(Example(task.key, row, target, float(before)))
-            self._stale = True
+            before = self._before(task, space, [point for point, _ in known])
+            for (point, target), row, said in zip(known, rows, before, strict=True):
+                self._examples.append(Example(task.key, point, row, target, float(said)))
 
     def scores(self, task: Task, space: Space, points: Sequence[Point]) -> list[float]:
         if not points:
             return []
         rows = [self.features(task, space, p) for p in points]
-        found = self._before(task.key, rows)
-        if self._stale and len(self._examples) >= LEAST:
-            self._own, self._stale = self._train(), False
+        found = self._before(task, space, points)
+        if len(self._examples) >= max(LEAST, GROWN * self._grown_on):
+            self._own, self._grown_on = self._train(), len(self._examples)
         if self._own is not None:
             found = found + self._own.predict(rows)
-        return [float(v) for v in found]
+        return [float(v) for v in found + self._nearby(task, space, points)]
 
-    def features(self, task: Task, space: Space, point: Point) -> dict[str, float]:
+    def _nearby(self, task: Task, space: Space, points: Sequence[Point]) -> np.ndarray | float:
+        """What the task's own trials say of the points around them, beside what the trees say of all."""
+        tried = [e for e in self._examples if e.task == task.key]
+        if len(tried) < NEIGHBOURS:
+            return 0.0
+        left = np.array([e.target - e.before for e in tried])
+        if self._own is not None:
+            left = left - self._own.predict([e.features for e in tried])
+        return interpolated(places(space, [e.point for e in tried]), left, places(space, points))
+
+    def features(self, task: Task, space: Space, point: Point) -> Mapping[str, float]:
+        """By name: of the kernel, the point, what the space's model counts, and of the binary if there is one."""
+        if (task.key, point) not in self._rows:
+            self._rows[task.key, point] = self._features(task, space, point)
+        return self._rows[task.key, point]
+
+    def _features(self, task: Task, space: Space, point: Point) -> dict[str, float]:
         default = self._defaults.get(task.key)
         if default is None:
             default = self._defaults[task.key] = space.ranked(1)[0]
         estimate = math.log(space.estimate_s(point) / space.estimate_s(default))
         figures = self._figures.get((task.key, point), {})
         kernel = kernel_features(task.text)
-        return {**point_features(kernel, point, default, estimate, figures), "threads": float(task.threads)}
+        found = point_features(kernel, point, default, estimate, figures)
+        return {**found, **count_features(space.counts(point), space.counts(default)), "threads": float(task.threads)}
 
     @cached_property
     def _older(self) -> Trees | None:
         return Trees.load(self._pretrained) if self._pretrained is not None else None
 
-    def _before(self, task: str, rows: Sequence[Mapping[str, float]]) -> np.ndarray:
-        """What is said before the session's own trials: of a CPU's task (by its key) by the pretrained trees, or else by
-        the estimate alone.
+    def _before(self, task: Task, space: Space, points: Sequence[Point]) -> np.ndarray:
+        """What is said before the session's own trials: of a CPU's task by the pretrained trees, or else by the estimate
+        alone.
         """
-        if self._older is not None and task.split()[1] == "cpu":
-            return self._older.predict(rows)
-        return np.array([max(-WORST, min(WORST, row["estimate"])) for row in rows])
+        new = [p for p in dict.fromkeys(points) if (task.key, p) not in self._said]
+        rows = [self.features(task, space, p) for p in new]
+        if new and self._older is not None and task.target.split()[0] == "cpu":
+            self._said |= {(task.key, p): float(v) for p, v in zip(new, self._older.predict(rows), strict=True)}
+        else:
+            self._said |= {(task.key, p): max(-WORST, min(WORST, r["estimate"])) for p, r in zip(new, rows, strict=True)}
+        return np.array([self._said[task.key, p] for p in points])
 
     def _train(self) -> Trees:
         rows = [e.features for e in self._examples]
@@ -134,13 +168,14 @@ class Trees:
         rounds: int,
         group: Sequence[int] | None = None,
         sign: float = 1.0,
+        weights: np.ndarray | None = None,
         **settings: Any,
     ) -> Trees:
         import lightgbm
 
         names = sorted({name for row in rows for name in row})
         spelled = [name.replace(" ", "~") for name in names]
-        data = lightgbm.Dataset(_matrix(rows, names), targets, group=group, feature_name=spelled)
+        data = lightgbm.Dataset(_matrix(rows, names), targets, weight=weights, group=group, feature_name=spelled)
         return Trees(lightgbm.train(SETTINGS | settings, data, num_boost_round=rounds), sign)
 
     def predict(self, rows: Sequence[Mapping[str, float]]) -> np.ndarray:

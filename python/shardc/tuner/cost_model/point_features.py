@@ -34,6 +34,15 @@ def point_features(
     return found | {f"binary {name}": float(value) for name, value in figures.items()}
 
 
+def count_features(counts: Mapping[str, float], usual: Mapping[str, float]) -> dict[str, float]:
+    """Of what a space's model counts of a point (cycles, bytes), and of the default (``usual``)."""
+    found: dict[str, float] = {}
+    for name, count in counts.items():
+        found[f"{name} counted"] = math.log2(1.0 + count)
+        found[f"{name} counted over default"] = math.log2((1.0 + count) / (1.0 + usual.get(name, 0.0)))
+    return found
+
+
 def _cut(name: str, value: int, kernel: KernelFeatures) -> Iterator[tuple[str, float]]:
     """How often the loop runs over pieces of it, and the share that the last piece's edge adds."""
     letter = CUTS.get(name, name[-1] if name[-2:] in ("_m", "_n", "_k") else None)

@@ -26,8 +26,8 @@ class Settings:
     population: int = 256
     generations: int = 4
     crossover: float = 0.15
-    epsilon: float = 0.1
-    first: float = 0.4
+    epsilon: float = 0.05
+    first: float = 0.15
     listed: int = 4096
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from shardc.tuner.space.space import Parameter, Sketch
@@ -46,7 +47,13 @@ def together(sketches: Sequence[Sketch]) -> Sketch:
 
     name = "+".join(dict.fromkeys(s.name for s in sketches)) or "empty"
     parameters = tuple(Parameter(n, tuple(sorted(found))) for n, found in values.items())
-    return Sketch(name, parameters, refusal, lambda point: sum(s.estimate_s(point) for s in sketches))
+    def counts(point: Values) -> Mapping[str, float]:
+        total: Counter[str] = Counter()
+        for sketch in sketches:
+            total.update(sketch.counts(point))
+        return total
+
+    return Sketch(name, parameters, refusal, lambda point: sum(s.estimate_s(point) for s in sketches), counts)
 
 
 def that_matter(

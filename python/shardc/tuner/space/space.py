@@ -26,13 +26,15 @@ class Parameter:
 @dataclass(frozen=True)
 class Sketch:
     """One structure of the loops. ``refusal`` says in closed form, before anything is compiled, why a choice of values
-    is illegal (None: it is legal); ``estimate_s`` the seconds that a model of the machine gives it.
+    is illegal (None: it is legal); ``estimate_s`` the seconds that a model of the machine gives it; ``counts`` what these
+    are made of, by name: cycles and bytes, each at least 0, which a learned cost model weighs anew.
     """
 
     name: str
     parameters: tuple[Parameter, ...]
     refusal: Callable[[Mapping[str, int]], str | None]
     estimate_s: Callable[[Mapping[str, int]], float]
+    counts: Callable[[Mapping[str, int]], Mapping[str, float]] = lambda _: {}
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,10 @@ class Space:
     def estimate_s(self, point: Point) -> float:
         """Seconds by the sketch's model."""
         return next(s for s in self.sketches if s.name == point.sketch).estimate_s(point.config)
+
+    def counts(self, point: Point) -> Mapping[str, float]:
+        """Cycles and bytes that the sketch's model counts, by name."""
+        return next(s for s in self.sketches if s.name == point.sketch).counts(point.config)
 
     def sample(self, draw: random.Random) -> Point:
         """A legal point: choices are drawn, each sketch and each value as likely as its neighbours, until one is legal.

@@ -35,7 +35,7 @@ def sketch(spec: Attention, backward: bool, threads: int, machine: Machine) -> S
     if backward and threads > 1 and heads < threads:
         parameters.append(Parameter("key_parts", tuple(n for n in (1, 2, 4, 8, 16) if n <= 2 * threads)))
     found = _Attention(sizes, spec, backward, threads, machine)
-    return Sketch("attention_backward" if backward else "attention", tuple(parameters), found.refusal, found.estimate_s)
+    return Sketch("attention_backward" if backward else "attention", tuple(parameters), found.refusal, found.estimate_s, found.counts)
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,17 @@ class _Attention:
         default = block_of_queries(self.sizes["m"], Config().queries, lanes), min(Config().keys, self.sizes["n"])
         away = (values["queries"] != default[0]) + (values["keys"] != default[1])
         return self._seconds(values) * (1 + AWAY * away)
+
+    def counts(self, values: Mapping[str, int]) -> Mapping[str, float]:
+        """Blocks that are computed, what each holds, and what they take of each kind."""
+        queries, keys, s = values["queries"], values["keys"], self.sizes
+        vectors, seen = queries // (self.machine.vector_bytes // 4), self._seen(queries, keys)
+        row = s["d"] + s["e"]
+        return {
+            "blocks": seen, "held": self.held(queries, keys), "scores": 4 * queries * keys, "block of keys": 4 * keys * row,
+            "block of queries": 4 * queries * row, "products": seen * keys * vectors * self._cycles_per_product(vectors) * row,
+            "exponentials": seen * keys * vectors * EXPONENTIAL, "edge": seen * keys * queries, "keys again": seen * keys * row,
+        }  # fmt: skip
 
     def _seconds(self, values: Mapping[str, int]) -> float:
         queries, keys, s, machine = values["queries"], values["keys"], self.sizes, self.machine

@@ -62,7 +62,7 @@ def sketch(product: Product, operands: Operands, threads: int, machine: Machine)
     if threads > 1:
         parameters.append(Parameter("share", (ROWS, COLUMNS, MATMULS) if product.batch > 1 else (ROWS, COLUMNS)))
     space = _Matmul(product, operands, threads, machine, default, tuple(parameters))
-    return Sketch("matmul", tuple(parameters), space.refusal, space.estimate_s)
+    return Sketch("matmul", tuple(parameters), space.refusal, space.estimate_s, space.counts)
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,16 @@ class _Matmul:
     def estimate_s(self, values: Mapping[str, int]) -> float:
         config = Config.of(values)
         tiles = self.product.tiles(config)
-        return self._cycles(tiles, config) * (1 + NEAR * self._steps(values)) / CLOCK_HZ
+        return sum(self._cycles(tiles, config).values()) * (1 + NEAR * self._steps(values)) / CLOCK_HZ
+
+    def counts(self, values: Mapping[str, int]) -> Mapping[str, float]:
+        """Cycles of each kind, and the bytes that register tiles and blocks hold."""
+        config = Config.of(values)
+        t, item = self.product.tiles(config), self.product.sum_bytes // self.product.terms
+        held = {"left tile": t.m * t.block_k, "right tile": t.n * t.block_k, "left block": t.block_m * t.block_k,
+                "right block": min(t.block_n, self.product.n) * t.block_k, "sums": min(t.block_n, self.product.n) * t.block_m}  # fmt: skip
+        kept = -(-self.product.n // t.block_n) * -(-self.product.m // t.block_m) * -(-self.product.k // t.block_k)
+        return {**self._cycles(t, config), **{name: n * item for name, n in held.items()}, "blocks": kept}
 
     def _steps(self, values: Mapping[str, int]) -> int:
         """How far the point is from the default, in steps of its parameters."""
@@ -117,7 +126,8 @@ class _Matmul:
                 total += abs(here - nearest)
         return total
 
-    def _cycles(self, t: Tiles, config: Config) -> float:
+    def _cycles(self, t: Tiles, config: Config) -> dict[str, float]:
+        """By what they go to."""
         p, machine, cost = self.product, self.machine, partial(_bytes_cycles, self.machine)
         item = p.sum_bytes // p.terms
         alone, by_columns = p.alone(config), p.by_columns(t, config)
@@ -135,25 +145,26 @@ class _Matmul:
         # register tiles
         step = self._step(t, item, lies[1])
         ends = 20 + (t.m * t.n // t.lanes) * (1.0 if terms_blocks == 1 else 2.5)
-        total = tiles * panels_all * (-(-p.k // p.terms) * step + terms_blocks * ends)
+        found = {"products": tiles * panels_all * -(-p.k // p.terms) * step, "ends": tiles * panels_all * terms_blocks * ends}
+        behind = 0.0
         # what they read from behind the second cache
         right, left = panels * p.k * t.n * item, min(t.block_m, tiles * t.m) * t.block_k * item
         if left + 2 * t.n * t.block_k * item > 0.75 * machine.caches[1]:
-            total += 0.5 * panels_all * tiles * t.m * p.k * item / machine.rates[2]
+            behind += 0.5 * panels_all * tiles * t.m * p.k * item / machine.rates[2]
         if not lies[1]:
-            total += blocks * row_blocks * cost(right, right) * (0.3 if row_blocks > 1 else 0.15)
+            behind += blocks * row_blocks * cost(right, right) * (0.3 if row_blocks > 1 else 0.15)
         partials = panels * t.block_m * t.n * p.sum_bytes
         if terms_blocks > 1:
-            total += blocks * row_blocks * terms_blocks * 0.5 * cost(2 * partials, partials + left)
-        total += self._right(t, item, together, right, row_blocks, lies[1]) + self._left(
-            blocks, tiles * t.m, t, lies[0]
-        )
+            behind += blocks * row_blocks * terms_blocks * 0.5 * cost(2 * partials, partials + left)
+        found["behind"] = behind
+        found["right"] = self._right(t, item, together, right, row_blocks, lies[1])
+        found["left"] = self._left(blocks, tiles * t.m, t, lies[0])
         # what is made of the result
         elements = tiles * t.m * panels_all * t.n
         stored = 2 * p.sum_bytes / machine.rate(p.m * p.n * p.sum_bytes)
-        total += elements * ((0.5 + self.operands.after) / t.lanes + stored) + tiles * t.m * panels_all * 6
-        meetings = 0 if alone or self.threads == 1 else blocks * 2 * machine.barrier
-        return matmuls * (total + meetings)
+        found["results"] = elements * ((0.5 + self.operands.after) / t.lanes + stored) + tiles * t.m * panels_all * 6
+        found["meetings"] = 0 if alone or self.threads == 1 else blocks * 2 * machine.barrier
+        return {name: matmuls * cycles for name, cycles in found.items()}
 
     def _step(self, t: Tiles, item: int, lies: bool) -> float:
         """Cycles of a register tile for each step along k."""

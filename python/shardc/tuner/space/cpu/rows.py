@@ -54,7 +54,7 @@ def sketch(loops: Loops, threads: int, machine: Machine) -> Sketch:
     nest = _Rows(loops, threads, machine, parameters, default, effect)
     passes = len(loops.passes(Config()))
     name = OWN[own][0] if own else "flat" if loops.graph.flat else "rows" if passes > 1 or _sums(loops) else "pointwise"
-    return Sketch(name, parameters, nest.refusal, nest.estimate_s)
+    return Sketch(name, parameters, nest.refusal, nest.estimate_s, nest.counts)
 
 
 def _own(loops: Loops) -> str | None:
@@ -91,16 +91,29 @@ class _Rows:
         away = sum(values[p.name] != self.default[p.name] for p in self.parameters)
         return self._cycles(Config.of(values)) * (1 + AWAY * away) / CLOCK_HZ
 
+    def counts(self, values: Mapping[str, int]) -> Mapping[str, float]:
+        """Cycles of arithmetic and of what comes from far, and bytes that go each way."""
+        config, loops = Config.of(values), self.loops
+        rows, passes = max(1, loops.rows), loops.passes(config)
+        near, far = self._near_and_far(config)
+        moved = {name: sum(p.elements * getattr(p, name) for p in passes) * rows for name in ("kept", "written", "streamed")}
+        ahead = any(p.ahead for p in passes)
+        fetched = passes[0].elements * passes[0].read * rows if ahead else 0
+        cut = sum(p.elements for p in passes if p.ahead or p.streamed) * rows / config.piece
+        return {"near": near * rows, "far": far * rows, "fetched": fetched, "pieces": cut, **moved, "own": self._own(config, rows, 1)}
+
+    def _near_and_far(self, config: Config) -> tuple[float, float]:
+        """Cycles of a row: arithmetic with the first caches, and far memory."""
+        passes = self.loops.passes(config)
+        size = max((p.elements for p in passes), default=1)
+        found = [self._pass(each, number == 0, size) for number, each in enumerate(passes)]
+        return sum(near for near, _ in found), sum(far for _, far in found)
+
     def _cycles(self, config: Config) -> float:
         loops, nest = self.loops, self.loops.nest
         threads = loops.threads(config, self.threads)
         rows = -(-max(1, loops.rows) // threads)
-        arithmetic, far = 0.0, 0.0
-        size = max((p.elements for p in loops.passes(config)), default=1)
-        for number, each in enumerate(loops.passes(config)):
-            near_s, far_s = self._pass(each, number == 0, size)
-            arithmetic += near_s
-            far += far_s
+        arithmetic, far = self._near_and_far(config)
         share = 1 / threads if nest.split else 1.0
         ahead = any(p.ahead for p in loops.passes(config))
         hidden = min(arithmetic, far) * (0.85 - 16 / config.piece - config.piece / 8192 if ahead else FILL)
