@@ -67,6 +67,8 @@ class Table:
     task: Task
     space: Space
     trials: dict[Point, Trial]
+    untuned: float = 1.0
+    """Of the kernel without any configuration, in what ``trials`` are ratios to."""
 
     @property
     def best(self) -> float:
@@ -119,6 +121,7 @@ def read_tables(path: Path, named: Sequence[Named], whole: float) -> list[Table]
             table_ = Table(each.name, task, known, {p: trials[p] for p in points if p in trials})
             scale = table_.trials[table_.default].ratio  # the default's own is 1
             table_.trials = {p: _scaled(t, scale) for p, t in table_.trials.items()}
+            table_.untuned = 1.0 / scale
             found.append(table_)
     return found
 
@@ -206,6 +209,18 @@ def by_budget(tables: Sequence[Table], runs: Runs, large: bool) -> str:
     return f"{table(names, rows)}\n{said} ({which}, mean of the medians of the seeds)\n"
 
 
+def from_near(tables: Sequence[Table], path: Path) -> str:
+    """What a compile takes over from the nearest size in the database at ``path``, which has none of the tables' tasks."""
+    rows = []
+    with open_database(path) as database:
+        for of in tables:
+            found = database.best(of.task)
+            share = "-" if found is None else _three(of.share(found.point)) if found.point in of.trials else "illegal here"
+            untuned = _three(of.best / of.untuned)
+            rows.append([of.name, found.near if found is not None else "-", share, untuned])
+    return table(["task", "nearest size with a gain", "share of the best", "untuned"], rows)
+
+
 def _three(share: float) -> str:
     return f"{share:.3f}"
 
@@ -217,6 +232,7 @@ def main() -> None:
     parser.add_argument("--whole", type=float, default=0.98, help="tasks with less than this share measured are left out")
     parser.add_argument("--model", default="pretrained", choices=("pretrained", "none", "estimates"))
     parser.add_argument("--others", action="store_true", help="the tasks to train on")
+    parser.add_argument("--near", type=Path, help="also what is taken over from the nearest sizes in this database")
     options = parser.parse_args()
     torch.set_num_threads(1)
 
@@ -231,6 +247,8 @@ def main() -> None:
     names = ["task", "points", "failed", "estimate's first", "zero trials", "top-5 in 10", "top-5 in 32", "rank correlation"]
     means = ["all", sum(r[1] for r in rows), sum(r[2] for r in rows), *(mean(r[i] for r in rows) for i in range(3, 8))]
     print(table(names, [*rows, means]))
+    if options.near is not None:
+        print(from_near(tables, options.near))
     print(f"zero trials give at least 90% of the best on {sum(r[4] >= 0.9 for r in rows)} of {len(rows)} tasks\n")
     runs = {}
     for strategy in STRATEGIES:

@@ -28,7 +28,7 @@ from shardc.driver.gpu_kernels import check_gpu
 from shardc.driver.module_file import read_module, read_text
 from shardc.driver.script import read_script
 from shardc.driver.step_kernels import choose_libraries, fuse_copy, step_matmuls
-from shardc.tuner.cost_model.base import CostModel, Estimates
+from shardc.tuner.cost_model.boosted_trees import BoostedTrees
 from shardc.tuner.database import open_database
 from shardc.tuner.extract_tasks import tasks_of
 from shardc.tuner.measurer import Measurer
@@ -112,7 +112,7 @@ def tune_jobs(
         database if search.resume else _Anew(database),
         measurer,
         spaces=spaces,
-        model=_model(budget),
+        model=BoostedTrees(),
         budget=budget,
         strategy=search.strategy,
         seed=search.seed,
@@ -175,15 +175,6 @@ def _known_space(task: Task) -> Space | None:
 
 
 _space = cache(space_of)
-
-
-def _model(budget: Budget) -> CostModel:
-    """Trees, which take a second to import, only where there is something to learn."""
-    if budget.is_zero:
-        return Estimates()
-    from shardc.tuner.cost_model.boosted_trees import BoostedTrees
-
-    return BoostedTrees()
 
 
 def _module(path: Path, target: str, matmuls: str) -> ir.Module:

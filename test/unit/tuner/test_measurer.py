@@ -8,10 +8,12 @@ import pytest
 from kernel_tasks import matmul_gelu, rows
 
 from shardc.diagnostics.tuner import TaskNotTunable
+from shardc.tuner.builder.built import Built
 from shardc.tuner.builder.cpu import CpuBuilder
 from shardc.tuner.measurer import Measurer
 from shardc.tuner.point import Point
 from shardc.tuner.runner.cpu import CpuRunner
+from shardc.tuner.runner.decision import Pairs, Verdict
 from shardc.tuner.trial import Outcome
 
 GOOD = Point.of("good", {"block_m": 16})
@@ -64,6 +66,41 @@ def test_what_is_known_of_an_earlier_run_is_the_incumbent():
         measurer.begin(task, None, known)
         (trial,) = measurer.measure(task, [Point.of("t", {"block_m": 8})])
     assert trial.ok
+
+
+class Compiled:
+    """A builder that compiles nothing: each point is a program of its own."""
+
+    def start(self):
+        pass
+
+    def close(self):
+        pass
+
+    def build(self, task, points):
+        return [Built(p, Path(str(p)), str(p)) for p in points]
+
+
+class Lucky:
+    """A runner in which whatever is new seems faster than the incumbent by a fifth, and nothing is faster than the default."""
+
+    def start(self, threads):
+        pass
+
+    def close(self):
+        pass
+
+    def measure(self, task, candidate, incumbent, rule):
+        first = str(candidate.point) == "t(block_m=1)"
+        ratio = 0.9 if first else 0.98 if incumbent == Path("None") else 0.8
+        return Pairs((ratio,) * 8, (1.0,) * 8, Verdict.FASTER if ratio < 0.95 else Verdict.EQUAL)
+
+
+def test_luck_against_incumbents_does_not_multiply():
+    points = [Point.of("t", {"block_m": n}) for n in range(1, 9)]
+    with Measurer(builder=Compiled(), runner=Lucky()) as measurer:
+        trials = measurer.measure(matmul_gelu(), points)
+    assert [t.ratio for t in trials] == [0.9, *[0.98] * 7]
 
 
 def test_a_default_that_is_wrong_is_an_error(failing: Measurer):
