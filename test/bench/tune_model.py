@@ -2,9 +2,11 @@
 
     python test/bench/tune_model.py                                  # the 50M Llama, 5 minutes
     python test/bench/tune_model.py --model gpt2 --size 10M --seconds 60
+    python test/bench/tune_model.py --database trials.db             # goes on with what an earlier run tried
 
 Tunes the kernels of the forward and backward graphs into a database of its own, then compiles the step twice, without and
-with it, and times both in turns. The gain of each kernel is printed first.
+with it, and times both in turns: CPU time for one thread, the wall's for several. The gain of each kernel is printed first.
+Both steps choose between kernels and calls of libraries by measurement, so the gain is that of the configurations alone.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import perf_counter, thread_time
 from types import FunctionType
 
 import torch
@@ -55,16 +57,17 @@ def _copy() -> Callable[..., torch.Tensor]:
     return FunctionType(_loss.__code__.replace(), globals())
 
 
-def seconds_of(steps: dict[str, Step], repeats: int) -> dict[str, float]:
-    """Medians, the first to be called changing from round to round."""
+def seconds_of(steps: dict[str, Step], repeats: int) -> dict[str, list[float]]:
+    """Of each round, the first to be called changing from one to the next."""
     times: dict[str, list[float]] = {name: [] for name in steps}
+    clock = thread_time if torch.get_num_threads() == 1 else perf_counter
     for round_ in range(repeats):
         names = list(steps)[round_ % 2 :] + list(steps)[: round_ % 2]
         for name in names:
-            started = perf_counter()
+            started = clock()
             steps[name]()
-            times[name].append(perf_counter() - started)
-    return {name: median(found) for name, found in times.items()}
+            times[name].append(clock() - started)
+    return times
 
 
 def main() -> None:
@@ -75,12 +78,15 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--matmuls", default="auto")
+    parser.add_argument("--database", type=Path, help="where trials are kept")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     how = {"matmuls": options.matmuls} if options.matmuls != "auto" else {}
     with tempfile.TemporaryDirectory() as folder:
         databases = {name: str(Path(folder, f"{name}.db")) for name in ("untuned", "tuned")}
-        os.environ["SHARDC_TUNING_DB"] = databases["tuned"]
+        if options.database is not None:
+            databases["tuned"] = str(options.database)
+        os.environ["SHARDC_TUNING_DB"], os.environ["SHARDC_SHIPPED_TUNING"] = databases["tuned"], ""
         model, loss = make(options.model, options.size)
         jobs = jobs_of_function(lambda m: loss(m), copy.deepcopy(model), options=how)
         result = tune_found(jobs, seconds=options.seconds)
@@ -93,8 +99,9 @@ def main() -> None:
         found = seconds_of(steps, options.repeats)
     print(tuning_text(result))
     print(heading(f"{options.model} {options.size}, {options.threads} threads, tuned for {options.seconds:g} s"))
-    rows = [[name, 1e3 * s, s / found["untuned"]] for name, s in found.items()]
-    print(table(["forward and backward", "ms", "of untuned"], rows))
+    ratios = {name: [s / u for s, u in zip(of, found["untuned"], strict=True)] for name, of in found.items()}
+    rows = [[name, 1e3 * median(of), 1e3 * min(of), f"{median(ratios[name]):.3f}"] for name, of in found.items()]
+    print(table(["forward and backward", "median ms", "least ms", "of untuned, round by round"], rows))
 
 
 if __name__ == "__main__":

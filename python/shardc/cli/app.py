@@ -12,6 +12,7 @@ from shardc.cli.explain import explain
 from shardc.cli.opt import opt
 from shardc.cli.run import run
 from shardc.cli.schedule import schedule
+from shardc.cli.trials import trials
 from shardc.cli.tune import tune
 
 app = typer.Typer(
@@ -55,6 +56,7 @@ app.command("check", short_help="Prove a compiled folder equal to the single-dev
 app.command("explain", short_help="Say where shardings came from, and what the collectives cost.")(explain)
 app.command("schedule", short_help="Play a pipeline schedule through, and draw it.")(schedule)
 app.command("tune", short_help="Search the tile configurations of a model's kernels.")(tune)
+app.add_typer(trials, name="trials", short_help="Export, import, prune and sum up what tuning measured.")
 app.command(
     "opt",
     short_help="Run passes on MLIR and print what they leave.",

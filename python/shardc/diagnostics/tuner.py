@@ -50,6 +50,13 @@ class TaskNotTunable(ShardcError):
     hint: ClassVar[str] = "it keeps its default configuration; please report this message with the model"
 
 
+class GpuNotHere(ShardcError):
+    """A kernel for a GPU was to be run where that GPU is not."""
+
+    template: ClassVar[str] = "kernels for {target} cannot be run here: there is {here}"
+    hint: ClassVar[str] = "run it on a machine that has one; shardc tune compiles points for it here, and ranks them"
+
+
 class UnknownTuningTarget(ShardcError):
     """Kernels cannot be tuned for this target."""
 

@@ -68,6 +68,7 @@ def note_choices(choices: Sequence[tuple[Op, Verdict]]) -> None:
 def fuse(
     wishes: Wishes,
     phase: str,
+    target: str | None,
     matmuls: str | Choose,
     module: ir.Module,
     numerics: str,
@@ -76,16 +77,21 @@ def fuse(
     writes: Sequence[tuple[int, int]] = (),
     for_gpu: bool = False,
 ) -> None:
-    """``fuse_module``, and its report where one is wanted. Raises FusionRefused."""
+    """``fuse_module``, and its report where one is wanted, with the configurations of kernels for ``target`` (a GPU's
+    name; None for this CPU). Raises FusionRefused.
+    """
     # Here, for these load MLIR, which a start from the caches does without.
     from shardc.driver.fusion_report import render
-    from shardc.passes.fuse.explain import explain_fusion
+    from shardc.driver.tuned import use_tuned
+    from shardc.passes.fuse.explain import explain_fusion, with_tuned
     from shardc.passes.fuse.kern_fuse import fuse_module
 
     if not is_explained():
         fuse_module(module, numerics, exclude, without, wishes=wishes, writes=writes, matmuls=matmuls, for_gpu=for_gpu)
         return
     report = explain_fusion(module, numerics, exclude, without, wishes, writes, matmuls, for_gpu)
+    use_tuned(module, target)
+    report = with_tuned(report, module)
     report.choices[:0] = _choices.get()
     _choices.set(())
     log.debug("%s: %s", phase, render(report))

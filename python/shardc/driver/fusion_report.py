@@ -36,7 +36,14 @@ def _kernels(report: FusionReport) -> list[str]:
     for line, kernel in zip(table(figures, right=(1, 2, 3, 4)) if figures else [], report.kernels, strict=True):
         lines += [line, f"  tuned: {kernel.tuned}"] if kernel.tuned else [line]
         lines += [f"  {row}" for row in table([_named(op) for op in kernel.ops])]
-    return lines
+    return [*lines, _configurations(report)] if lines else []
+
+
+def _configurations(report: FusionReport) -> str:
+    """How many kernels were tuned."""
+    count, tuned = len(report.kernels), sum(bool(kernel.tuned) for kernel in report.kernels)
+    said = f"{tuned} of {count} kernels were tuned, {count - tuned} have the default"
+    return f"configurations: {said} (shardc tune measures others)"
 
 
 def _figures(kernel: Kernel) -> tuple[str, ...]:

@@ -35,6 +35,7 @@ from shardc.passes.fuse.piece import Choose, EveryPiece, Piece, Verdict
 from shardc.passes.program import copy_module, find_function
 from shardc.runtime.attention import LIBRARIES
 from shardc.runtime.triton_kernels import Modules
+from shardc.tuner.database.place import tuning_choices
 
 CALLS, KERNELS = "calls", "kernels"
 ROUNDING = 32
@@ -94,7 +95,7 @@ class MeasuredOnGpu:
             return _unmeasured(modelled, "the sizes of its groups are known as it runs")
         if cuda.is_current_stream_capturing():
             return _unmeasured(modelled, "a CUDA graph is being captured")
-        subject = f"{text_of(piece)}\n{self.model.numerics} {self.target} {versions()}"
+        subject = f"{text_of(piece)}\n{self.model.numerics} {self.target} {versions()} {tuning_choices()}"
         has_libraries = self.target.backend == "cuda" and not OF_LIBRARIES.isdisjoint(targets)
         names = (CALLS, *(LIBRARIES if has_libraries else ()), KERNELS)
         candidates = [Candidate(name, partial(self._checked, piece.module, name)) for name in names]

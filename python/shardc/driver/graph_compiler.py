@@ -61,11 +61,10 @@ def compile_graph(
     if found is None:
         imported, library, externs = prepared(), None, 0
         if fuses and gpu:
-            fuse_ = partial(fuse, wishes, phase, _gpu_matmuls(settings, gpu, device))
-            fuse_ = partial(fuse_, for_gpu=True)
+            fuse_ = partial(fuse, wishes, phase, gpu.name, _gpu_matmuls(settings, gpu, device), for_gpu=True)
             imported, library, whole = fuse_graph_for(gpu, prepared, imported, settings.numerics, fuse_)
         elif fuses:
-            fuse_ = partial(fuse, wishes, phase, _matmuls(settings))
+            fuse_ = partial(fuse, wishes, phase, None, _matmuls(settings))
             imported, library, whole = fuse_graph(prepared, imported, settings.numerics, fuse_)
             if settings.measured:
                 externs = extern_module(imported.module, measured_form, settings.numerics)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -26,12 +25,16 @@ from shardc.driver.gpu_compile import is_tf32
 from shardc.driver.gpu_contest import device_for, gpu_matmuls
 from shardc.driver.gpu_kernels import check_gpu
 from shardc.driver.module_file import read_module, read_text
+from shardc.driver.piece_contest import Lost, collect_lost
 from shardc.driver.script import read_script
 from shardc.driver.step_kernels import choose_libraries, fuse_copy, step_matmuls
+from shardc.passes.fuse.flat import FLAT, SIZE, element_count
 from shardc.tuner.cost_model.boosted_trees import BoostedTrees
 from shardc.tuner.database import open_database
-from shardc.tuner.extract_tasks import tasks_of
+from shardc.tuner.database.shipped import best_shipped
+from shardc.tuner.extract_tasks import kernels_of, tasks_of
 from shardc.tuner.measurer import Measurer
+from shardc.tuner.point import Point
 from shardc.tuner.session import Budget, Measures, Remembers, Round, SessionResult, tune
 from shardc.tuner.space.of_task import space_of
 from shardc.tuner.space.space import Space
@@ -116,8 +119,15 @@ def tune_jobs(
         budget=budget,
         strategy=search.strategy,
         seed=search.seed,
+        hints=_shipped,
         on_round=on_round,
     )
+
+
+def _shipped(task: Task) -> list[Point]:
+    """What comes with shardc for a kernel, or for one of near sizes."""
+    found = best_shipped(task)
+    return [found.point] if found else []
 
 
 def jobs_of(path: Path, target: str | None = None, matmuls: str = "auto") -> list[Job]:
@@ -126,8 +136,9 @@ def jobs_of(path: Path, target: str | None = None, matmuls: str = "auto") -> lis
         raise UnknownTuningTarget(target=target, known=", ".join((CPU, *TARGETS)))
     made_for = read_manifest(path)["target"] if path.is_dir() else None
     target = (made_for if made_for in TARGETS else CPU) if target is None else target
-    module = _module(path, target, matmuls)
-    found = [Job(task, calls) for task, calls in tasks_of(module, None if target == CPU else target)]
+    with collect_lost() as lost:
+        module = _module(path, target, matmuls)
+    found = _jobs([module], lost.values(), None if target == CPU else target)
     if not found:
         raise NothingToTune(path=path, where=str(path))
     return found
@@ -144,12 +155,31 @@ def jobs_of_function(
         return shardc_backend(graph, example_inputs, options=options)
 
     function = getattr(function, "_orig_mod", function)
-    with collect_modules() as modules, torch._functorch.config.patch(force_non_lazy_backward_lowering=True):
+    eagerly = torch._functorch.config.patch(force_non_lazy_backward_lowering=True)
+    with collect_modules() as modules, collect_lost() as lost, eagerly:
         torch.compile(function, backend=backend, dynamic=False)(*args, **kwargs)
-    calls: Counter[Task] = Counter()
+    return _jobs(modules, lost.values())
+
+
+def _jobs(modules: Sequence[ir.Module], lost: Iterable[Lost] = (), target: str | None = None) -> list[Job]:
+    """The kernels of a program's modules, then those that would stand for calls of libraries if they were faster."""
+    jobs: dict[Task, Job] = {}
     for module in modules:
-        calls.update(dict(tasks_of(module)))
-    return [Job(task, count) for task, count in calls.items()]
+        for task, kernels in kernels_of(module, target).items():
+            size = sum(map(_size, kernels)) / len(kernels)
+            before = jobs.get(task, Job(task, 0))
+            calls = before.calls + len(kernels)
+            jobs[task] = Job(task, calls, (before.weight + size * len(kernels)) / calls)
+    for piece in lost:
+        for task, calls in tasks_of(piece.module, target):
+            if task not in jobs:
+                jobs[task] = Job(task, calls * piece.times, needs=piece.needs)
+    return list(jobs.values())
+
+
+def _size(kernel: ir.Operation) -> float:
+    """Of a call, over that of the task."""
+    return element_count(kernel) / SIZE if FLAT in kernel.attributes else 1.0
 
 
 def wishes_of(pins: Mapping[str, int], file: Path | None = None) -> Wishes:

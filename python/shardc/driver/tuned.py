@@ -15,9 +15,9 @@ from shardc.dialects.dist.build import string
 from shardc.dialects.kern.kernel import TUNED
 from shardc.dialects.location import source_line
 from shardc.tuner.database.database import Database, Found, set_aside
-from shardc.tuner.database.place import database_path, tuning_choices
-from shardc.tuner.database.shipped import best_shipped
-from shardc.tuner.extract_tasks import CONFIG, configure, configured, kernels_of
+from shardc.tuner.database.place import database_path
+from shardc.tuner.database.shipped import best_shipped, ships_for
+from shardc.tuner.extract_tasks import CONFIG, configure, configured, host_target, kernels_of
 from shardc.tuner.point import Point
 from shardc.tuner.space.of_task import space_of_module
 from shardc.tuner.task import Task
@@ -34,7 +34,7 @@ def use_tuned(module: ir.Module, target: str | None = None) -> None:
     ``target`` is a GPU's name, or None for this CPU. One that is no longer legal is ignored, and a remark says so; a
     database that cannot be read is ignored with a TuningDatabaseWarning.
     """
-    if not tuning_choices() and not database_path().is_file():
+    if not database_path().is_file() and not ships_for(target or host_target()):
         return
     database = _opened()
     try:
@@ -51,24 +51,33 @@ def use_tuned(module: ir.Module, target: str | None = None) -> None:
 
 
 def _use(found: Found, task: Task, kernels: Sequence[ir.Operation]) -> None:
-    origin = f"from {found.near}" if found.near else f"{found.trials} trial{'s' * (found.trials != 1)}"
+    if found.ratio > 1:
+        _note(kernels, f"the default, faster than what was tried ({found.origin})")
+        return
     if why := _refusal(task, found.point):
-        message = f"{found.point} ({origin}) is not used for {task.label}: {why}"
+        message = f"{found.point} ({found.origin}) is not used for {task.label}: {why}"
         remark("TuningIgnored", message, source_line(kernels[0].location))
         log.debug(message)
         return
-    said = f"{found.ratio:.2f}x of the default, {origin}"
-    log.debug("%s: tuned: %s, %s", task.label, found.point, said)
+    said = f"{found.point}, {found.ratio:.2f}x of the default's time ({found.origin})"
+    log.debug("%s: tuned: %s", task.label, said)
     for kernel in kernels:
         configure(kernel, found.point)
+    _note(kernels, said)
+
+
+def _note(kernels: Sequence[ir.Operation], said: str) -> None:
+    for kernel in kernels:
         kernel.attributes[TUNED] = string(said, kernel.context)
 
 
 def _found(task: Task, database: Database | None) -> Found | None:
-    """The best that is known, unless the default is faster."""
+    """The best that is known: of this very kernel, measured here or else shipped, before one of near sizes."""
     own = database.best(task) if database else None
-    found = own if own and not own.near else best_shipped(task) or own
-    return found if found and found.ratio <= 1 else None
+    if own and not own.near:
+        return own
+    shipped = best_shipped(task)
+    return min((f for f in (shipped, own) if f), key=lambda f: (bool(f.near), f.ratio), default=None)
 
 
 def _refusal(task: Task, point: Point) -> str | None:

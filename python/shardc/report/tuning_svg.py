@@ -18,7 +18,7 @@ SHOWN = 16
 def tuning_svg(result: SessionResult) -> str:
     """The picture: the time over the untuned kernel's, from 0 to 1, after each trial. A line's title has the kernel's name."""
     timed = [t for t in result.tasks if t.default_s is not None]
-    timed = sorted(timed, key=lambda t: -t.default_s * t.job.calls)[:SHOWN]
+    timed = sorted(timed, key=lambda t: -t.default_s * t.job.weight)[:SHOWN]
     curves = [(t.job.task.label, best_so_far(t.trials)) for t in timed]
     longest = max((len(values) for _, values in curves), default=1)
     height = TOP + HEIGHT + 44 + LINE * len(curves)

@@ -44,23 +44,29 @@ def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
 
 def tuning_text(result: SessionResult) -> str:
     """A line for each kernel, those with most of the step's time first, and what came out of it all."""
-    order = sorted(result.tasks, key=lambda t: -(t.default_s or 0.0) * t.job.calls)
-    rows = [_row(task) for task in order]
-    heads = ["kernel", "calls", "untuned us", "best us", "ratio", "trials", "best so far", "configuration"]
+    order = sorted(result.tasks, key=lambda t: -(t.default_s or 0.0) * t.job.weight)
+    total_s = sum((t.default_s or 0.0) * t.job.weight * t.job.needs for t in order)
+    rows = [_row(task, total_s) for task in order]
+    heads = ["kernel", "calls", "untuned us", "best us", "ratio", "of step", "trials", "best so far", "configuration"]
     said = [f"{task.job.task.label}: {task.said}" for task in order if task.said]
     return "\n".join(["\n".join(table([heads, *rows])), "", *said, *_summary(result)])
 
 
-def _row(task: TaskResult) -> list[str]:
+def _row(task: TaskResult, total_s: float) -> list[str]:
+    """``total_s``: of all kernels and calls of a step, untuned."""
     timed = task.default_s is not None
     us = f"{task.default_s * 1e6:.1f}" if timed else "-"
     best_us = f"{task.default_s * task.ratio * 1e6:.1f}" if timed else "-"
     ratio = f"{task.ratio:.3f}" if timed else "-"
+    share = f"{task.default_s * task.job.weight * task.job.needs / total_s:.1%}" if timed else "-"
     spark = sparkline(best_so_far(task.trials)) if timed else ""
-    return [task.job.task.label, str(task.job.calls), us, best_us, ratio, str(len(task.trials)), spark, _choice(task)]
+    figures = [us, best_us, ratio, share, str(len(task.trials))]
+    return [task.job.task.label, str(task.job.calls), *figures, spark, _choice(task)]
 
 
 def _choice(task: TaskResult) -> str:
+    if task.ratio >= task.job.needs and task.job.needs < 1.0:
+        return f"stays a library's call, which takes {task.job.needs:.3f} of the kernel untuned"
     if task.chosen is None:
         return "-" if task.analytic is None else "as it is"
     return f"analytic {task.chosen}" if task.chosen == task.analytic else str(task.chosen)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
@@ -14,8 +14,10 @@ from shardc.tuner.builder.cpu import CpuBuilder
 from shardc.tuner.builder.gpu import GpuBuilder
 from shardc.tuner.point import Point
 from shardc.tuner.process import Ended, Refused, TookTooLong
+from shardc.tuner.runner.base import Runner
 from shardc.tuner.runner.cpu import CpuRunner
 from shardc.tuner.runner.decision import Pairs, Rule, Verdict
+from shardc.tuner.runner.gpu import GpuRunner
 from shardc.tuner.task import Task
 from shardc.tuner.trial import Outcome, Trial
 
@@ -39,7 +41,8 @@ class Measurer:
     incumbent, which is the default at first. A trial's ratio is that to the incumbent times the incumbent's own, which is
     to the default directly: trials of one task compare.
 
-    Points of a GPU's task are built, and not run: a trial says what their binaries take.
+    Points of a GPU's task run where that GPU is here. Elsewhere they are built, and not run: a trial says what their
+    binaries take.
 
     ``default_of`` says what a task's default is; the kernel without any configuration, where it says None. On one
     thread, points are built while others are timed, whose clock is that of the thread. A context manager.
@@ -52,12 +55,13 @@ class Measurer:
         rule: Rule | None = None,
         builder: CpuBuilder | None = None,
         runner: CpuRunner | None = None,
+        gpu_runner: GpuRunner | None = None,
     ) -> None:
         self._default_of, self._rule = default_of, rule or Rule()
         free = max(1, (os.cpu_count() or 2) - 1)
         self._builder = builder or CpuBuilder(processes or free)
         self._gpu_builder = GpuBuilder(processes or free + 1)
-        self._runner = runner or CpuRunner()
+        self._runner, self._gpu_runner = runner or CpuRunner(), gpu_runner or GpuRunner()
         self._states: dict[str, _State] = {}
 
     def __enter__(self) -> Measurer:
@@ -71,18 +75,19 @@ class Measurer:
         self._builder.close()
         self._gpu_builder.close()
         self._runner.close()
+        self._gpu_runner.close()
 
     def begin(self, task: Task, default: Point | None = None, incumbent: Trial | None = None) -> None:
         """Names the default, where ``default_of`` is not to be asked, and the best trial that is already known.
 
         Raises TaskNotTunable: the default cannot be built.
         """
-        if _on_gpu(task):
+        if not self.runs(task):
             return
-        self._builder.start()
-        self._runner.start(task.threads)
+        self._builder_of(task).start()
+        self._runner_of(task).start(task.threads)
         points = [default] if incumbent is None or incumbent.point == default else [default, incumbent.point]
-        built, *best = self._builder.build(task, points)
+        built, *best = self._builder_of(task).build(task, points)
         if built.path is None:
             raise TaskNotTunable(
                 task=task.label, reason=f"its default configuration was not built: {built.said}"
@@ -96,23 +101,23 @@ class Measurer:
         """A trial for each point, in order. Raises TaskNotTunable: there is no default that computes the task rightly,
         or no reference. For GPUs, UnknownGpuTarget, TritonMissing, TritonTooOld.
         """
-        if _on_gpu(task):
+        if not self.runs(task):
             return [_binary(built) for built in self._gpu_builder.build(task, points)]
         if task.key not in self._states:
             self.begin(task, self._default_of(task))
-        built = self._builder.build(task, points)
-        if task.threads > 1:
-            built = list(built)  # what is timed by the wall's clock is timed alone
+        built = self._builder_of(task).build(task, points)
+        if task.threads > 1 or _on_gpu(task):
+            built = list(built)  # what is not timed by the thread's clock is timed alone
         return [self._trial(task, each) for each in built]
 
     def confirm(self, task: Task, point: Point) -> Trial:
         """The point against the default itself, with more pairs than decide a search. Raises TaskNotTunable."""
-        if _on_gpu(task):
+        if not self.runs(task):
             return self.measure(task, [point])[0]
         if task.key not in self._states:
             self.begin(task, self._default_of(task))
         state = self._states[task.key]
-        (built,) = self._builder.build(task, [point])
+        (built,) = self._builder_of(task).build(task, [point])
         if built.path is None:
             return Trial(point, Outcome.NOT_BUILT, said=built.said)
         found = self._timed(task, built, state.default.path, CONFIRM)
@@ -122,18 +127,28 @@ class Measurer:
             else Trial(point, found[0], said=found[1])
         )
 
+    def runs(self, task: Task) -> bool:
+        """Whether what is built for a task can be run here. Raises UnknownGpuTarget."""
+        return not _on_gpu(task) or self._gpu_runner.runs(task.target)
+
+    def _builder_of(self, task: Task) -> CpuBuilder | GpuBuilder:
+        return self._gpu_builder if _on_gpu(task) else self._builder
+
+    def _runner_of(self, task: Task) -> Runner:
+        return self._gpu_runner if _on_gpu(task) else self._runner
+
     def _trial(self, task: Task, built: Built) -> Trial:
         state, point = self._states[task.key], built.point
         assert point is not None
         if built.path is None:
-            return Trial(point, Outcome.NOT_BUILT, said=built.said)
+            return Trial(point, Outcome.NOT_BUILT, said=built.said, figures=built.figures)
         if built.code in state.trials:
             known = state.trials[built.code]
-            return Trial(point, known.outcome, known.ratio, known.seconds, known.spread, known.said)
+            return replace(known, point=point)
         found = self._timed(task, built, state.incumbent, self._rule)
         if isinstance(found, Pairs):
             ratio = 1.0 if built.code == state.default.code else None
-            trial = _measured(point, found, state.ratio, self._rule, ratio)
+            trial = replace(_measured(point, found, state.ratio, self._rule, ratio), figures=built.figures)
             if found.verdict is Verdict.FASTER and ratio is None:
                 trial = self._directly(task, built, trial)
                 if trial.ratio < state.ratio:
@@ -159,7 +174,7 @@ class Measurer:
 
     def _timed(self, task: Task, built: Built, incumbent: Path, rule: Rule) -> Pairs | tuple[Outcome, str]:
         try:
-            return self._runner.measure(task, built, incumbent, rule)
+            return self._runner_of(task).measure(task, built, incumbent, rule)
         except (Refused, Ended, TookTooLong) as error:
             raise TaskNotTunable(
                 task=task.label, reason=f"its reference cannot be computed: {error}"

@@ -118,9 +118,7 @@ class SessionResult:
     @property
     def step_ratio(self) -> float:
         """Of the time of all kernels of a step over that with default configurations, as far as they were timed."""
-        timed = [(t.job.calls * t.default_s, t.ratio) for t in self.tasks if t.default_s is not None]
-        total_s = sum(s for s, _ in timed)
-        return sum(s * ratio for s, ratio in timed) / total_s if total_s else 1.0
+        return _step_ratio((t.job, t.default_s, t.ratio) for t in self.tasks if t.default_s is not None)
 
 
 def tune(
@@ -133,14 +131,16 @@ def tune(
     budget: Budget = Budget(),
     strategy: str = "evolutionary",
     seed: int = 0,
+    hints: Callable[[Task], Sequence[Point]] = lambda _: (),
     on_round: Callable[[Round], None] | None = None,
     now: Callable[[], float] = time.monotonic,
 ) -> SessionResult:
     """Searches configurations of ``jobs`` until the budget is spent, every point was tried, or going on is not expected
-    to be worth it. Ratios are to the kernel as it is compiled untuned. Raises UnknownStrategy.
+    to be worth it. Ratios are to the kernel as it is compiled untuned. ``hints``: points of a task that are tried first.
+    Raises UnknownStrategy.
     """
     check_strategy(strategy)
-    session = _Session(database, measurer, model, budget, on_round, now)
+    session = _Session(database, measurer, model, budget, hints, on_round, now)
     for job in jobs:
         session.add(job, spaces, strategy, seed)
     return session.run()
@@ -167,6 +167,7 @@ class _Session:
     measurer: Measures
     model: CostModel
     budget: Budget
+    hints: Callable[[Task], Sequence[Point]]
     on_round: Callable[[Round], None] | None
     now: Callable[[], float]
     open: list[_Open] = field(default_factory=list)
@@ -233,7 +234,7 @@ class _Session:
 
     def _round(self, progress: _Open, count: int) -> None:
         task = progress.job.task
-        progress.strategy.hint(self._similar(progress))
+        progress.strategy.hint([*self.hints(task), *self._similar(progress)])
         points = progress.strategy.propose(count)
         new = [p for p in points if p not in progress.known]
         try:
@@ -274,9 +275,7 @@ class _Session:
         budget = self.budget
         trials_left = None if budget.trials is None else budget.trials - self.done
         left_s = None if budget.seconds is None else max(0.0, budget.seconds - (self.now() - self.started))
-        timed = [(p.job.calls * p.default_s, p.best_ratio) for p in self.open if p.default_s is not None]
-        total_s = sum(s for s, _ in timed)
-        ratio = sum(s * r for s, r in timed) / total_s if total_s else 1.0
+        ratio = _step_ratio((p.job, p.default_s, p.best_ratio) for p in self.open if p.default_s is not None)
         self.on_round(Round(progress, trials, measured, self.done, trials_left, left_s, ratio))
 
     def _result(self, progress: _Open) -> TaskResult:
@@ -316,6 +315,15 @@ def _first(task: Task, space: Space, model: CostModel) -> Point:
         return ranked[0]
     scores = model.scores(task, space, ranked)
     return min(zip(scores, range(len(ranked)), ranked, strict=True))[2]
+
+
+def _step_ratio(timed: Iterable[tuple[Job, float, float]]) -> float:
+    """Of jobs with the seconds of a call by default and the ratio that was reached: the time of all kernels and calls of
+    a step over what they take now.
+    """
+    found = [(job.weight * s, job.needs, min(job.needs, ratio)) for job, s, ratio in timed]
+    before_s = sum(s * needs for s, needs, _ in found)
+    return sum(s * ratio for s, _, ratio in found) / before_s if before_s else 1.0
 
 
 def _ok(trials: Iterable[Trial]) -> list[Trial]:

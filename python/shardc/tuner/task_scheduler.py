@@ -16,10 +16,22 @@ AHEAD = 32
 
 @dataclass(frozen=True)
 class Job:
-    """A kernel to tune, and how often a step of the model calls it."""
+    """A kernel to tune, and how often a step of the model calls it.
+
+    ``size`` is that of a call over the task's, on average: a kernel of any number of elements is timed on others than it
+    is called with. ``needs``: the ratio to its default that a kernel must be under before the program has it, where a
+    library's call was measured to be faster than the default.
+    """
 
     task: Task
     calls: int = 1
+    size: float = 1.0
+    needs: float = 1.0
+
+    @property
+    def weight(self) -> float:
+        """Calls of the task's size."""
+        return self.calls * self.size
 
 
 @dataclass
@@ -42,6 +54,11 @@ class Progress:
     def best_ratio(self) -> float:
         """Over the default configuration, which is there in any case."""
         return min(1.0, self.best.ratio) if self.best else 1.0
+
+    @property
+    def used_ratio(self) -> float:
+        """Of what the program has: the kernel, or a library's call."""
+        return min(self.job.needs, self.best_ratio)
 
     @property
     def default_s(self) -> float | None:
@@ -75,13 +92,19 @@ class TaskScheduler:
         return saved_s / total_s if total_s else 0.0
 
     def _saved_s(self, progress: Progress, more: int) -> float:
-        return self._step_s(progress) * expected_gain(progress.ratios, more)
+        """By ``more`` trials, as expected; nothing where they would not bring a kernel below a library's call."""
+        tuned = progress.best_ratio * (1.0 - expected_gain(progress.ratios, more))
+        return self._default_s(progress) * max(0.0, progress.used_ratio - tuned)
 
     def _step_s(self, progress: Progress) -> float:
-        """Seconds of a step in this kernel, at its best so far."""
+        """Seconds of a step in this kernel, or in the call that it stands for, at its best so far."""
+        return self._default_s(progress) * progress.used_ratio
+
+    def _default_s(self, progress: Progress) -> float:
+        """Seconds of a step in this kernel, untuned."""
         measured_s = progress.default_s
         call_s = measured_s if measured_s is not None else progress.estimate_s * self._bias()
-        return progress.job.calls * call_s * progress.best_ratio
+        return progress.job.weight * call_s
 
     def _bias(self) -> float:
         """Measured over estimated time of the jobs that have both."""

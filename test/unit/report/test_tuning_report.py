@@ -38,7 +38,7 @@ def test_a_sparkline_is_as_long_as_its_values_and_no_longer_than_it_may_be():
 
 def test_the_table_has_the_heaviest_kernel_first_and_the_whole_step():
     lines = tuning_text(result()).splitlines()
-    assert lines[1].split()[:6] == ["soft<max>", "1", "100.0", "100.0", "1.000", "1"]
+    assert lines[1].split()[:7] == ["soft<max>", "1", "100.0", "100.0", "1.000", "76.9%", "1"]
     assert "rows(piece=4)" in lines[2] and "analytic rows(piece=16)" in lines[1]
     assert "5 trials in 7 s, 2 of which were in the database" in lines
     assert lines[-1] == "the kernels of a step take 0.885 of their untuned time"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -18,8 +19,9 @@ from shardc.diagnostics.tuner import (
     TuningDatabaseNotWritable,
     TuningDatabaseWarning,
 )
-from shardc.tuner.database import Database, exchange, open_database, schema, shipped
+from shardc.tuner.database import Database, exchange, open_database, place, schema, shipped
 from shardc.tuner.database import database as database_module
+from shardc.tuner.database.place import SHIPPED
 from shardc.tuner.point import Point
 from shardc.tuner.task import Task
 from shardc.tuner.trial import Outcome, Trial
@@ -242,8 +244,67 @@ def test_choices_change_with_the_best(database: Database, task: Task):
     assert seen[0] != seen[1] != seen[3] and seen[1] != seen[2]  # the count of trials is part of the answer
 
 
-def test_what_is_shipped_is_read_from_its_file(tmp_path: Path, database: Database, task: Task):
-    assert shipped.best_shipped(task, tmp_path / "none.jsonl") is None
+@pytest.fixture
+def shipped_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of what is shipped."""
+    file = tmp_path / "shipped.jsonl"
+    monkeypatch.setenv("SHARDC_SHIPPED_TUNING", str(file))
+    shipped._entries.cache_clear()
+    return file
+
+
+def test_what_is_shipped_is_what_gains_and_is_found_without_parsing(
+    shipped_here: Path, database: Database, task: Task, monkeypatch
+):
+    file = shipped_here
+    assert shipped.best_shipped(task) is None and not shipped.ships_for(task.target)
+    database.record(task, [trial(8, 0.5), trial(16, 0.4), trial(4, None, Outcome.CRASHED)])
+    database.record(rows(48), [trial(8, 0.99)])  # not worth it
+    assert shipped.ship(database, file) == 1 and shipped.ships_for(task.target)
+    monkeypatch.setattr(shipped, "signature", None)  # an exact match needs none
+    found = shipped.best_shipped(task)
+    assert (found.point, found.ratio, found.trials, found.near) == (trial(16, 0.4).point, 0.4, 3, None)
+    assert found.origin == "shipped with shardc, 3 trials"
+
+
+def test_what_is_shipped_holds_for_its_target_threads_and_generator_alone(shipped_here, database, task, monkeypatch):
+    file = shipped_here
     database.record(task, [trial(8, 0.5)])
-    exchange.export_trials(database, tmp_path / "shipped.jsonl", best_only=True)
-    assert shipped.best_shipped(task, tmp_path / "shipped.jsonl").ratio == 0.5
+    shipped.ship(database, file)
+    assert shipped.best_shipped(task)
+    assert shipped.best_shipped(replace(task, target="cpu another")) is None
+    assert shipped.best_shipped(replace(task, threads=2)) is None
+    monkeypatch.setattr(shipped, "generator", lambda target: "cpu of tomorrow")
+    assert shipped.best_shipped(task) is None
+
+
+def test_near_sizes_are_shipped_too_and_other_targets_stay_in_the_file(shipped_here: Path, database: Database, task: Task):
+    file = shipped_here
+    database.record(task, [trial(8, 0.5)])
+    shipped.ship(database, file)
+    near = shipped.best_shipped(rows(48))
+    assert near.near == task.label and near.origin == f"shipped with shardc, 1 trial of {task.label}"
+    assert shipped.best_shipped(rows(512)) is None
+    database.record(replace(task, target="cpu other"), [trial(4, 0.3)])
+    assert shipped.ship(database, file, "cpu other") == 1
+    assert shipped.best_shipped(task).ratio == 0.5
+    assert shipped.best_shipped(replace(task, target="cpu other")).ratio == 0.3
+    assert file.read_text().count("\n") == 2
+
+
+def test_nothing_shipped_is_used_where_the_user_says_so(shipped_here, database, task, monkeypatch):
+    database.record(task, [trial(8, 0.5)])
+    before = place.tuning_choices()
+    shipped.ship(database, shipped_here)
+    place.shipped_choices.cache_clear()
+    assert place.tuning_choices() != before and shipped.best_shipped(task)
+    monkeypatch.setenv("SHARDC_SHIPPED_TUNING", "")
+    assert place.tuning_choices() == before and shipped.best_shipped(task) is None
+
+
+def test_the_shipped_file_is_read_whole():
+    """Whatever is shipped is of this form, and says what it is for."""
+    for line in SHIPPED.read_text().splitlines() if SHIPPED.is_file() else ():
+        entry = json.loads(line)
+        assert entry["target"].split()[0] in ("cpu", "sm_80", "sm_90", "sm_100", "gfx942") and 0 < entry["ratio"] < 1
+        assert shipped._found(entry).point.config

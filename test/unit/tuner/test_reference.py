@@ -11,8 +11,8 @@ from torch_mlir import ir
 from shardc.tuner.extract_tasks import configured, kernels_of, tasks_of
 from shardc.tuner.measurer import Measurer
 from shardc.tuner.point import Point
-from shardc.tuner.runner.inputs import index_bounds, make_inputs
-from shardc.tuner.runner.reference import make_reference
+from shardc.tuner.runner.inputs import index_bounds, make_inputs, sum_lengths
+from shardc.tuner.runner.reference import bound_of, make_reference
 from shardc.tuner.space.of_task import space_of
 from shardc.tuner.task import Task
 
@@ -20,6 +20,8 @@ KINDS = {
     "rows": (lambda x, w: [F.layer_norm(x * 2, (64,), w)], torch.randn(33, 64), torch.randn(64)),
     "columns": (lambda x: [(x * 2).sum(0)], torch.randn(700, 96)),
     "bf16 matmul": (lambda a, b: [F.relu(a @ b)], torch.randn(64, 64).bfloat16(), torch.randn(64, 64).bfloat16()),
+    "f16 matmul": (lambda a, b: [F.gelu(a @ b)], torch.randn(64, 96).half(), torch.randn(96, 64).half()),
+    "f16 rows": (lambda x: [F.softmax(x * 2, -1)], torch.randn(33, 64).half()),
     "roots": (lambda x: [(x.sqrt() + x.log()) * 2], torch.randn(48, 48)),
     "gather": (lambda w, i: [F.embedding(i, w) * 2 + 1], torch.randn(50, 32), torch.randint(50, (16,))),
     "cross entropy": (
@@ -104,6 +106,31 @@ def test_what_takes_roots_gets_positive_numbers():
     assert all(v.min() > 0 for v in reference.inputs)
     _, reference = reference_of("rows")
     assert any(v.min() < 0 for v in reference.inputs)
+
+
+def test_what_follows_a_long_sum_is_not_flat_there():
+    """Factors are small, so that a tanh of 1024 terms is not 1 nearly everywhere, where nothing could be told."""
+    function = lambda a, b: [torch.tanh(a @ b)]  # noqa: E731
+    ((task, _),) = tasks_of(fused(function, torch.randn(64, 1024), torch.randn(1024, 64)), threads=1)
+    op = configured(task, None)
+    reference = make_reference(op.body.operations[0].operation)
+    assert sum_lengths(op.body.operations[0].operation) == {0: 1024, 1: 1024}
+    assert 0.5 < float((reference.results[0].abs() < 0.9).double().mean()) < 0.95
+    right = torch.tanh(reference.inputs[0] @ reference.inputs[1])
+    assert reference.problem([right]) is None
+    assert reference.problem([torch.tanh((reference.inputs[0] * 1.001) @ reference.inputs[1])]) is not None
+
+
+def test_the_bound_grows_with_the_dtype_and_the_longest_sum():
+    def bound(function, *inputs) -> float:
+        ((task, _),) = tasks_of(fused(function, *inputs), threads=1)
+        module = configured(task, None)
+        return bound_of(module.body.operations[0].operation)
+
+    short, long = (bound(lambda x: [(x * 2).sum(0)], torch.randn(n, 96)) for n in (100, 10_000))
+    assert long - short == pytest.approx(90 * torch.finfo(torch.float32).eps)
+    half = bound(lambda x: [(x * 2).sum(0)], torch.randn(100, 96).bfloat16())
+    assert half > 16 * torch.finfo(torch.bfloat16).eps > 100 * short
 
 
 def test_wrong_results_are_told():

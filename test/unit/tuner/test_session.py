@@ -191,6 +191,12 @@ def test_similar_kernels_start_from_each_other_s_best():
     assert odd in first
 
 
+def test_what_is_known_of_a_kernel_elsewhere_is_tried_first():
+    odd = Point.of("tiled", {"tile_m": 1, "tile_n": 128, "block_k": 128})
+    measured = run(hints=lambda of: [odd] if of is HEAVY.task else [], budget=Budget(trials=8))[1]
+    assert measured[0] == (HEAVY.task, odd)
+
+
 def test_events_tell_of_each_round():
     events = []
     result, _ = run(on_round=events.append)

@@ -82,3 +82,32 @@ def test_the_best_is_the_fastest_that_was_measured_and_never_worse_than_the_defa
     assert progress(ratios=[1.2, math.inf]).best_ratio == 1.0
     assert progress(ratios=[math.inf]).best is None
     assert progress(ratios=[2.0, 0.5, 1.0], default_s=0.25).default_s == 0.25
+
+
+def of(needs=1.0, ratios=(), calls=1, size=1.0):
+    found = progress(ratios=ratios)
+    found.job = Job(task(), calls, size, needs)
+    return found
+
+
+def test_a_kernel_that_would_stand_for_a_call_gets_trials_while_they_may_bring_it_below():
+    near, far = of(needs=0.98), of(needs=0.7)
+    assert TaskScheduler([far, near], 8).next() is near
+    # 40 trials gained nothing: no more of them are expected to take a tenth off it, so it stays a call.
+    ratios = [1.0 + 0.001 * n for n in range(40)]
+    assert TaskScheduler([of(needs=0.9, ratios=ratios)], 8).regret() == 0.0
+    assert TaskScheduler([of(ratios=ratios)], 8).regret() > 0.0
+
+
+def test_the_step_has_the_faster_of_kernel_and_call():
+    assert of(needs=0.9).used_ratio == 0.9
+    assert of(needs=0.9, ratios=[0.95]).used_ratio == 0.9
+    assert of(needs=0.9, ratios=[0.85]).used_ratio == 0.85
+    scheduler = TaskScheduler([of(needs=0.5, ratios=[1.0] * 40), of(ratios=[1.0] * 40)], 8)
+    assert scheduler._step_s(scheduler._jobs[0]) == pytest.approx(scheduler._step_s(scheduler._jobs[1]) / 2)
+
+
+def test_a_kernel_of_any_number_of_elements_weighs_what_it_is_called_with():
+    small, large = of(calls=10, size=0.001), of(calls=1, size=1.0)
+    assert TaskScheduler([small, large], 8).next() is large
+    assert small.job.weight == pytest.approx(0.01)

@@ -39,8 +39,12 @@ class GpuBuilder:
         self._folder = tempfile.TemporaryDirectory(prefix="shardc-tune-")
         self._count = 0
 
+    def start(self) -> None:
+        """Its processes start with each build."""
+
     def build(self, task: Task, points: Sequence[Point | None]) -> Iterator[Built]:
-        """Each point, in order. Those that come to the same module are compiled once.
+        """Each point, in order. Those that come to the same module are compiled once. ``path`` is the module, which lies
+        beside the cache of its binaries. What the backend chooses itself (None) may spill: it is what a compile makes.
 
         Raises UnknownGpuTarget, TritonMissing, TritonTooOld.
         """
@@ -57,7 +61,8 @@ class GpuBuilder:
         compiled = dict(zip(first, self._compile([emitted[n] for n in first.values()], target), strict=True))
         seconds = (time.monotonic() - started) / max(1, len(points))
         for number, code in codes.items():
-            made[number] = _built(points[number], code, compiled[code], seconds)
+            path = Path(self._folder.name, f"{compiled[code].kernel.name}.py")
+            made[number] = _built(points[number], code, compiled[code], path, seconds)
         for number in range(len(points)):
             yield made[number]
 
@@ -85,16 +90,16 @@ def _code(emitted: Emitted) -> str:
     return hashlib.sha256(text.replace(emitted.name, NAME).encode()).hexdigest()[:32]
 
 
-def _built(point: Point | None, code: str, compiled: Compiled, seconds: float) -> Built:
+def _built(point: Point | None, code: str, compiled: Compiled, path: Path, seconds: float) -> Built:
     functions, target = compiled.functions, compiled.target
     figures = {
         "registers": max((f.registers for f in functions), default=0),
         "spill_bytes": max((f.spill_bytes for f in functions), default=0),
         "shared_bytes": max((f.shared_bytes for f in functions), default=0),
     }
-    said = str(compiled.error) if compiled.error else next(filter(None, (_excess(f, target) for f in functions)), "")
-    path = None if said else Path(functions[0].binary)
-    return Built(point, path, code, seconds, said, figures)
+    refused = [] if point is None else [said for f in functions if (said := _excess(f, target))]
+    said = str(compiled.error) if compiled.error else next(iter(refused), "")
+    return Built(point, None if said else path, code, seconds, said, figures)
 
 
 def _excess(function: Figures, target: Target) -> str | None:

@@ -36,12 +36,20 @@ class Found:
     """The best point known for a task. ``ratio``: of its time to the default's, of ``trials`` that were made.
 
     ``near`` is the label of the task whose it is, where that has other sizes; None if it was measured on this task.
+    ``shipped``: it came with shardc, and was measured on a machine of the same target.
     """
 
     point: Point
     ratio: float
     trials: int
     near: str | None = None
+    shipped: bool = False
+
+    @property
+    def origin(self) -> str:
+        """In words: where it was measured, and how often."""
+        where = "shipped with shardc" if self.shipped else "measured here"
+        return f"{where}, {self.trials} trial{'s' * (self.trials != 1)}{f' of {self.near}' if self.near else ''}"
 
 
 def open_database(path: Path | None = None) -> Database:
@@ -129,6 +137,13 @@ class Database:
             (*_key(task), generator(task.target)),
         )
         return [_read(row) for row in rows]
+
+    def tasks(self, target: str) -> list[Task]:
+        """Those of a target, in the order in which they came."""
+        rows = self._connection.execute(
+            "SELECT text, target, threads, label FROM tasks WHERE target = ? ORDER BY id", (target,)
+        )
+        return [Task(*row) for row in rows]
 
     def best(self, task: Task) -> Found | None:
         """The best point measured for a task; else that of the task of the same kernel with the nearest sizes (NEAR),

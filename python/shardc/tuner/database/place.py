@@ -10,7 +10,7 @@ from pathlib import Path
 from shardc.backends.cpu.cache import cache_folder
 
 SHIPPED = Path(__file__).with_name("shipped.jsonl")
-"""The trials that come with shardc: an export with the best of each task."""
+"""The points that come with shardc (``shipped.py``)."""
 
 
 def database_path() -> Path:
@@ -20,11 +20,20 @@ def database_path() -> Path:
     return cache_folder().with_name(f"{cache_folder().name}-tuning.db")
 
 
+def shipped_file() -> Path | None:
+    """The file of the points that come with shardc, or the one that ``$SHARDC_SHIPPED_TUNING`` names; None where that is
+    empty: nothing but what was measured here is used.
+    """
+    named = os.environ.get("SHARDC_SHIPPED_TUNING")
+    return SHIPPED if named is None else Path(named) if named else None
+
+
 def tuning_choices() -> str:
     """Changes whenever a kernel's configuration may: part of the key of whatever is compiled with it. Empty where
     nothing is tuned.
     """
-    return " ".join(filter(None, [_choices(database_path()), shipped_choices(SHIPPED)]))
+    shipped = shipped_file()
+    return " ".join(filter(None, [_choices(database_path()), shipped_choices(shipped) if shipped else ""]))
 
 
 @cache

@@ -1,24 +1,87 @@
-"""Trials that come with shardc: what is consulted where this machine's own database knows nothing."""
+"""The best points that come with shardc: consulted where this machine's own database knows nothing of a kernel.
+
+They lie in a file of JSON lines, a kernel on a target each, in the order of their keys. What it takes to find one is the
+hash of a kernel's text, so a compile reads the file and nothing else; a start from the caches reads its hash alone.
+"""
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from shardc.tuner.database.database import Database, Found
-from shardc.tuner.database.exchange import import_trials
-from shardc.tuner.database.place import SHIPPED
+from shardc.tuner.database.database import NEAR, WORTH, Database, Found
+from shardc.tuner.database.generator import generator
+from shardc.tuner.database.place import SHIPPED, shipped_file
+from shardc.tuner.extract_tasks import host_target
+from shardc.tuner.point import Point
+from shardc.tuner.signature import distance, signature
 from shardc.tuner.task import Task
 
 
-def best_shipped(task: Task, file: Path = SHIPPED) -> Found | None:
-    """As :meth:`shardc.tuner.database.database.Database.best` says it."""
-    return _database(file).best(task) if file.is_file() else None
+def best_shipped(task: Task) -> Found | None:
+    """The point for a task; else that of the same kernel with the nearest sizes, as
+    :meth:`shardc.tuner.database.database.Database.best` says it. Only what was measured on the very target (a CPU's
+    model, or a GPU), with as many threads and by today's generator, is looked at.
+    """
+    known = _entries(shipped_file()).get((task.target, task.threads, generator(task.target)))
+    if not known:
+        return None
+    if task.structure in known:
+        return _found(known[task.structure])
+    form = signature(task)
+    alike = [entry for entry in known.values() if entry["skeleton"] == form.skeleton]
+    near = min(alike, key=lambda e: (distance(e["sizes"], form.sizes), e["structure"]), default=None)
+    if near is None or distance(near["sizes"], form.sizes) > NEAR:
+        return None
+    return replace(_found(near), near=near["label"])
+
+
+def ships_for(target: str) -> bool:
+    """Whether anything is shipped for a target."""
+    return any(of == target for of, _, _ in _entries(shipped_file()))
+
+
+def ship(database: Database, file: Path = SHIPPED, target: str | None = None) -> int:
+    """Writes the best point of each kernel that was measured on ``target`` (this machine's CPU) by today's generator and
+    gains (WORTH), to ``file``, from which what was there for the target before goes; gives the number of points.
+
+    Entries of other targets, or of other generators, stay as they are.
+    """
+    target = target or host_target()
+    before = [e for of in _entries(file).values() for e in of.values() if e["target"] != target]
+    new = [entry for task in database.tasks(target) if (entry := _entry(database, task)) is not None]
+    order = sorted([*before, *new], key=lambda e: (e["target"], e["threads"], e["generator"], e["structure"]))
+    file.write_text("".join(json.dumps(entry) + "\n" for entry in order))
+    _entries.cache_clear()
+    return len(new)
+
+
+def _entry(database: Database, task: Task) -> dict[str, Any] | None:
+    found = database.best(task)
+    if found is None or found.near is not None or found.ratio >= WORTH:
+        return None
+    form = signature(task)
+    return {
+        "structure": task.structure, "target": task.target, "threads": task.threads, "label": task.label,
+        "generator": generator(task.target), "skeleton": form.skeleton, "sizes": form.sizes,
+        "sketch": found.point.sketch, "point": found.point.values, "ratio": round(found.ratio, 4), "trials": found.trials,
+    }  # fmt: skip
+
+
+def _found(entry: dict[str, Any]) -> Found:
+    point = Point(entry["sketch"], tuple((name, value) for name, value in entry["point"]))
+    return Found(point, entry["ratio"], entry["trials"], shipped=True)
 
 
 @cache
-def _database(file: Path) -> Database:
-    """In memory."""
-    database = Database(Path(":memory:"))
-    import_trials(database, file)
-    return database
+def _entries(file: Path | None) -> dict[tuple[str, int, str], dict[str, dict[str, Any]]]:
+    """By target, threads and generator, then by structure."""
+    found: dict[tuple[str, int, str], dict[str, dict[str, Any]]] = {}
+    for line in file.read_text().splitlines() if file and file.is_file() else ():
+        entry = json.loads(line)
+        key = entry["target"], entry["threads"], entry["generator"]
+        found.setdefault(key, {})[entry["structure"]] = entry
+    return found

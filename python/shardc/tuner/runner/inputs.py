@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import torch
 from torch_mlir import ir
 
@@ -20,7 +22,9 @@ def make_inputs(function: ir.Operation, kind: str, seed: int) -> list[torch.Tens
     """An input for each argument of a function of :func:`shardc.backends.body.extract.extract`; where sizes are
     symbolic, those that the kernel was made with.
 
-    ``normal``: floating-point numbers of a standard normal distribution; integers that are used as indices anywhere in
+    ``normal``: floating-point numbers of a normal distribution, standard but for factors of long sums, which are made
+    so small that the sums are of about 1, as in a trained model, and what follows a matmul is not flat there; integers
+    that are used as indices anywhere in
     the body are in range of all that they index, others below INTEGERS; booleans are fair coins. ``positive``:
     floating-point numbers from 0.5 to 1.5, for bodies that take roots or logarithms, and booleans that are true.
     ``first``: the same, with all integers 0.
@@ -28,6 +32,7 @@ def make_inputs(function: ir.Operation, kind: str, seed: int) -> list[torch.Tens
     draw = torch.Generator().manual_seed(seed)
     symbols, shapes = symbols_and_shapes(function)
     arguments, bounds = list(function.regions[0].blocks[0].arguments), index_bounds(function)
+    terms = sum_lengths(function)
     made: list[torch.Tensor | int] = []
     for number, argument in enumerate(arguments[: len(arguments) - len(symbols)]):
         type_ = read_builtin(argument.type)
@@ -40,7 +45,8 @@ def make_inputs(function: ir.Operation, kind: str, seed: int) -> list[torch.Tens
             below = 1 if kind == "first" else bounds.get(number, INTEGERS)
             made.append(torch.randint(below, shape, generator=draw, dtype=type_.dtype))
         elif kind == "normal":
-            made.append(torch.randn(shape, generator=draw).to(type_.dtype))
+            drawn = torch.randn(shape, generator=draw)
+            made.append((drawn * terms.get(number, 1) ** -0.25).to(type_.dtype))
         else:
             made.append((torch.rand(shape, generator=draw) + 0.5).to(type_.dtype))
     return [*made, *(symbol.hint for symbol in symbols)]
@@ -84,6 +90,43 @@ def index_bounds(function: ir.Operation) -> dict[int, int]:
     return found
 
 
+def sum_lengths(function: ir.Operation) -> dict[int, int]:
+    """For each argument that is a factor of a sum of products, as it is or after views and elementwise ops: the terms
+    of the longest such sum."""
+    found: dict[int, int] = {}
+
+    def note(value: ir.Value, terms: int) -> None:
+        if isinstance(value, ir.BlockArgument):
+            found[value.arg_number] = max(terms, found.get(value.arg_number, 1))
+            return
+        owner = value.owner.operation
+        if owner.name in _VIEWS or (owner.name == "linalg.generic" and reduced_size(owner) == 1):
+            for operand in owner.operands:
+                note(operand, terms)
+
+    for view in function.regions[0].blocks[0].operations:
+        op = view.operation
+        if op.name == "linalg.generic" and (terms := reduced_size(op)) > 1:
+            inner = {o.operation.name for o in op.regions[0].blocks[0].operations}
+            factors = list(op.operands)[:-1] if "arith.mulf" in inner else []
+            for factor in factors if len(factors) > 1 else []:
+                note(factor, terms)
+    return found
+
+
+def reduced_size(generic: ir.Operation) -> int:
+    """The terms of each sum (or maximum) of a ``linalg.generic``: 1 if it reduces nothing."""
+    kinds = [str(kind) for kind in generic.attributes["iterator_types"]]
+    sizes: dict[int, int] = {}
+    for value, attribute in zip(generic.operands, generic.attributes["indexing_maps"], strict=True):
+        shape = ir.RankedTensorType(value.type).shape if isinstance(value.type, ir.RankedTensorType) else ()
+        for size, expression in zip(shape, ir.AffineMapAttr(attribute).value.results, strict=False):
+            if isinstance(expression, ir.AffineDimExpr):
+                sizes[ir.AffineDimExpr(expression).position] = max(1, size)
+    return prod(sizes.get(dim, 1) for dim, kind in enumerate(kinds) if "reduction" in kind)
+
+
+_VIEWS = frozenset(("tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice"))
 _CASTS = ("arith.index_cast", "arith.extsi")
 _INDICES = frozenset(
     ("arith.index_cast", "arith.index_castui", "arith.extsi", "arith.extui", "arith.trunci", "arith.select",

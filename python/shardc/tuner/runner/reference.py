@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import sqrt
 
 import torch
 from torch_mlir import ir
@@ -12,7 +13,7 @@ from shardc.backends.eager.linalg import run_function
 from shardc.backends.eager.tolerance import FLOOR, difference, magnitude, own_precision, relative
 from shardc.dialects.kern.types import read_builtin
 from shardc.runtime.errors import IndexOutOfRange
-from shardc.tuner.runner.inputs import KINDS, make_inputs
+from shardc.tuner.runner.inputs import KINDS, make_inputs, reduced_size
 
 
 class NoReference(Exception):
@@ -57,8 +58,19 @@ def make_reference(function: ir.Operation, seed: int = 0) -> Reference:
         if not any(r.isnan().any() for r in results if r.dtype.is_floating_point):
             sizes = [magnitude(r) for r in results]
             scales = [size + FLOOR * max(sizes) for size in sizes]
-            return Reference(inputs, results, scales, own_precision(_coarsest(function)).relative)
+            return Reference(inputs, results, scales, bound_of(function))
     raise NoReference(said)
+
+
+def bound_of(function: ir.Operation) -> float:
+    """The relative error that is allowed: that of ``check`` for the coarsest dtype, and for its longest sum, of ``n``
+    terms, ``sqrt(n)`` units of the accumulator's: roundings of a long sum mostly cancel (Higham and Mary 2019, theorem
+    2.4).
+    """
+    dtype = _coarsest(function)
+    generics = [o.operation for o in function.regions[0].blocks[0].operations if o.operation.name == "linalg.generic"]
+    longest = max(map(reduced_size, generics), default=1)
+    return own_precision(dtype).relative + sqrt(longest) * torch.finfo(torch.promote_types(dtype, torch.float32)).eps
 
 
 def _widened(value: torch.Tensor | int) -> torch.Tensor | int:

@@ -1,0 +1,35 @@
+"""What a database's trials say of a kernel at several sizes: the fewest configurations for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shardc.tuner.database.cover import Cover, cover
+from shardc.tuner.database.database import Database
+from shardc.tuner.point import Point
+from shardc.tuner.signature import signature
+from shardc.tuner.task import Task
+
+
+@dataclass(frozen=True)
+class Range:
+    """Kernels that differ in sizes alone, and a few points that serve all of them: ``cover.worst`` times at most what
+    each takes with its own best.
+    """
+
+    tasks: Sequence[Task]
+    cover: Cover[Task, Point]
+
+
+def ranges(database: Database, target: str, bound: float = 1.05, most: int | None = None) -> list[Range]:
+    """Of each kernel that was measured on ``target`` at several sizes, with as many threads, the fewest points with
+    which each size is within ``bound`` of its best, or the best ``most`` points. Kernels in the order in which they came.
+    """
+    found: dict[tuple[str, int], dict[Task, dict[Point, float]]] = {}
+    for task in database.tasks(target):
+        latest = {t.point: t for t in database.trials(task)}
+        ratios = {p: t.ratio for p, t in latest.items() if t.ok and t.ratio is not None}
+        if ratios:
+            found.setdefault((signature(task).skeleton, task.threads), {})[task] = ratios
+    return [Range(tuple(of), cover(of, bound, most)) for of in found.values() if len(of) > 1]
