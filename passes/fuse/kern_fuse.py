@@ -442,6 +442,6 @@ def _name_results(unpack: ir.Operation, results: list[Value]) -> None:
             if int(index or 0) == number:
                 found.append(f"{name}#{position}")
     if found:
-        if len(shardings) == len(results):
+        if len(shardings) == len(unpack.results):
             unpack.attributes["dist.shardings"] = ir.ArrayAttr.get(shardings, unpack.context)
         unpack.attributes["dist.name"] = ir.StringAttr.get(",".join(found), unpack.context)
