@@ -8,7 +8,7 @@ from torch_mlir import ir
 from torch_mlir.passmanager import PassManager
 
 from shardc.backends.cpu.loops import LOOP
-from shardc.backends.cpu.polynomials import expand_math
+from shardc.backends.cpu.polynomials import expand_math, walk
 from shardc.backends.cpu.vectorize import vectorize
 
 LOWER = (
@@ -37,6 +37,7 @@ def lower(module: ir.Module, entries: str, without: str) -> None:
             vectorize(module)
         expand_math(module, SCALES in module.operation.attributes, tables)
         PassManager.parse(f"builtin.module({LOWER})").run(module.operation)
+        _move_bits(module)
         limits = [ir.Attribute.parse(f'["target-features", "{without}"]')] if without else []
         for function in module.body:
             for block in function.regions[0].blocks:
@@ -51,6 +52,38 @@ def _annotate(branch: ir.Operation) -> None:
     if LOOP in branch.attributes:
         branch.attributes["loop_annotation"] = branch.attributes[LOOP]
         del branch.attributes[LOOP]
+
+
+def _move_bits(module: ir.Module) -> None:
+    """bf16 lanes under a mask are moved as integers: where there is no arithmetic of bf16, LLVM calls a library to round
+    each that it takes out of a vector.
+    """
+    for op in list(walk(module.operation)):
+        if op.name == "llvm.intr.masked.load" and _is_bf16(op.results[0].type):
+            mask, nothing = list(op.operands)[1:3]
+            with ir.InsertionPoint(op):
+                lanes = _bitcast(nothing, ir.IntegerType.get_signless(16))
+                bits = ir.Operation.create(
+                    op.name, [lanes.type], [op.operands[0], mask, lanes], attributes=dict(_attributes(op))
+                ).result
+                op.results[0].replace_all_uses_with(_bitcast(bits, ir.BF16Type.get()))
+            op.erase()
+        elif op.name == "llvm.intr.masked.store" and _is_bf16(op.operands[0].type):
+            with ir.InsertionPoint(op):
+                op.operands[0] = _bitcast(op.operands[0], ir.IntegerType.get_signless(16))
+
+
+def _is_bf16(type_: ir.Type) -> bool:
+    return isinstance(type_, ir.VectorType) and isinstance(ir.VectorType(type_).element_type, ir.BF16Type)
+
+
+def _bitcast(lanes: ir.Value, element: ir.Type) -> ir.Value:
+    type_ = ir.VectorType.get(ir.VectorType(lanes.type).shape, element)
+    return ir.Operation.create("llvm.bitcast", [type_], [lanes]).result
+
+
+def _attributes(op: ir.Operation) -> list[tuple[str, ir.Attribute]]:
+    return [(name, op.attributes[name]) for name in op.attributes]
 
 
 def _append(extra: ir.Module, module: ir.Module) -> None:
