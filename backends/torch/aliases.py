@@ -60,7 +60,7 @@ class Aliases:
         """Note what a step's results share. ``reused``: its result takes the operand's place; ``alone``:
         a group of one.
         """
-        if reused or alone or _shares(step):
+        if reused or alone or shares(step):
             for value in (*step.operands, *step.results):
                 self.join(step.results[0], value)
 
@@ -78,7 +78,8 @@ class Aliases:
             self._groups[member] = ours
 
 
-def _shares(step: Step) -> bool:
+def shares(step: Step) -> bool:
+    """Whether its results may share memory with its operands."""
     if step.call is not None:
         return not is_python_number(step.call.spec.target) and makes_alias(step.call.spec.target)
     return step.name in ("dist.slice", "dist.partial", "dist.broadcast")

@@ -19,12 +19,16 @@ from shardc.backends.torch.emit import step_function
 from shardc.backends.torch.functions import Functions
 from shardc.backends.torch.kernels import KERNEL, Kernels
 from shardc.backends.torch.names import Names
+from shardc.backends.torch.postpone import postpone
 from shardc.backends.torch.schedule import schedule_block
 from shardc.dialects.aten.types import Order, read_type
 from shardc.dialects.dist.mesh import Mesh, MeshAxis
 from shardc.dialects.dist.sharding import ShardingCodec
 
 _ONE_DEVICE = Mesh((MeshAxis("device", 1),))
+
+CALLERS = ("primals", "arg")
+"""What AOTAutograd calls arguments that somebody else holds, too; others are what forward kept and gradients."""
 
 HEAD = '''"""A graph of torch.compile, written by shardc: `graph(rank, inputs)` on `rank.device`."""
 
@@ -87,7 +91,9 @@ def _write(
     """``wanted``: how results must be laid out. Each is when it was last read, not at the end, when all that is
     returned is there beside a copy."""
     arguments = list(block.arguments)
-    schedule = schedule_block(block, program.reader, results)
+    held = {a for a in arguments if program.values[a].startswith(CALLERS)} | {old for old, _ in writes}
+    ordered = partial(postpone, given=arguments, kept=held, wanted=results)
+    schedule = schedule_block(block, program.reader, results, ordered)
     read = {value: schedule.last.get(value, schedule.made.get(value, schedule.end)) for value in wanted}
     for value in results:
         schedule.need(value, schedule.end)

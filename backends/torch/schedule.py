@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from torch_mlir import ir
@@ -92,10 +92,15 @@ class Schedule:
         return found
 
 
-def schedule_block(block: ir.Block, reader: CallReader, wanted: Iterable[ir.Value]) -> Schedule:
+def schedule_block(
+    block: ir.Block,
+    reader: CallReader,
+    wanted: Iterable[ir.Value],
+    ordered: Callable[[list[Step]], list[Step]] = list,
+) -> Schedule:
     """The schedule of a block that makes the ``wanted`` values; steps that these do not need are left out.
 
-    The caller notes where it needs them.
+    The caller notes where it needs them, and may put them into an order of its own.
     """
     needed = set(wanted)
     steps: list[Step] = []
@@ -103,7 +108,7 @@ def schedule_block(block: ir.Block, reader: CallReader, wanted: Iterable[ir.Valu
         if needed.intersection(step.results) or step.name in PIPE:
             needed.update(step.operands)
             steps.append(step)
-    schedule = Schedule(post_receives(batch_kernels(prefetch(steps[::-1]))))
+    schedule = Schedule(post_receives(ordered(batch_kernels(prefetch(steps[::-1])))))
     for position, step in enumerate(schedule.steps):
         for value in step.operands:
             schedule.need(value, position)
