@@ -4,7 +4,7 @@
     python test/bench/cpu_kernels.py --kernels softmax adamw --sizes large --threads 1
 
 A row is a plain PyTorch function, forward alone (no gradients asked for) or forward and backward. Medians of
-``--repeats`` rounds; a round calls each contender once. One thread is timed in its own CPU time, so that other load on
+``--repeats`` rounds; a round calls each contender once, in an order that is drawn. One thread is timed in its own CPU time, so that other load on
 the machine counts little; several threads in wall time. ``of copy`` (forward, memory-bound rows): the rate at which the
 kernel moves the bytes that it must read and write, over that of ``tensor.copy_`` of the same bytes in the same rounds: a
 plain call, where ours goes through ``torch.compile``, whose guards and call cost some 17 us.
@@ -18,6 +18,7 @@ schedule of memory's reads and writes gets it there.
 from __future__ import annotations
 
 import argparse
+import random
 import statistics
 import sys
 import time
@@ -142,13 +143,12 @@ def measure(contenders: dict[str, Callable[[], object]], repeats: int, clock: Ca
         call()
         call()
     times: dict[str, list[float]] = {name: [] for name in contenders}
-    order = list(contenders)
+    drawn = random.Random(0)
     for _ in range(repeats):
-        for name in order:
+        for name in drawn.sample(list(contenders), len(contenders)):  # who comes after whom finds its caches
             start = clock()
             contenders[name]()
             times[name].append(clock() - start)
-        order.reverse()  # who comes after whom finds PyTorch's code, if not its tensors, in the caches
     return {name: statistics.median(found) for name, found in times.items()}
 
 
