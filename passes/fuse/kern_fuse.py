@@ -15,6 +15,7 @@ from shardc.dialects.aten.call import CallReader, target_name
 from shardc.dialects.aten.types import read_type
 from shardc.dialects.dist.build import string
 from shardc.dialects.dist.loop import LoopOp
+from shardc.dialects.dist.sharding import ShardingAttr
 from shardc.dialects.kern.kernel import CHECKS, IN_PLACE, NAME, SHAPES, KernelOp, kernel_name, write_checks
 from shardc.dialects.kern.strides import Strides, argument_strides
 from shardc.dialects.pipe.send import SendOp
@@ -322,7 +323,7 @@ class _Fusion:
             self._mark(written.op, steps, _phase(steps[0].op))
             if written.values:
                 olds = [Value(read_type(old.type), old) for old in written.olds]
-                _name_results(written.values[0].owner, olds)
+                _name_results(written.values[0].owner, olds, written.bias)
         drop_unread(self._block)
 
     def release(self) -> None:
@@ -427,8 +428,11 @@ def _phase(op: ir.Operation) -> ir.Attribute | None:
     return op.attributes["dist.phase"] if "dist.phase" in op.attributes else None
 
 
-def _name_results(unpack: ir.Operation, results: list[Value]) -> None:
-    """The frontend's names of results (``grad:w#1``), and how these lie on the mesh, go to the op that has them now."""
+def _name_results(unpack: ir.Operation, results: list[Value], last: ir.Value | None = None) -> None:
+    """The frontend's names of results (``grad:w#1``), and how these lie on the mesh, go to the op that has them now.
+
+    ``last``: what one more result is shown as, which has its last dim alone.
+    """
     found, shardings = [], []
     for position, value in enumerate(results):
         attributes = {} if value.ir is None else value.ir.owner.attributes
@@ -441,6 +445,10 @@ def _name_results(unpack: ir.Operation, results: list[Value]) -> None:
             name, _, index = part.partition("#")
             if int(index or 0) == number:
                 found.append(f"{name}#{position}")
+    if last is not None and "dist.shardings" in last.owner.attributes:
+        mesh, dims, partial = ShardingAttr(last.owner.attributes["dist.shardings"][0]).params
+        dims = ir.ArrayAttr.get(list(ir.ArrayAttr(dims))[-1:], unpack.context)
+        shardings.append(ShardingAttr.get(mesh, dims, partial, context=unpack.context))
     if found:
         if len(shardings) == len(unpack.results):
             unpack.attributes["dist.shardings"] = ir.ArrayAttr.get(shardings, unpack.context)

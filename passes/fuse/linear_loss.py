@@ -105,12 +105,15 @@ class LinearLoss:
 
 @dataclass(frozen=True)
 class Written:
-    """A kernel, the steps that it stands for, and its ``values`` with those whose places they take."""
+    """A kernel, the steps that it stands for, and its ``values`` with those whose places they take; its last result is
+    shown as ``bias``, if there is one.
+    """
 
     op: ir.Operation
     numbers: tuple[int, ...]
     values: list[ir.Value]
     olds: list[ir.Value]
+    bias: ir.Value | None = None
 
 
 @dataclass(frozen=True)
@@ -209,7 +212,7 @@ class LinearLosses:
         for old in biases:
             view = self._builder.call("aten.view", (values[-1], list(self._type(old).shape)), [self._type(old)], loc, ip)
             old.replace_all_uses_with(view.results[0])
-        return Written(op, loss.backward, values[: len(olds)], olds)
+        return Written(op, loss.backward, values[: len(olds)], olds, *biases)
 
     def _kernel(
         self, name: str, given: Sequence[ir.Value], made: Sequence[TensorType], loc: ir.Location, ip: ir.InsertionPoint
