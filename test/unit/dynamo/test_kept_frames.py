@@ -206,6 +206,40 @@ def test_sizes_that_change_become_symbolic() -> None:
         assert found() == expected and counters["stats"]["unique_graphs"] == 2 - expected[0]
 
 
+class Counted(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(x) * 2
+
+
+class Counting(Counted):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(x) * self.norm.num_batches_tracked.item()
+
+
+def test_batch_norm_counts_its_batches() -> None:
+    """PyTorch has a symbol for a count that nothing reads."""
+    x = torch.randn(4, 6)
+    for expected in ((0, 1), (1, 0)):
+        model, plain = Counted(), Counted()
+        torch.testing.assert_close(step(model, x), plain(x))
+        assert found() == expected
+        torch.testing.assert_close(model.state_dict(), plain.state_dict())
+
+
+@torch._dynamo.config.patch(capture_scalar_outputs=True)
+def test_a_count_that_is_read_is_not_kept() -> None:
+    x = torch.randn(4, 6)
+    for _ in range(2):
+        model, plain = Counting(), Counting()
+        torch.testing.assert_close(step(model, x), plain(x))
+        assert found() == (0, 0)
+        torch.testing.assert_close(torch.compile(model, backend="shardc")(x), plain(x))
+
+
 def test_a_frame_that_is_broken_is_removed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that was cut off, without a word; one that is whole and cannot be used, with a warning."""
     x = torch.randn(4)

@@ -188,7 +188,7 @@ def keep(called: Called, name: str, trace: Trace, code: types.CodeType) -> None:
 
 
 def _entry(called: Called, trace: Trace, code: types.CodeType) -> Entry:
-    if len(trace.graphs) != 1 or not trace.is_static:
+    if len(trace.graphs) != 1 or not (trace.is_static and trace.graphs[0].is_static):
         raise NoContent("not one graph of fixed sizes")
     (graph,) = trace.graphs
     result = graph.result()

@@ -8,9 +8,14 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+from torch._dynamo.source import CallMethodItemSource
 from torch._functorch._aot_autograd.aot_autograd_result import BundledAOTAutogradResult
 from torch._guards import Guard, Source
 from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import py_sym_types
+from torch.fx.experimental.symbolic_shapes import ShapeEnv, has_free_symbols
+from torch.utils._pytree import tree_leaves
 
 from shardc.driver.frames.content import NoContent
 from shardc.driver.graph_program import GraphProgram
@@ -26,6 +31,8 @@ class Graph:
     inputs: list[Source]
     surroundings: str
     function: Callable[..., Any]
+    is_static: bool
+    """None of its values is a symbolic number, or has a symbolic size."""
 
     def result(self) -> BundledAOTAutogradResult[Any]:
         """What AOTAutograd keeps of it. Raises NoContent where it keeps nothing, or a program that is not on disk."""
@@ -68,7 +75,14 @@ class Trace:
         self.builtins = output.name_of_builtins_dict_key_in_fglobals
         is_plain = not (output.torch_function_mode_stack or output.functorch_layers or output.aotautograd_guards)
         is_frame = output.local_scope is variables and output.global_scope is scope
-        self.is_static = is_plain and is_frame and not output.shape_env.var_to_sources
+        self.is_static = is_plain and is_frame and _is_static(output.shape_env)
+
+
+def _is_static(shapes: ShapeEnv) -> bool:
+    """Whether nothing depends on a symbolic size. PyTorch makes a symbol for what ``.item()`` of a number in a tensor
+    would be, called or not: a batch norm's count of batches has one."""
+    sources = (source for found in shapes.var_to_sources.values() for source in found)
+    return not shapes.guards and all(isinstance(source, CallMethodItemSource) for source in sources)
 
 
 current: ContextVar[Trace | None] = ContextVar("shardc_trace_of_frame", default=None)
@@ -78,6 +92,9 @@ current: ContextVar[Trace | None] = ContextVar("shardc_trace_of_frame", default=
 def graph_traced(graph: GraphModule, function: Callable[..., Any], surroundings: str) -> None:
     """Tells the frame that is traced of its graph, which AOTAutograd keeps. ``surroundings`` is a hash of what the
     program depends on beside the graph and its inputs' metadata."""
+    if (trace := current.get()) is None:
+        return
     sources = [node.meta["grapharg"].source for node in graph.graph.find_nodes(op="placeholder")]
-    if (trace := current.get()) is not None:
-        trace.graphs.append(Graph(graph.meta["backend_id"], sources, surroundings, function))
+    values = tree_leaves([node.meta.get("example_value") for node in graph.graph.nodes])
+    is_static = not any(has_free_symbols(v) for v in values if isinstance(v, (torch.Tensor, *py_sym_types)))
+    trace.graphs.append(Graph(graph.meta["backend_id"], sources, surroundings, function, is_static))
