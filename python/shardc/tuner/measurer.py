@@ -116,16 +116,10 @@ class Measurer:
             return self.measure(task, [point])[0]
         if task.key not in self._states:
             self.begin(task, self._default_of(task))
-        state = self._states[task.key]
         (built,) = self._builder_of(task).build(task, [point])
         if built.path is None:
-            return Trial(point, Outcome.NOT_BUILT, said=built.said)
-        found = self._timed(task, built, state.default.path, CONFIRM)
-        return (
-            _measured(point, found, 1.0, CONFIRM)
-            if isinstance(found, Pairs)
-            else Trial(point, found[0], said=found[1])
-        )
+            return Trial(point, Outcome.NOT_BUILT, said=built.said, figures=built.figures)
+        return self._against_default(task, built, CONFIRM)
 
     def runs(self, task: Task) -> bool:
         """Whether what is built for a task can be run here. Raises UnknownGpuTarget."""
@@ -151,14 +145,14 @@ class Measurer:
             trial = replace(_measured(point, found, state.ratio, self._rule, ratio), figures=built.figures)
             if found.verdict is Verdict.FASTER and ratio is None:
                 trial = self._directly(task, built, trial)
-                if trial.ratio < state.ratio:
+                if trial.ok and trial.ratio < state.ratio:
                     state.incumbent, state.ratio = built.path, trial.ratio
         else:
             if built.code == state.default.code:
                 raise TaskNotTunable(
                     task=task.label, reason=f"its default configuration {found[0]}: {found[1]}"
                 )
-            trial = Trial(point, found[0], said=found[1])
+            trial = _failed(point, *found)
         state.trials[built.code] = trial
         return trial
 
@@ -169,8 +163,13 @@ class Measurer:
         state = self._states[task.key]
         if state.incumbent == state.default.path:
             return trial
-        found = self._timed(task, built, state.default.path, self._rule)
-        return _measured(trial.point, found, 1.0, self._rule) if isinstance(found, Pairs) else trial
+        return self._against_default(task, built, self._rule)
+
+    def _against_default(self, task: Task, built: Built, rule: Rule) -> Trial:
+        assert built.point is not None
+        found = self._timed(task, built, self._states[task.key].default.path, rule)
+        trial = _measured(built.point, found, 1.0, rule) if isinstance(found, Pairs) else _failed(built.point, *found)
+        return replace(trial, figures=built.figures)
 
     def _timed(self, task: Task, built: Built, incumbent: Path, rule: Rule) -> Pairs | tuple[Outcome, str]:
         try:
@@ -190,6 +189,10 @@ def _binary(built: Built) -> Trial:
     assert built.point is not None
     outcome = Outcome.NOT_BUILT if built.path is None else Outcome.BUILT
     return Trial(built.point, outcome, said=built.said, figures=built.figures)
+
+
+def _failed(point: Point, outcome: Outcome, said: str) -> Trial:
+    return Trial(point, outcome, said=said)
 
 
 def _measured(point: Point, found: Pairs, scale: float, rule: Rule, ratio: float | None = None) -> Trial:

@@ -279,13 +279,7 @@ class _Session:
         self.on_round(Round(progress, trials, measured, self.done, trials_left, left_s, ratio))
 
     def _result(self, progress: _Open) -> TaskResult:
-        """The best of all that is known of the task, proposed in this session or before."""
-        best = min(_ok(progress.latest.values()), key=lambda t: (t.ratio, t.point), default=None)
-        if best is not None and best.ratio < CONFIRMED and progress.begun and best is progress.known[best.point]:
-            confirmed = self.measurer.confirm(progress.job.task, best.point)
-            if confirmed.ok:
-                self.database.record(progress.job.task, [confirmed])
-                best = confirmed
+        best = self._best(progress)
         chosen, ratio = (best.point, best.ratio) if best is not None else (progress.first, 1.0)
         if best is None:
             chosen = self._compiled(progress) or progress.first
@@ -293,6 +287,27 @@ class _Session:
             chosen, ratio = None, 1.0
         default_s, job, said = progress.default_s, progress.job, progress.said
         return TaskResult(job, progress.first, chosen, ratio, default_s, tuple(progress.trials), said)
+
+    def _best(self, progress: _Open) -> Trial | None:
+        """The best of all that is known of the task, proposed in this session or before. A trial of this session is
+        looked at a second time; a point that fails then leaves its place to the next.
+        """
+        task = progress.job.task
+        while True:
+            best = min(_ok(progress.latest.values()), key=lambda t: (t.ratio, t.point), default=None)
+            if best is None or best.ratio >= CONFIRMED or not progress.begun:
+                return best
+            if best is not progress.known[best.point]:
+                return best
+            try:
+                confirmed = self.measurer.confirm(task, best.point)
+            except TaskNotTunable as error:
+                progress.said = str(error).partition("\n")[0]
+                return best
+            self.database.record(task, [confirmed])
+            if confirmed.ok:
+                return confirmed
+            progress.latest[best.point] = confirmed
 
     def _compiled(self, progress: _Open) -> Point | None:
         """Of points that were compiled for a GPU that is not here, the best by the cost model among those that spill the

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ from shardc.tuner.builder.built import Built
 from shardc.tuner.builder.cpu import CpuBuilder
 from shardc.tuner.measurer import Measurer
 from shardc.tuner.point import Point
+from shardc.tuner.process import Refused
 from shardc.tuner.runner.cpu import CpuRunner
-from shardc.tuner.runner.decision import Pairs, Verdict
+from shardc.tuner.runner.decision import Pairs, Rule, Verdict
+from shardc.tuner.task import Task
 from shardc.tuner.trial import Outcome
 
 GOOD = Point.of("good", {"block_m": 16})
@@ -101,6 +104,36 @@ def test_luck_against_incumbents_does_not_multiply():
     with Measurer(builder=Compiled(), runner=Lucky()) as measurer:
         trials = measurer.measure(matmul_gelu(), points)
     assert [t.ratio for t in trials] == [0.9, *[0.98] * 7]
+
+
+class Fragile(Lucky):
+    """The same, in which nothing but the first point survives beside the default."""
+
+    def measure(self, task, candidate, incumbent, rule):
+        if str(candidate.point) != "t(block_m=1)" and incumbent == Path("None"):
+            return Outcome.WRONG, "result 0 is off"
+        return super().measure(task, candidate, incumbent, rule)
+
+
+def test_what_fails_beside_the_default_is_no_incumbent():
+    points = [Point.of("t", {"block_m": n}) for n in (1, 2, 3)]
+    with Measurer(builder=Compiled(), runner=Fragile()) as measurer:
+        trials = measurer.measure(matmul_gelu(), points)
+    assert [t.ok for t in trials] == [True, False, False]
+    assert {(t.outcome, t.ratio, t.said) for t in trials[1:]} == {(Outcome.WRONG, None, "result 0 is off")}
+
+
+def test_a_task_without_a_reference_costs_itself():
+    """The process that was asked for it has no reference of the task before either."""
+    task = rows()
+    lost = Task(task.text.replace("func.func", "func.none", 1), task.target, task.threads)
+    builder, runner = CpuBuilder(1), CpuRunner()
+    with closing(builder), closing(runner):
+        (built,) = builder.build(task, [GOOD])
+        assert isinstance(runner.measure(task, built, built.path, Rule(most=2)), Pairs)
+        with pytest.raises(Refused):
+            runner.measure(lost, built, built.path, Rule(most=2))
+        assert isinstance(runner.measure(task, built, built.path, Rule(most=2)), Pairs)
 
 
 def test_a_default_that_is_wrong_is_an_error(failing: Measurer):

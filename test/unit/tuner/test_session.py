@@ -245,3 +245,29 @@ def test_the_second_trial_of_a_point_counts_and_the_first_steers():
     memory.record(HEAVY.task, [Trial(best, Outcome.MEASURED, 5.0, 5e-3)])
     again, calls = run(memory=memory, budget=Budget(trials=16, regret=0.0))
     assert calls == [] and again.tasks[0].chosen != best
+
+
+@pytest.mark.parametrize("outcome", [Outcome.CRASHED, Outcome.WRONG])
+def test_what_fails_at_the_second_look_is_not_chosen_and_is_remembered(outcome):
+    class Flaky(Surface):
+        def confirm(self, of, point):
+            return Trial(point, outcome, said="only now") if point == best else super().confirm(of, point)
+
+    best = run(budget=Budget(trials=16, regret=0.0))[0].tasks[0].chosen
+    memory = Memory()
+    result, calls = run(memory=memory, measurer=Flaky(space()), budget=Budget(trials=16, regret=0.0))
+    others = [p for _, p in calls if p != best]
+    assert result.tasks[0].chosen == min(others, key=lambda p: true_s(p.config))
+    assert [t.outcome for t in memory.trials(HEAVY.task) if t.point == best] == [Outcome.MEASURED, outcome]
+    again, calls = run(memory=memory, budget=Budget(trials=16, regret=0.0))
+    assert calls == [] and again.tasks[0].chosen == result.tasks[0].chosen
+
+
+def test_a_second_look_that_is_not_possible_loses_no_result():
+    class Lost(Surface):
+        def confirm(self, of, point):
+            raise TaskNotTunable(task=of.label, reason="no reference any more")
+
+    result, calls = run(measurer=Lost(space()), budget=Budget(trials=16))
+    fastest_ = min((p for _, p in calls), key=lambda p: true_s(p.config))
+    assert result.tasks[0].chosen == fastest_ and "no reference any more" in result.tasks[0].said

@@ -69,6 +69,7 @@ class Runner:
             return
         self.start(task.threads)
         assert self._process is not None
+        self._task = None  # if the new one has no reference, the process has none of the old one either
         self._process.ask(Begin(task), REFERENCE_S)
         self._task = task
 

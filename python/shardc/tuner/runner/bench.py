@@ -69,13 +69,13 @@ class Bench(ABC):
         candidate, incumbent = (self._kernel(path) for path in (asked.candidate, asked.incumbent))
         if problem := self._reference.problem([r.cpu() for r in candidate(*self._copies())]):
             return problem
+        for kernel in (candidate, incumbent):
+            self._timed(kernel, 1, 0)  # a first call also loads pages and makes workspace
         calls = self.calls(incumbent)
         times = [
             lambda number, kernel=kernel: self._timed(kernel, calls, number)
             for kernel in (candidate, incumbent)
         ]
-        for time_ in times:
-            time_(0)  # a first call also loads pages and makes workspace
         return take_turns(*times, asked.rule)
 
     @abstractmethod
