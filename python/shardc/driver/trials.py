@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
-from shardc.diagnostics.cli import UnwritableOutput
+from shardc.diagnostics.cli import UnreadableInput, UnwritableOutput
 from shardc.driver.module_file import read_text
 from shardc.driver.report import table
-from shardc.tuner.database import database_path, exchange, open_database
+from shardc.tuner.database import Database, database_path, exchange, open_database
 from shardc.tuner.database.ranges import Range, ranges
 from shardc.tuner.extract_tasks import host_target
 
@@ -23,15 +24,31 @@ def export_trials(path: Path, best: bool = False) -> str:
 
 
 def import_trials(path: Path) -> str:
-    """Those of an export, or of another database. Raises UnreadableInput, NotATuningExport, TuningDatabaseNewer."""
+    """Those of an export, or of another database, which is left as it is where it is damaged. Raises UnreadableInput,
+    NotATuningExport, TuningDatabaseNewer.
+    """
     with open_database() as database:
-        if path.read_bytes()[:16] == b"SQLite format 3\0":
-            with open_database(path) as other:
+        if _is_sqlite(path):
+            with _other(path) as other:
                 count = exchange.merge(database, other)
         else:
             read_text(path)
             count = exchange.import_trials(database, path)
     return f"{count} trials that were not there are added to {database_path()}"
+
+
+def _is_sqlite(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(16) == b"SQLite format 3\0"
+
+
+def _other(path: Path) -> Database:
+    try:
+        found = Database(path)
+        found.check()
+    except sqlite3.DatabaseError as error:
+        raise UnreadableInput(file=path, problem=str(error)) from None
+    return found
 
 
 def prune_trials(keep: int) -> str:

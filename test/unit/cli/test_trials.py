@@ -55,6 +55,15 @@ def test_a_file_that_is_no_export_is_named(tmp_path: Path, capsys):
     assert "UnwritableOutput" in capsys.readouterr().err
 
 
+def test_a_damaged_database_of_another_is_named_and_left_as_it_is(tmp_path: Path, capsys):
+    file = tmp_path / "theirs.db"
+    file.write_bytes(b"SQLite format 3\0 and no more")
+    before = sorted(p.name for p in tmp_path.iterdir())
+    assert main(["trials", "import", str(file)]) == 2
+    assert "UnreadableInput" in capsys.readouterr().err
+    assert sorted(p.name for p in tmp_path.iterdir()) == before
+
+
 def test_the_best_are_kept(capsys):
     assert main(["trials", "prune", "--keep", "1"]) == 0
     assert "3 trials are gone" in capsys.readouterr().out

@@ -82,14 +82,7 @@ def group() -> Iterator[None]:
         dist.destroy_process_group()
 
 
-@pytest.fixture
-def no_group() -> None:
-    """Whatever tests of other files, in this process before, left."""
-    if dist.is_initialized():
-        dist.destroy_process_group()
-
-
-def test_steps_without_a_process_group(no_group: None, step: TrainStep) -> None:
+def test_steps_without_a_process_group(step: TrainStep) -> None:
     m, w = torch.zeros(2, 3), W.clone()
     for number in range(3):
         step.hyper["group0.lr"] = 0.1 * number
