@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 from torch_mlir import ir
 
@@ -97,6 +97,8 @@ class Losses:
         saved_bytes = LAUNCH_BYTES + (2 * logits.size_bytes if logits.is_static else 0)
         self.decisions.append(Decision(first, second, fused, saved_bytes, why))
 
-    def write(self, names: Iterator[str]) -> Iterator[Written]:
+    def write(self, names: Iterator[str], there: Set[int]) -> Iterator[Written]:
+        """``there``: the steps that have not gone; a loss of which one has stays calls."""
         for loss in self._chosen:
-            yield from self._losses.write(loss, names)
+            if there >= set(loss.numbers):
+                yield from self._losses.write(loss, names)

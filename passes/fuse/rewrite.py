@@ -1,0 +1,126 @@
+"""The groups of a block become kernels in the place of their ops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch_mlir import ir
+
+from shardc.dialects.kern.kernel import CHECKS, write_checks
+from shardc.passes.fuse.bodies import Bodies
+from shardc.passes.fuse.choose import Division
+from shardc.passes.fuse.graph import Value
+from shardc.passes.fuse.group import LAUNCH_BYTES, Decision, exports, group
+from shardc.passes.fuse.losses import Losses
+from shardc.passes.fuse.lower_scatter import Scatter
+from shardc.passes.fuse.marks import Marks, name_results, phase_of
+from shardc.passes.fuse.order import check_unread, erase, move, ordered
+from shardc.passes.fuse.unit import Unit, needed_views, release
+from shardc.passes.fuse.wishes import Wishes
+
+
+class Rewrite:
+    """Fuses one block. Generated matmuls become kernels even where they share none."""
+
+    def __init__(self, division: Division, bodies: Bodies, marks: Marks) -> None:
+        self._bodies, self._marks, self._alone = bodies, marks, division.generated
+        self._read, self._block = division.read, division.read.block
+        self._units, self._decisions = division.units, division.decisions
+
+    def run(
+        self, lone: bool, wishes: Wishes, scatters: Sequence[Scatter], losses: Losses
+    ) -> list[tuple[str, str, Decision]]:
+        """``scatters`` and ``losses``: what they join is decided already."""
+        joined = [scatter for scatter in scatters if len(scatter.numbers) > 1]
+        granted = {frozenset(scatter.numbers) for scatter in joined} | losses.pairs
+        found = [Decision(*s.numbers, True, LAUNCH_BYTES + 2 * s.size_bytes) for s in joined] + losses.decisions
+        if self._decisions is None:
+            wished = wishes.in_block(self._marks.number, self._read.steps).without(granted)
+            self._decisions = group(self._units, wished)
+        found += self._decisions
+        decisions = [(f"{self._marks.number}.{d.first}", f"{self._marks.number}.{d.second}", d) for d in found]
+        kernels = list(self._units.groups) if lone else self._kernels()
+        if kernels:
+            self._rewrite(kernels)
+        return decisions
+
+    def release(self) -> None:
+        """Nothing is asked of it after this."""
+        release(self._read, self._units)
+
+    def _kernels(self) -> list[Unit]:
+        """The groups that become kernels: of a call that shares no kernel with another call only if it must, or gains.
+
+        It must, too, if it asks an operand for its shape alone (``ones_like``), of which groups know nothing: as a call
+        it would wait for the operand, and what waits for the call may be in one kernel with what the operand is made
+        from. And if a kernel reads what the call itself does not give: a sum before it is rounded.
+        """
+        shared = {call for unit in self._units.groups if len(unit.calls) > 1 for call in unit.calls}
+        shared |= {step.number for step in self._read.steps if step.always} | self._alone
+        shared |= {call for unit in self._units.groups if not unit.accesses for call in unit.calls if self._waits(call)}
+        todo = found = {unit for unit in self._units.groups if unit.calls & shared}
+        while todo:
+            inner = (value for unit in todo for value in unit.accesses if value.ir is None)
+            todo = {self._units.maker[value] for value in inner if value in self._units.maker} - found
+            found = found | todo
+        return [unit for unit in self._units.groups if unit in found]
+
+    def _waits(self, call: int) -> bool:
+        """Whether a call has an operand that is computed."""
+        return any(not isinstance(value.ir, ir.BlockArgument) for value in self._read.steps[call].operands)
+
+    def _rewrite(self, kernels: list[Unit]) -> None:
+        staying = self._staying(kernels)
+        self._units.kept |= {v for unit in staying if unit.step for v in unit.step.operands}
+        results = {unit: exports(self._units, {unit}) for unit in kernels}
+        terminator = list(self._block.operations)[-1].operation
+        kept = {unit.step.number for unit in staying if unit.step is not None}
+        dead = [step.op for step in self._read.steps if step.number not in kept]
+        for unit in ordered([*staying, *kernels], self._sources(staying, kernels)):
+            if unit.step is not None:
+                move(unit.step.op, terminator)
+            elif results[unit]:
+                self._write(unit, results[unit], ir.InsertionPoint(terminator))
+        check_unread(dead)
+        for op in reversed(dead):
+            erase(op)
+
+    def _staying(self, kernels: list[Unit]) -> list[Unit]:
+        """A unit for each op that stays: also those that lower, but share no kernel with another."""
+        fused = {call for unit in kernels for call in unit.calls}
+        needed = needed_views(self._read, fused)
+        found = []
+        for step in self._read.steps:
+            if step.number in needed if step.is_view else step.number not in fused:
+                found.append(Unit(step))
+        return found
+
+    def _sources(self, staying: list[Unit], kernels: list[Unit]) -> dict[Unit, set[Unit]]:
+        """What each unit reads from."""
+        maker: dict[Value, Unit] = {}
+        for unit in staying:
+            assert unit.step is not None
+            made = [result for result in unit.step.results if result is not None]
+            maker.update((value, unit) for value in (*made, *(r.node.out for r in made if r.node is not None)))
+        for unit in kernels:
+            maker.update((value, unit) for node in unit.nodes for value in (node.out, *node.others))
+        read = {
+            unit: unit.step.operands if unit.step is not None else list(unit.accesses) for unit in (*staying, *kernels)
+        }
+        return {unit: {maker[v] for v in values if v in maker} - {unit} for unit, values in read.items()}
+
+    def _write(self, unit: Unit, results: list[Value], ip: ir.InsertionPoint) -> None:
+        steps = [self._read.steps[number] for number in sorted(unit.calls)]
+        loc = ir.Location.fused([step.op.location for step in steps], context=self._block.owner.context)
+        made, op = self._bodies.write(self._marks.name(steps), unit, results, self._read.symbols, loc, ip)
+        self._marks.write(op, steps, phase_of(steps[0].op))
+        found = {number: v.node.check for number, v in enumerate(results) if v.node is not None and v.node.check}
+        if found:
+            op.attributes[CHECKS] = write_checks(found, op.context)
+        unpack = made[0].owner
+        name_results(unpack, results)
+        self._read.symbols.note(unpack, [value.type for value in results])
+        for value, new in zip(results, made, strict=True):
+            if value.ir is not None:
+                value.ir.replace_all_uses_with(new)
+            value.ir = new

@@ -1,0 +1,44 @@
+"""Calls that nobody reads, or that fusion leaves without readers: they go, and make no kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch_mlir import ir
+
+import shardc.runtime.attention  # noqa: F401  (defines shardc::attention)
+from shardc.passes.fuse.kern_fuse import fuse_module
+
+from .conftest import traced
+
+aten, ours = torch.ops.aten, torch.ops.shardc
+X, INDEX = torch.ones(2, 2, 64, 32), torch.arange(64) % 5
+
+CALLS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "attention": lambda x, index: ours.attention(x, x, x, None, False, 0.3)[0],
+    "attention, backward": lambda x, index: ours.attention_backward(x, x, x, x, None, x, x[..., 0], False, 0.3, 0)[1],
+    "index_add": lambda x, index: aten.index_add(x.view(64, 128), 0, index, x.view(64, 128)),
+    "embedding added": lambda x, index: x.view(64, 128)
+    + aten.embedding_dense_backward(x.view(64, 128), index, 64, -1, False),
+}
+
+
+def names(module: ir.Module) -> list[str]:
+    ops = module.body.operations[0].operation.regions[0].blocks[0].operations
+    return [o.operation.name for o in ops if o.operation.name.startswith(("kern.", "torch.aten.", "torch.operator"))]
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("read", [False, True], ids=["never read", "read for its shape"])
+def test_what_nobody_reads_becomes_nothing(name: str, read: bool) -> None:
+    def f(x: Tensor, index: Tensor) -> Tensor:
+        made = CALLS[name](x, index)
+        return (torch.ones_like(made) if read else x).sin() * 2
+
+    module = traced(f, [X, INDEX])
+    fuse_module(module)
+    module.operation.verify()
+    assert names(module) == ["kern.kernel"]
