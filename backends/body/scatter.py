@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch_mlir import ir
 
-from shardc.backends.body.graph import config_of, symbols_and_shapes
+from shardc.backends.body.signature import config_of, symbols_and_shapes
 from shardc.diagnostics.kernels import KernelNotSupported
 from shardc.dialects.kern.kernel import IN_PLACE
 from shardc.dialects.kern.scatter_add import ScatterAdd, ScatterAddOp, scatter_add_of

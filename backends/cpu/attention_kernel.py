@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch_mlir import ir
 
-from shardc.backends.body.graph import config_of, symbols_and_shapes
+from shardc.backends.body.signature import config_of, symbols_and_shapes
 from shardc.backends.cpu.attention_backward import emit_backward
 from shardc.backends.cpu.attention_forward import emit_forward
 from shardc.backends.cpu.config import Config

@@ -11,7 +11,7 @@ from pathlib import Path
 from torch_mlir import ir
 
 from shardc.backends.body.extract import extract
-from shardc.backends.body.graph import read_graph
+from shardc.backends.body.read_graph import read_graph
 from shardc.backends.body.scatter import is_scatter
 from shardc.backends.cpu import cache as library_cache
 from shardc.backends.cpu.attention_kernel import emit_attention, is_attention

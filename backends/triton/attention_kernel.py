@@ -9,7 +9,7 @@ from math import prod
 import torch
 from torch_mlir import ir
 
-from shardc.backends.body.graph import config_of, symbols_and_shapes
+from shardc.backends.body.signature import config_of, symbols_and_shapes
 from shardc.backends.triton import attention_backward, attention_forward, attention_ranges
 from shardc.backends.triton.attention import Writer, padded
 from shardc.backends.triton.attention_model import (

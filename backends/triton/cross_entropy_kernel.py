@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch_mlir import ir
 
-from shardc.backends.body.graph import config_of
+from shardc.backends.body.signature import config_of
 from shardc.backends.triton.cross_entropy import Writer
 from shardc.backends.triton.emitted import Emitted
 from shardc.backends.triton.matmul_model import Product, Tiling, estimate_s, flop_rate, flops_of

@@ -11,8 +11,9 @@ from torch_mlir import ir
 from shardc.backends.body.axes import join_axes
 from shardc.backends.body.contraction import find_contraction
 from shardc.backends.body.extract import extract_kernels
-from shardc.backends.body.graph import Argument, Graph, read_graph
+from shardc.backends.body.graph import Argument, Graph
 from shardc.backends.body.nest import Nest, check_in_place, recursion
+from shardc.backends.body.read_graph import read_graph
 from shardc.backends.body.roots import Reads, Root, Roots, base, find_roots
 from shardc.backends.body.scatter import is_scatter
 from shardc.backends.triton.attention_kernel import emit_attention, is_attention

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch_mlir import ir
 
-from shardc.backends.body.graph import config_of
+from shardc.backends.body.signature import config_of
 from shardc.backends.triton.attention import TYPES
 from shardc.backends.triton.config import power_of_two
 from shardc.backends.triton.emitted import Emitted

@@ -6,7 +6,7 @@ from torch_mlir import ir
 
 from shardc.backends.body.axes import join_axes
 from shardc.backends.body.extract import extract
-from shardc.backends.body.graph import read_graph
+from shardc.backends.body.read_graph import read_graph
 from shardc.backends.body.roots import find_roots
 from shardc.backends.cpu.config import Config
 from shardc.backends.cpu.emit import emit

@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 from torch_mlir import ir
 
-from shardc.backends.body.graph import symbols_and_shapes
+from shardc.backends.body.signature import in_place_of, symbols_and_shapes
 from shardc.dialects.kern.size import hint
 from shardc.dialects.kern.types import read_builtin
 from shardc.passes.fuse.flat import FLAT, SIZE
@@ -109,9 +109,7 @@ class Bench(ABC):
 
 def outputs_of(function: ir.Operation) -> list[Output]:
     """As :meth:`shardc.runtime.kernels.Library.kernel` takes them."""
-    place = function.attributes["kern.in_place"] if "kern.in_place" in function.attributes else ()
-    pairs = list(place)
-    in_place = dict(zip(pairs[::2], pairs[1::2], strict=True))
+    in_place = in_place_of(function)
     block = function.regions[0].blocks[0]
     symbols, shapes = symbols_and_shapes(function)
     arguments, results = (

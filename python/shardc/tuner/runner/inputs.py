@@ -7,7 +7,7 @@ from math import prod
 import torch
 from torch_mlir import ir
 
-from shardc.backends.body.graph import symbols_and_shapes
+from shardc.backends.body.signature import symbols_and_shapes
 from shardc.dialects.kern.scatter_add import scatter_add_of
 from shardc.dialects.kern.size import hint
 from shardc.dialects.kern.types import read_builtin

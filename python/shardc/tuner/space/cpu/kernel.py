@@ -5,10 +5,12 @@ from __future__ import annotations
 from torch_mlir import ir
 
 from shardc.backends.body.axes import join_axes
-from shardc.backends.body.graph import Argument, Graph, read_graph, symbols_and_shapes
+from shardc.backends.body.graph import Argument, Graph
 from shardc.backends.body.nest import recursion
+from shardc.backends.body.read_graph import read_graph
 from shardc.backends.body.roots import Reads, Root, Roots, base, find_roots
 from shardc.backends.body.scatter import is_scatter
+from shardc.backends.body.signature import symbols_and_shapes
 from shardc.backends.cpu.attention_kernel import is_attention
 from shardc.backends.cpu.buffers import width_bytes
 from shardc.backends.cpu.nests import Nest, find_nests, read_later

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch_mlir import ir
 
-from shardc.backends.body.graph import symbols_and_shapes
 from shardc.backends.body.scatter import is_scatter
+from shardc.backends.body.signature import symbols_and_shapes
 from shardc.backends.triton.attention_kernel import is_attention
 from shardc.backends.triton.emit import read_kernel
 from shardc.backends.triton.matmul import HAS_DESCRIPTORS

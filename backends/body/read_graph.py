@@ -1,0 +1,226 @@
+"""Reads a kernel's body, a function of MLIR, as a graph of tensors."""
+
+from __future__ import annotations
+
+from math import prod
+
+from torch_mlir import ir
+
+from shardc.backends.body.graph import (
+    Argument,
+    Computed,
+    Extract,
+    Generic,
+    Graph,
+    Slice,
+    Splat,
+    Undefined,
+    Value,
+    View,
+)
+from shardc.backends.body.signature import config_of, in_place_of, symbols_and_shapes
+from shardc.diagnostics.kernels import KernelNotSupported
+from shardc.dialects.kern.size import AnySize, Size
+from shardc.passes.fuse.flat import FLAT
+
+DYNAMIC = ir.ShapedType.get_dynamic_size()
+
+
+def read_graph(function: ir.Operation) -> Graph:
+    """Reads a function of :func:`extract`.
+
+    Raises:
+        KernelNotSupported: an op or an indexing map that is not one of the language of kernels.
+    """
+    block = function.regions[0].blocks[0]
+    generics: list[Generic] = []
+    symbols, shapes = symbols_and_shapes(function)
+    count = len(block.arguments) - len(symbols)
+    tensors, integers = list(block.arguments)[:count], list(block.arguments)[count:]
+    sizes: dict[ir.Value, AnySize] = dict(zip(integers, map(Size.of, symbols), strict=True))
+    values = _Values(sizes)
+    for position, argument in enumerate(tensors):
+        type_ = ir.RankedTensorType(argument.type)
+        shape = shapes[position] if shapes else tuple(type_.shape)
+        values[argument] = values.argument(position, shape, type_.element_type)
+    for view in block.operations:
+        op = view.operation
+        if op.name == "func.return":
+            results = [values[v] for v in op.operands]
+        elif isinstance(op.results[0].type, ir.IndexType):
+            sizes[op.results[0]] = _size(op, sizes)
+        elif op.name == "linalg.generic":
+            generic = _generic(op, values, len(generics))
+            generics.append(generic)
+            for number, result in enumerate(op.results):
+                init = generic.inits[number]
+                values[result] = Computed(init.shape, init.element, generic=generic, number=number)
+        elif made := _simple(op, values):
+            values[op.results[0]] = made
+    views = [v for v in values.values() if isinstance(v, View)]
+    computed = [v for v in values.values() if isinstance(v, Computed)]
+    name = ir.StringAttr(function.attributes["sym_name"]).value
+    return Graph(
+        name,
+        len(tensors),
+        list(values.arguments.values()),
+        results,
+        generics,
+        views,
+        computed,
+        config_of(function),
+        in_place_of(function),
+        FLAT in function.attributes,
+        symbols,
+        sizes,
+    )
+
+
+class _Values(dict[ir.Value, Value]):
+    """The tensors of a body, and its ``sizes``."""
+
+    def __init__(self, sizes: dict[ir.Value, AnySize]) -> None:
+        super().__init__()
+        self.sizes = sizes
+        self.arguments: dict[tuple[int, tuple[AnySize, ...]], Argument] = {}
+
+    def argument(self, position: int, shape: tuple[AnySize, ...], element: ir.Type) -> Argument:
+        """Input ``position`` seen in ``shape``."""
+        return self.arguments.setdefault((position, shape), Argument(shape, element, position=position))
+
+    def shape(self, result: ir.Value, sizes: list[ir.Value]) -> tuple[tuple[AnySize, ...], ir.Type]:
+        """Shape and element of ``result``, of which ``sizes`` are those that its type does not say."""
+        type_, rest = ir.RankedTensorType(result.type), iter(sizes)
+        shape = (self.sizes[next(rest)] if type_.is_dynamic_dim(d) else n for d, n in enumerate(type_.shape))
+        return tuple(shape), type_.element_type
+
+
+def _size(op: ir.Operation, sizes: dict[ir.Value, AnySize]) -> AnySize:
+    if op.name == "arith.constant":
+        return ir.IntegerAttr(op.attributes["value"]).value
+    if op.name not in ("arith.muli", "arith.addi"):
+        raise KernelNotSupported(what=f"{op.name} of sizes")
+    left, right = (sizes[v] for v in op.operands)
+    return left * right if op.name == "arith.muli" else left + right
+
+
+def _simple(op: ir.Operation, values: _Values) -> Value | None:
+    """The tensor that an op other than ``linalg.generic`` makes;
+    None for ops on scalars, which are copied where used.
+    """
+    result = op.results[0]
+    if not isinstance(result.type, ir.RankedTensorType):
+        if op.name.startswith(("arith.", "math.")):
+            return None
+        raise KernelNotSupported(what=op.name)
+    operands = list(op.operands)
+    if op.name == "tensor.empty":
+        return Undefined(*values.shape(result, operands))
+    if op.name == "linalg.fill":
+        return Splat(values[operands[1]].shape, values[operands[1]].element, scalar=operands[0])
+    if op.name == "arith.constant":
+        value = ir.DenseElementsAttr(op.attributes["value"])
+        if not value.is_splat:
+            raise KernelNotSupported(what="a constant of several elements")
+        return Splat(*values.shape(result, []), scalar=value.get_splat_value())
+    if op.name in ("tensor.expand_shape", "tensor.collapse_shape"):
+        groups = [
+            [ir.IntegerAttr(d).value for d in ir.ArrayAttr(g)] for g in ir.ArrayAttr(op.attributes["reassociation"])
+        ]
+        expands, source = op.name == "tensor.expand_shape", values[operands[0]]
+        if expands:
+            shape, _ = values.shape(result, operands[1:])
+        else:
+            shape = tuple(prod(source.shape[d] for d in group) for group in groups)
+        if values.sizes:  # nothing else moves views to the edge of the body
+            if isinstance(source, Argument):
+                return values.argument(source.position, shape, source.element)
+            if isinstance(source, Slice) and not expands and (sliced := _slice_of_view(source, shape, groups, values)):
+                return sliced
+        return View(shape, source.element, source=source, groups=groups, expands=expands)
+    if op.name == "tensor.extract_slice":
+        return _slice(op, values)
+    raise KernelNotSupported(what=op.name)
+
+
+def _slice_of_view(
+    source: Slice, shape: tuple[AnySize, ...], groups: list[list[int]], values: _Values
+) -> Slice | None:
+    """A slice of an input with dims collapsed as a slice of the input seen so; None if a dim that goes is not whole."""
+    base = source.source
+    if not groups or not isinstance(base, Argument) or len(source.dims) != len(base.shape):
+        return None  # a number, without groups, is one of the elements
+    whole = [
+        (first, step, size) == (0, 1, full)
+        for first, step, size, full in zip(source.offsets, source.steps, source.shape, base.shape, strict=True)
+    ]
+    if not all(len(group) == 1 or all(whole[d] for d in group) for group in groups):
+        return None
+    seen = values.argument(base.position, tuple(prod(base.shape[d] for d in group) for group in groups), base.element)
+    offsets, steps = ([of[group[0]] for group in groups] for of in (source.offsets, source.steps))
+    return Slice(shape, source.element, source=seen, offsets=offsets, steps=steps, dims=list(range(len(groups))))
+
+
+def _slice(op: ir.Operation, values: _Values) -> Slice:
+    source, *bounds = op.operands
+    offsets, sizes, steps = (
+        list(ir.DenseI64ArrayAttr(op.attributes[f"static_{name}"])) for name in ("offsets", "sizes", "strides")
+    )
+    if DYNAMIC in offsets or DYNAMIC in steps:
+        raise KernelNotSupported(what="a slice whose bounds are computed")
+    if DYNAMIC in sizes and len(ir.RankedTensorType(op.results[0].type).shape) < len(sizes):
+        raise KernelNotSupported(what="a slice of symbolic sizes that drops dims")
+    shape, element = values.shape(op.results[0], bounds)
+    dropped, kept = len(sizes) - len(shape), []
+    for dim, size in enumerate(sizes):  # the dims that a slice drops are of size 1
+        at = len(kept)
+        if dropped and size == 1 and (at == len(shape) or shape[at] != 1):
+            dropped -= 1
+        else:
+            kept.append(dim)
+    return Slice(shape, element, source=values[source], offsets=offsets, steps=steps, dims=kept)
+
+
+def _generic(op: ir.Operation, values: _Values, number: int) -> Generic:
+    count = ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"])[0]
+    operands = [_operand(v, values) for v in op.operands]
+    maps = [list(ir.AffineMapAttr(a).value.results) for a in ir.ArrayAttr(op.attributes["indexing_maps"])]
+    reduces = tuple("reduction" in str(a) for a in ir.ArrayAttr(op.attributes["iterator_types"]))
+    sizes: list[AnySize | None] = [None] * len(reduces)
+    for value, expressions in zip(operands, maps, strict=True):
+        for expression, size in zip(expressions, value.shape, strict=True):
+            if isinstance(expression, ir.AffineDimExpr) and sizes[expression.position] is None:
+                sizes[expression.position] = size
+    if None in sizes:
+        raise KernelNotSupported(what=f"a loop whose size no operand gives, in {op.name}")
+    extracts = _extracts(op, values)
+    generic = Generic(op, operands[:count], operands[count:], maps, tuple(sizes), reduces, number, extracts)
+    for expressions in maps[count:]:
+        plain = [e.position for e in expressions if isinstance(e, ir.AffineDimExpr)]
+        if len(set(plain)) != len(expressions):
+            raise KernelNotSupported(what="a result that is not written at each of its dims' loops")
+        missing = [d for d, size in enumerate(sizes) if not reduces[d] and size != 1 and d not in plain]
+        if missing:
+            raise KernelNotSupported(what="a parallel loop that no result has")
+    return generic
+
+
+def _extracts(op: ir.Operation, values: _Values) -> dict[ir.Value, Extract]:
+    found = {}
+    for number, inner in enumerate(o.operation for o in op.regions[0].blocks[0].operations):
+        if inner.name == "tensor.extract":
+            source, *positions = inner.operands
+            found[inner.results[0]] = Extract(number, values[source], [_loop(p) for p in positions])
+    return found
+
+
+def _loop(position: ir.Value) -> int | None:
+    """The loop whose place an index is, if it is no more than that."""
+    made = None if isinstance(position, ir.BlockArgument) else position.owner.operation
+    return ir.IntegerAttr(made.attributes["dim"]).value if made and made.name == "linalg.index" else None
+
+
+def _operand(value: ir.Value, values: dict[ir.Value, Value]) -> Value:
+    if value in values:
+        return values[value]
+    return Splat((), value.type, scalar=value)
