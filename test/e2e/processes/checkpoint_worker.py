@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import traceback
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from rank_main import run
 from torch.distributed.tensor import DTensor
 
 from shardc.runtime import checkpoint
@@ -142,14 +141,5 @@ def refused(action: object, text: str) -> None:
 
 
 if __name__ == "__main__":
-    code = 0
-    try:
-        dist.init_process_group("gloo")
-        (save if sys.argv[1] == "save" else load)(Path(sys.argv[2]))
-        dist.barrier()
-        if dist.get_rank() == 0:
-            print("state agrees", flush=True)
-    except Exception:
-        code = 1
-        print(f"rank {os.environ['RANK']}: {traceback.format_exc()[-1500:]}", file=sys.stderr, flush=True)
-    os._exit(code)
+    dist.init_process_group("gloo")
+    run(lambda: (save if sys.argv[1] == "save" else load)(Path(sys.argv[2])), "state agrees")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import sys
-import traceback
 from itertools import product
 
 import torch
-import torch.distributed as dist
+from rank_main import run
 
 from shardc.runtime.comm import Rank
 from shardc.runtime.connect import connect
@@ -117,16 +114,7 @@ def main() -> None:
         a, b = ((DATA,), (TENSOR,)) if mesh.space[0][0] == "data" else ((MAJOR,), (MINOR,))
         both, turned = (*a, *b), (*b, *a)
         check_permute(rank, [(both, (), ()), (turned, (), ()), (a, b, ()), (b, a, ()), ((), a, b), ((), b, a)])
-    dist.barrier()
-    if place.rank == 0:
-        print("all collectives agree", flush=True)
 
 
 if __name__ == "__main__":
-    code = 0
-    try:
-        main()
-    except Exception:
-        code = 1
-        print(f"rank {os.environ['RANK']}: {traceback.format_exc()[-1500:]}", file=sys.stderr, flush=True)
-    os._exit(code)
+    run(main, "all collectives agree")

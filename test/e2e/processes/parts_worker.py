@@ -7,13 +7,12 @@ held against eager training.
 
 from __future__ import annotations
 
-import os
 import sys
-import traceback
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from rank_main import run
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.nn import functional
@@ -113,14 +112,5 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    code = 0
-    try:
-        dist.init_process_group("gloo")
-        main(Path(sys.argv[1]))
-        dist.barrier()
-        if dist.get_rank() == 0:
-            print("training with parts agrees", flush=True)
-    except Exception:
-        code = 1
-        print(f"rank {os.environ['RANK']}: {traceback.format_exc()[-2500:]}", file=sys.stderr, flush=True)
-    os._exit(code)
+    dist.init_process_group("gloo")
+    run(lambda: main(Path(sys.argv[1])), "training with parts agrees")

@@ -6,12 +6,10 @@ out.
 
 from __future__ import annotations
 
-import os
 import sys
-import traceback
 
 import torch
-import torch.distributed as dist
+from rank_main import run
 from torch.distributed.tensor import DTensor
 
 from shardc.runtime import RuntimeFailure, TrainStep
@@ -80,13 +78,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    code = 0
-    try:
-        main()
-        dist.barrier()
-        if dist.get_rank() == 0:
-            print("the script agrees", flush=True)
-    except Exception:
-        code = 1
-        print(f"rank {os.environ['RANK']}: {traceback.format_exc()[-1500:]}", file=sys.stderr, flush=True)
-    os._exit(code)
+    run(main, "the script agrees")
