@@ -197,6 +197,24 @@ def test_a_folder_in_the_way_is_named(tmp_path: Path):
         open_database(tmp_path)
 
 
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path):
+    (tmp_path / "file").touch()
+    with pytest.raises(TuningDatabaseNotWritable, match="Not a directory"):
+        open_database(tmp_path / "file" / "folder" / "tuning.db")
+
+
+def test_a_full_disk_is_named_and_costs_what_was_to_be_written_alone(database: Database, task: Task):
+    database.record(task, [trial(8, 0.9)])
+    (pages,) = database.reading().execute("PRAGMA page_count").fetchone()
+    database.reading().execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(TuningDatabaseNotWritable, match="full"):
+        database.record(task, [replace(trial(16, 0.5), said="x" * 100_000)])
+    assert database.trials(task) == [trial(8, 0.9)] and database.best(task).ratio == 0.9
+    database.reading().execute("PRAGMA max_page_count = 1000000")
+    database.record(task, [trial(16, 0.5)])
+    assert database.best(task).ratio == 0.5
+
+
 def test_export_import_and_merge_add_what_is_not_there(tmp_path: Path, database: Database, task: Task):
     database.record(task, [trial(8, 0.5), trial(16, None, Outcome.WRONG)])
     exchange.export_trials(database, tmp_path / "all.jsonl")

@@ -63,7 +63,7 @@ def open_database(path: Path | None = None) -> Database:
         found = Database(path)
         found.check()
         return found
-    except sqlite3.OperationalError as error:  # which comes first: it is a DatabaseError, too
+    except (OSError, sqlite3.OperationalError) as error:  # which comes first: it is a DatabaseError, too
         raise TuningDatabaseNotWritable(reason=error, where=str(path)) from None
     except sqlite3.DatabaseError as error:
         set_aside(path, error)
@@ -170,8 +170,11 @@ class Database:
         try:
             yield self._connection
             self._connection.execute("COMMIT")
-        except BaseException:
-            self._connection.execute("ROLLBACK")
+        except BaseException as error:
+            if self._connection.in_transaction:  # a full disk has ended it
+                self._connection.execute("ROLLBACK")
+            if isinstance(error, sqlite3.OperationalError):
+                raise TuningDatabaseNotWritable(reason=error, where=str(self.path)) from None
             raise
 
     def reading(self) -> sqlite3.Connection:
