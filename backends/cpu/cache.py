@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from shardc.diagnostics.kernels import KernelCacheNotWritable, KernelCacheWarning
-from shardc.runtime.kernels import is_whole, sealed
+from shardc.runtime.kernels import SEAL, is_whole, sealed
 
 DEFAULT_BYTES = 2 << 30
 _said: set[Path] = set()
@@ -38,14 +38,28 @@ def size_limit_bytes() -> int:
 
 def find(name: str) -> Path | None:
     """The whole file ``name``, if there is one. One that was cut off or changed is removed and counts as none."""
+    found = _whole(name)
+    return None if found is None else found[0]
+
+
+def read(name: str) -> tuple[Path, bytes] | None:
+    """The same file with its content, as :func:`keep` was given it."""
+    found = _whole(name)
+    return None if found is None else (found[0], found[1][: -len(SEAL) - 32])
+
+
+def _whole(name: str) -> tuple[Path, bytes] | None:
+    """With its seal."""
     for folder in (cache_folder(), _own_folder()):
         path = folder / name
-        if not path.is_file():
+        try:
+            content = path.read_bytes()
+        except OSError:  # another process may remove it at any time
             continue
-        if is_whole(path.read_bytes()):
+        if is_whole(content):
             with suppress(OSError):  # another user's folder: it keeps its own count of what is used
                 os.utime(path)
-            return path
+            return path, content
         with suppress(OSError):
             path.unlink()
     return None

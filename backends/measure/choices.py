@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from shardc.backends.cpu import cache as disk
-from shardc.runtime.kernels import SEAL
 
 
 @dataclass(frozen=True)
@@ -21,11 +20,11 @@ class Choice:
 
 def find_choice(key: str) -> Choice | None:
     """What was chosen for ``key``; None if nothing is known, or the file was damaged."""
-    path = disk.find(_name(key))
-    if path is None:
+    found = disk.read(_name(key))
+    if found is None:
         return None
-    found = json.loads(path.read_bytes()[: -len(SEAL) - 32])
-    return Choice(found["choice"], found.get("seconds", {}))
+    kept = json.loads(found[1])
+    return Choice(kept["choice"], kept.get("seconds", {}))
 
 
 def keep_choice(key: str, choice: Choice) -> None:

@@ -10,7 +10,6 @@ from functools import cache
 from pathlib import Path
 
 from shardc.backends.cpu import cache as disk
-from shardc.runtime.kernels import SEAL
 from shardc.runtime.triton_kernels import Modules
 
 SUFFIX = ".tar"
@@ -26,8 +25,8 @@ def keep(folder: Path) -> Modules:
 
 def find(name: str) -> Modules | None:
     """What was kept under a name, if it is there whole."""
-    path = disk.find(name)
-    return None if path is None else _opened(name.removesuffix(SUFFIX), path.read_bytes()[: -len(SEAL) - 32])
+    found = disk.read(name)
+    return None if found is None else _opened(name.removesuffix(SUFFIX), found[1])
 
 
 def _packed(folder: Path) -> bytes:

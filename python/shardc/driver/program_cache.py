@@ -18,7 +18,7 @@ import shardc
 from shardc.backends.cpu import cache as disk
 from shardc.backends.cpu.target import host_model, target
 from shardc.driver import module_archive
-from shardc.runtime.kernels import SEAL, Library
+from shardc.runtime.kernels import Library
 from shardc.runtime.program import Kernels
 from shardc.runtime.triton_kernels import Modules
 
@@ -44,10 +44,10 @@ def _sources() -> Iterable[Path]:
 
 def load(key: str) -> tuple[str, Kernels | None] | None:
     """The text of the program and the library of its kernels, if both are there whole."""
-    path = disk.find(f"graph-{key}.json")
-    if path is None:
+    found = disk.read(f"graph-{key}.json")
+    if found is None:
         return None
-    stored: dict[str, Any] = json.loads(path.read_bytes()[: -len(SEAL) - 32])
+    stored: dict[str, Any] = json.loads(found[1])
     if stored["library"] is None:
         return stored["text"], None
     if stored["library"].endswith(module_archive.SUFFIX):

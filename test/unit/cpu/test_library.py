@@ -71,6 +71,11 @@ def test_what_was_not_used_for_longest_goes_first(folder, monkeypatch):
     assert [p.name for p in folder.iterdir()] == ["fourth.so"]
 
 
+def test_a_file_that_another_process_removes_at_that_moment_counts_as_none(folder, monkeypatch):
+    monkeypatch.setattr(Path, "is_file", lambda self: True)
+    assert cache.find("gone.so") is None
+
+
 def test_several_kernels_in_one_library(folder):
     library = Library(build_library(module_of(negate(5, "five"), softmax(3, 4))))
     x, y = torch.randn(5), torch.randn(3, 4)

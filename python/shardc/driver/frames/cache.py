@@ -31,7 +31,6 @@ from shardc.driver.frames.trace import Trace
 from shardc.driver.program_cache import versions
 from shardc.driver.settings import Settings
 from shardc.driver.trace_cache import surroundings
-from shardc.runtime.kernels import SEAL
 
 log = logging.getLogger(__name__)
 
@@ -103,9 +102,9 @@ def _kind(value: Any, depth: int = 4) -> str:
 
 def find(called: Called, name: str) -> GuardedCode | None:
     """The frame's compiled code, if one is kept whose conditions hold. Warns KeptFrameWarning of one that is broken."""
-    for path in filter(None, map(disk.find, _files(name))):
+    for path, content in filter(None, map(disk.read, _files(name))):
         try:
-            entry = Entry.of_bytes(path.read_bytes()[: -len(SEAL) - 32])
+            entry = Entry.of_bytes(content)
             frame = Frame(called.variables, called.scope)
             if _holds(entry, frame, called):
                 with dynamo_timed("shardc_kept_frame", phase_name="entire_frame_compile"):
