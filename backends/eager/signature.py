@@ -63,8 +63,7 @@ def _ports(
 def _port(
     kind: str, index: int, type_: ir.Type, attributes: ir.DictAttr | dict, codec: ShardingCodec
 ) -> Port:
-    text = lambda key, default: ir.StringAttr(attributes[key]).value if key in attributes else default  # noqa: E731
-    role, name = text("dist.role", kind), text("dist.name", str(index))
+    role, name = _text(attributes, "dist.role", kind), _text(attributes, "dist.name", str(index))
     own = read_type(type_)
     whole = (
         read_type(ir.TypeAttr(attributes["dist.global_type"]).value)
@@ -90,3 +89,7 @@ def holds_blocks(ports: list[Port], mesh: Mesh) -> bool:
         and port.type.shape == without_time(port.sharding, mesh).local_shape(port.padded)
         for port in ports
     )
+
+
+def _text(attributes: ir.DictAttr | dict, key: str, default: str) -> str:
+    return ir.StringAttr(attributes[key]).value if key in attributes else default

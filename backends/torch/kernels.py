@@ -65,5 +65,4 @@ def _shape(shape: tuple[AnySize, ...]) -> tuple[int | str, ...]:
 
 
 def _text(size: AnySize) -> str:
-    join = lambda sign: lambda a, b: f"{a} {sign} {b}"  # noqa: E731
-    return evaluate(size, lambda s: f"n{s.number}", str, join("*"), join("+"))
+    return evaluate(size, lambda s: f"n{s.number}", str, "{} * {}".format, "{} + {}".format)

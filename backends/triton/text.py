@@ -92,8 +92,9 @@ def size_text(size: AnySize, names: list[str] | None = None) -> str:
     """``n0 * 64 + 1``, in the names of the integers that a kernel takes."""
     if isinstance(size, int):
         return str(size)
-    name = lambda s: names[s.number] if names else f"n{s.number}"  # noqa: E731
-    return evaluate(size, name, str, lambda a, b: f"{a} * {b}", lambda a, b: f"{a} + {b}")
+    return evaluate(
+        size, lambda s: names[s.number] if names else f"n{s.number}", str, "{} * {}".format, "{} + {}".format
+    )
 
 
 class Names:

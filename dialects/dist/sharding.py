@@ -1,5 +1,6 @@
 """``#dist.sharding``: how one value lies on the mesh."""
 
+import functools
 from dataclasses import dataclass
 from math import prod
 
@@ -170,8 +171,7 @@ class ShardingCodec:
         )
 
     def _encode(self, sharding: Sharding) -> ir.Attribute:
-        array = lambda items: ir.ArrayAttr.get(items, self._context)  # noqa: E731
-        string = lambda text: ir.StringAttr.get(text, self._context)  # noqa: E731
+        array, string = (functools.partial(kind.get, context=self._context) for kind in (ir.ArrayAttr, ir.StringAttr))
         dims = [
             array([self._axis(a) for a in dim] + [string(OPEN)] * opened)
             for dim, opened in zip(sharding.dims, sharding.open, strict=True)

@@ -114,8 +114,11 @@ class Rule:
 
 
 def _tensors(tensors: tuple[tuple[Dim, ...], ...]) -> str:
-    dim = lambda d: "".join(d) if len(d) < 2 else f"({' '.join(d)})"  # noqa: E731
-    return ",".join("[" + ",".join(dim(d) or "1" for d in dims) + "]" for dims in tensors)
+    return ",".join(f"[{','.join(map(_dim, dims))}]" for dims in tensors)
+
+
+def _dim(dim: Dim) -> str:
+    return f"({' '.join(dim)})" if len(dim) > 1 else "".join(dim) or "1"
 
 
 Assignment = Mapping[str, Axes]

@@ -120,8 +120,7 @@ class Forward:
         if len(inside) <= max(CANDIDATES, stages):
             return list(inside)
         step = self.cost[-1] / max(CANDIDATES, stages)
-        part = lambda p: int(self.cost[p] / step)  # noqa: E731
-        parts = itertools.groupby(inside, key=part)
+        parts = itertools.groupby(inside, key=lambda p: int(self.cost[p] / step))
         return [min(group, key=lambda p: self.crossing[p]) for _, group in parts]
 
     def named(self, names: Sequence[str]) -> list[int]:
@@ -147,9 +146,8 @@ class Forward:
 
     def _first(self, name: str) -> int:
         """The first op that reads a parameter of a module."""
-        inside = lambda parameter: parameter == name or parameter.startswith(f"{name}.")  # noqa: E731
         for i, parameters in enumerate(self._parameters):
-            if any(map(inside, parameters)):
+            if any(f"{parameter}.".startswith(f"{name}.") for parameter in parameters):
                 return i
         known = sorted({part for found in self._parameters for p in found for part in _modules(p)})
         nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)

@@ -175,8 +175,7 @@ class Rank:
         block = _plain(x).contiguous()
         out = _empty((group.size, *block.shape), block)
         work = group.all_gather(out.flatten(0, 1) if x.dim() else out, block)
-        finish = lambda parts: _retype(_join(group.ordered(parts), dim), x)  # noqa: E731
-        return self._pending("all_gather", group, work, block, out, finish)
+        return self._pending("all_gather", group, work, block, out, _joined(group, dim, x))
 
     def reduce_scatter(self, x: Tensor, *, dim: int, axes: Axes, reduction: str = "sum") -> Done | Pending:
         """This rank's block along ``dim`` of the combined value of all ranks over ``axes``."""
@@ -197,8 +196,7 @@ class Rank:
         blocks = group.sorted(_split(_plain(x), split_dim, group.size)).contiguous()
         out = torch.empty_like(blocks)
         work = group.all_to_all(out.view(-1), blocks.view(-1))
-        finish = lambda parts: _retype(_join(group.ordered(parts), concat_dim), x)  # noqa: E731
-        return self._pending("all_to_all", group, work, blocks, out, finish)
+        return self._pending("all_to_all", group, work, blocks, out, _joined(group, concat_dim, x))
 
     def broadcast(self, x: Tensor, *, axes: Axes, root: int = 0) -> Done | Pending:
         """The value of the rank with index ``root`` over ``axes``."""
@@ -278,6 +276,12 @@ def _typed(x: Tensor) -> Callable[[Tensor], Tensor] | None:
         return None
     like = x.new_empty(0)
     return lambda out: _retype(out, like)
+
+
+def _joined(group: Group, dim: int, x: Tensor) -> Callable[[Tensor], Tensor]:
+    """From what the ranks of a group sent to their blocks along ``dim``, in the type of ``x``."""
+    like = x.new_empty(0)
+    return lambda parts: _retype(_join(group.ordered(parts), dim), like)
 
 
 def _op(reduction: str, x: Tensor) -> Any:
