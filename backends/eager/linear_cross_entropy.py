@@ -24,14 +24,14 @@ def run_linear_cross_entropy(op: ir.Operation, operands: Sequence[Tensor], widen
         wrong = index[~hit.any(1)]
         logp = torch.where(hit, logits, 0).sum(1) - lse
         largest = wrong.max().long() if len(wrong) else torch.tensor(FINE)
-        return [logp, lse, largest, logits.sum(1) - len(weight) * lse]
+        return [logp, lse, largest, logits.sum(1) - len(weight) * lse, logits.amax(1)]
     given = dict(zip(given_roles(op), operands, strict=True))
     rows, weight = given["rows"], given["weight"]
     share = (_logits(rows, weight, given.get("bias"), dtype) - given["lse"][:, None].to(dtype)).exp()
     grad = ir.FloatAttr(op.attributes["scale"]).value * given["grad"][:, None].to(dtype)
-    dlogits = grad * (_hit(given["index"], weight).to(dtype) - share)
-    if "spread" in given:
-        dlogits += given["spread"][:, None].to(dtype) * (1 - len(weight) * share)
+    spread = given["spread"][:, None].to(dtype) if "spread" in given else torch.zeros_like(grad)
+    sums = given["sums"][:, None].to(dtype) if "sums" in given else grad + len(weight) * spread
+    dlogits = grad * _hit(given["index"], weight).to(dtype) + spread - sums * share
     dlogits = dlogits.to(rows.dtype).to(dtype)
     made = dlogits @ given.get("weight_again", weight).to(dtype), dlogits.T @ rows.to(dtype), dlogits.sum(0)
     return [value.to(rows.dtype) for value in made]

@@ -114,8 +114,8 @@ def {self.name}_logits(
             *(["tl.store(summed_ptr + part * ROWS + m, summed, mask=m < ROWS)"] if total else []),
         ]
 
-    def join(self, total: bool) -> list[str]:
-        """The body of ``name_join``: the parts of BLOCK rows."""
+    def join(self, total: bool, top: bool) -> list[str]:
+        """The body of ``name_join``: the parts of BLOCK rows. ``total``, ``top``: whether these are made."""
         return [
             "m = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)",
             'best = tl.full([BLOCK], float("-inf"), tl.float32)',
@@ -136,6 +136,7 @@ def {self.name}_logits(
             "tl.store(logp_ptr + m, picked - lse, mask=m < ROWS)",
             "tl.store(lse_ptr + m, lse, mask=m < ROWS)",
             *(["tl.store(total_ptr + m, summed - CLASSES * lse, mask=m < ROWS)"] if total else []),
+            *(["tl.store(top_ptr + m, best, mask=m < ROWS)"] if top else []),
         ]
 
     def wrong(self) -> list[str]:
@@ -165,19 +166,24 @@ def {self.name}_logits(
             "index = tl.load(index_ptr + m, mask=m < ROWS, other=-1)",
             "hit = (n[None, :] == index[:, None]).to(tl.float32)",
             "share = tl.exp2((logit - lse[:, None]) * LOG2E)",
-            "slope = grad[:, None] * (hit - share)",
-            *(
-                [
-                    "spread = tl.load(spread_ptr + m, mask=m < ROWS, other=0.0)",
-                    "slope += spread[:, None] * (1.0 - CLASSES * share)",
-                ]
-                if "spread" in self.spec.tensors
-                else []
-            ),
+            *self._slope(),
             "slope = tl.where(n[None, :] < CLASSES, slope, 0.0)",
             "into = slopes_ptr + m[:, None].to(tl.int64) * CHUNK + at[None, :]",
             f"tl.store(into, {self._cast('slope')}, mask=m[:, None] < ROWS)",
         ]
+
+    def _slope(self) -> list[str]:
+        """The gradients of logits, from ``grad``, ``hit`` and ``share``."""
+        spread = ["spread = tl.load(spread_ptr + m, mask=m < ROWS, other=0.0)"] if "spread" in self.spec.tensors else []
+        if "sums" in self.spec.tensors:
+            added = "spread[:, None] + " if spread else ""
+            return [
+                *spread,
+                "sums = tl.load(sums_ptr + m, mask=m < ROWS, other=0.0)  # of a row's gradients, over all classes",
+                f"slope = {added}grad[:, None] * hit - sums[:, None] * share",
+            ]
+        more = [*spread, "slope += spread[:, None] * (1.0 - CLASSES * share)"] if spread else []
+        return ["slope = grad[:, None] * (hit - share)", *more]
 
     def dweight(self, t: Tiling) -> list[str]:
         """The body of ``name_dweight``: a tile of the gradient of a chunk's weights."""

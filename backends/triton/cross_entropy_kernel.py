@@ -26,6 +26,7 @@ from shardc.backends.triton.text import Names
 from shardc.backends.triton.tiles import blocks, place_text, whole_tiling
 from shardc.diagnostics.triton import TritonKernelNotSupported
 from shardc.dialects.kern.linear_cross_entropy import (
+    MADE,
     LinearCrossEntropy,
     LinearCrossEntropyOp,
     linear_cross_entropy_of,
@@ -38,7 +39,7 @@ from shardc.dialects.kern.linear_cross_entropy_backward import (
 from shardc.dialects.kern.types import ELEMENTS
 
 FORWARD, BACKWARD = LinearCrossEntropyOp.OPERATION_NAME, LinearCrossEntropyBackwardOp.OPERATION_NAME
-_MADE = {FORWARD: ("logp", "lse", "wrong", "total"), BACKWARD: ("drows", "dweight", "dbias")}
+_MADE = {FORWARD: MADE, BACKWARD: ("drows", "dweight", "dbias")}
 CHUNKS = tuple(1 << n for n in range(9, 14))
 NEAR = 1.05
 """Of the time of the fastest chunk, that a smaller one may take."""
@@ -128,7 +129,7 @@ class _CrossEntropy:
     def _forward(self) -> tuple[Tiling, list[Part]]:
         spec, name = self.spec, self.writer.name
         p = self._product(spec.rows, spec.classes, spec.size, work=EXPONENTIAL_WORK)
-        total = "total" in self.made
+        total, top = "total" in self.made, "top" in self.made
         beside = self.target.backend == "hip" or total or "bias" in spec.tensors
         t = whole_tiling(p, self.target, self.config, beside=beside)
         row_blocks, tiles = -(-spec.rows // t.block_m), -(-spec.classes // t.block_n)
@@ -142,9 +143,9 @@ class _CrossEntropy:
         constants = blocks(t, group=False) | {"TILES": each}
         says = "A program: BLOCK_M rows, past which TILES tiles of classes go by."
         first = Part(name, self.writer.forward(total), constants, grid, t.warps, says, t.stages, estimate_s(t, p, self.target))
-        moved, programs = 4 * spec.rows * (len(roles) * parts + 2 + total), -(-spec.rows // JOIN)
+        moved, programs = 4 * spec.rows * (len(roles) * parts + 2 + total + top), -(-spec.rows // JOIN)
         join = Part(
-            f"{name}_join", self.writer.join(total), {"BLOCK": JOIN, "PARTS": parts}, f"(triton.cdiv({spec.rows}, BLOCK),)", 4,
+            f"{name}_join", self.writer.join(total, top), {"BLOCK": JOIN, "PARTS": parts}, f"(triton.cdiv({spec.rows}, BLOCK),)", 4,
             "The logarithms of each row's sum and of its class, from all parts.", 1,
             stream_s(moved, programs, 4, self.target, steps=parts),
         )  # fmt: skip
@@ -179,7 +180,7 @@ class _CrossEntropy:
             products["dweight"] = self._product(chunk, spec.size, spec.rows, written=size)
         if "drows" in self.made:
             products["drows"] = self._product(spec.rows, spec.size, chunk, read=4, written=4)
-        beside = {"drows", "slopes"} if spec.tensors.keys() & {"bias", "spread"} else {"drows"}
+        beside = {"drows", "slopes"} if spec.tensors.keys() & {"bias", "spread", "sums"} else {"drows"}
         return {role: (p, whole_tiling(p, self.target, self.config, beside=role in beside)) for role, p in products.items()}
 
     def _backward(self, tilings: Mapping[str, tuple[Product, Tiling]]) -> list[Part]:
@@ -188,8 +189,8 @@ class _CrossEntropy:
         self._work("slopes", spec.rows * chunk, ELEMENTS[spec.dtype])
         sums = "drows_ptr"
         if "drows" in self.made and spec.dtype != torch.float32:
-            sums = "sums_ptr"
-            self._work("sums", spec.rows * spec.size, "f32")
+            sums = "added_ptr"
+            self._work("added", spec.rows * spec.size, "f32")
         factor = "weight_again_ptr" if "weight_again" in self.given else "weight_ptr"
         bodies = {
             "slopes": (lambda _: writer.slopes(), "A tile of the gradients of a chunk's logits."),

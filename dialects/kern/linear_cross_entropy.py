@@ -18,27 +18,32 @@ from shardc.dialects.kern.types import read_builtin
 SHAPES = {
     "grad": "m", "rows": "mk", "weight": "nk", "index": "m", "lse": "m", "logp": "m", "wrong": "",
     "drows": "mk", "dweight": "nk", "weight_again": "nk", "bias": "n", "total": "m", "spread": "m", "dbias": "n",
+    "top": "m", "sums": "m",
 }  # fmt: skip
 """The dims of each tensor: m rows, of k elements each, and n classes."""
+MADE = ("logp", "lse", "wrong", "total", "top")
+"""The results."""
 
 
 class LinearCrossEntropyOp(Kern.Operation, name="linear_cross_entropy", traits=[ext.Pure]):
     """``logp[m] = log_softmax(rows weight^T + bias)[m, index[m]]``: the cross entropy of each row is its negative.
 
     ``rows`` [m, k], ``weight`` [n, k] and ``bias`` [n] (optional) are of one of f16, bf16 and f32, ``index`` [m] of i64
-    or i32. Logits, ``logp``, ``lse``, the logarithm of each row's sum of exponentials, and ``total``, the sum of a row's
-    log_softmax over all classes (label smoothing reads it), are f32; the logits are in no memory. ``wrong`` is the
-    largest index that names no class, or the smallest si64: its row's logp is -lse.
+    or i32. Logits, ``logp``, ``lse``, the logarithm of each row's sum of exponentials, ``total``, the sum of a row's
+    log_softmax over all classes (label smoothing reads it), and ``top``, a row's largest logit (devices that have a part
+    of the classes each combine it), are f32; the logits are in no memory. ``wrong`` is the largest index that names no
+    class, or the smallest si64: its row's logp is -lse.
 
-    ``%logp, %lse, %wrong, %total = "kern.linear_cross_entropy"(%rows, %weight, %index)
+    ``%logp, %lse, %wrong, %total, %top = "kern.linear_cross_entropy"(%rows, %weight, %index)
     : (tensor<64x32xbf16>, tensor<1000x32xbf16>, tensor<64xi64>)
-    -> (tensor<64xf32>, tensor<64xf32>, tensor<i64>, tensor<64xf32>)``
+    -> (tensor<64xf32>, tensor<64xf32>, tensor<i64>, tensor<64xf32>, tensor<64xf32>)``
     """
 
     logp: Result[Any]
     lse: Result[Any]
     wrong: Result[Any]
     total: Result[Any]
+    top: Result[Any]
     rows: Operand[Any]
     weight: Operand[Any]
     index: Operand[Any]
@@ -68,7 +73,7 @@ class LinearCrossEntropy:
 
 
 def _check(site: Site) -> None:
-    if len(site.op.results) != 4 or len(site.op.operands) not in (3, 4):
+    if len(site.op.results) != len(MADE) or len(site.op.operands) not in (3, 4):
         raise LeftToMlir
     linear_cross_entropy_of(site.op)
 
@@ -76,7 +81,7 @@ def _check(site: Site) -> None:
 def linear_cross_entropy_of(op: ir.Operation) -> LinearCrossEntropy:
     """What a ``kern.linear_cross_entropy`` says. Raises Illegal."""
     given = ("rows", "weight", "index", "bias")[: len(op.operands)]
-    return read_linear_cross_entropy(op, (*given, "logp", "lse", "wrong", "total"))
+    return read_linear_cross_entropy(op, (*given, *MADE))
 
 
 def read_linear_cross_entropy(op: ir.Operation, roles: Sequence[str]) -> LinearCrossEntropy:
@@ -111,9 +116,9 @@ def _dtypes(role: str, factor: torch.dtype) -> tuple[torch.dtype, ...]:
 def linear_cross_entropy(
     operands: Sequence[ir.Value], *, loc: ir.Location, ip: ir.InsertionPoint
 ) -> list[ir.Value]:
-    """logp, lse, wrong and total of rows, weight, index and maybe bias."""
+    """What MADE names of rows, weight, index and maybe bias."""
     context = loc.context
     row = ir.RankedTensorType.get([ir.RankedTensorType(operands[0].type).shape[0]], ir.F32Type.get(context), loc=loc)
     wrong = ir.RankedTensorType.get([], ir.IntegerType.get_signless(64, context), loc=loc)
     name = LinearCrossEntropyOp.OPERATION_NAME
-    return list(ir.Operation.create(name, [row, row, wrong, row], list(operands), loc=loc, ip=ip).results)
+    return list(ir.Operation.create(name, [row, row, wrong, row, row], list(operands), loc=loc, ip=ip).results)

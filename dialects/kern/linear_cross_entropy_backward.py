@@ -17,14 +17,15 @@ class LinearCrossEntropyBackwardOp(Kern.Operation, name="linear_cross_entropy_ba
     ``spread`` (optional), that of its total.
 
     With ``p[m, n] = exp(logits[m, n] - lse[m])`` and
-    ``dlogits[m, n] = scale * grad[m] * ((n == index[m]) - p[m, n]) + spread[m] * (1 - classes * p[m, n])``, rounded to
-    the dtype of rows, they are ``dlogits weight``, ``dlogits^T rows`` and the sum of dlogits over the rows. Logits are
-    computed again from rows, weight and ``bias``; only a part of them, and of dlogits, is in memory at a time. An index
-    that names no class is equal to no n. Where the weight was gathered again for its gradient, drows is made with
-    ``weight_again``.
+    ``dlogits[m, n] = scale * grad[m] * (n == index[m]) + spread[m] - sums[m] * p[m, n]``, rounded to the dtype of rows,
+    they are ``dlogits weight``, ``dlogits^T rows`` and the sum of dlogits over the rows. ``sums`` are those of a row's
+    gradients over all classes: ``scale * grad + classes * spread``, unless the weight has a part of the classes alone;
+    then they are an operand, and ``lse`` is that of all classes. Logits are computed again from rows, weight and
+    ``bias``; only a part of them, and of dlogits, is in memory at a time. An index that names no class is equal to no n.
+    Where the weight was gathered again for its gradient, drows is made with ``weight_again``.
 
     ``%drows, %dweight, %dbias = "kern.linear_cross_entropy_backward"(%grad, %rows, %weight, %index, %lse)
-    {operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 0, 0, 0>, scale = -1.0 : f64}
+    {operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 0, 0, 0, 0>, scale = -1.0 : f64}
     : (tensor<64xf32>, tensor<64x32xbf16>, tensor<1000x32xbf16>, tensor<64xi64>, tensor<64xf32>)
     -> (tensor<64x32xbf16>, tensor<1000x32xbf16>, tensor<1000xbf16>)``
     """
@@ -42,12 +43,13 @@ class LinearCrossEntropyBackwardOp(Kern.Operation, name="linear_cross_entropy_ba
     weight_again: Optional[Operand[Any]] = None  # noqa: UP045
     bias: Optional[Operand[Any]] = None  # noqa: UP045
     spread: Optional[Operand[Any]] = None  # noqa: UP045
+    sums: Optional[Operand[Any]] = None  # noqa: UP045
 
     def verify_invariants(self) -> bool:
         return verify(self, _check)
 
 
-_ROLES = ("grad", "rows", "weight", "index", "lse", "weight_again", "bias", "spread")
+_ROLES = ("grad", "rows", "weight", "index", "lse", "weight_again", "bias", "spread", "sums")
 _SEGMENTS = "operandSegmentSizes"
 
 

@@ -11,18 +11,21 @@ from shardc.dialects.aten.call import CallReader, target_name
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.kern.strides import Strides
 from shardc.passes.fuse.group import LAUNCH_BYTES, Decision
-from shardc.passes.fuse.linear_loss import SOFTMAX, Apart, LinearLoss, LinearLosses, Written
+from shardc.passes.fuse.linear_loss.find import LossFinder
+from shardc.passes.fuse.linear_loss.loss import Apart, LinearLoss
+from shardc.passes.fuse.linear_loss.softmax import LARGEST, SOFTMAX
+from shardc.passes.fuse.linear_loss.write import LossKernels, Written
 from shardc.passes.fuse.piece import Choose, loss_piece
 from shardc.passes.fuse.read import Step, read_block, steps_of
 from shardc.passes.fuse.wishes import Wishes
 from shardc.passes.ingest.torch_share import unread
 
-_LOSS_OPS = (f"torch.{SOFTMAX}", "torch.aten.amax")
+_LOSS_OPS = (f"torch.{SOFTMAX}", f"torch.{LARGEST}")
 
 
 class Losses:
     """The linear layers of block ``number`` with a cross entropy behind them: those that become kernels (``numbers``:
-    their steps), and the ``decisions`` on all.
+    the steps that share no other kernel), and the ``decisions`` on all.
     """
 
     def __init__(
@@ -37,13 +40,13 @@ class Losses:
     ) -> None:
         self._number, self._block, self._exclude, self._without = number, block, exclude, without
         self._wishes, self._numerics, self._strides = wishes, numerics, strides
-        self._losses = LinearLosses(block)
+        self._kernels = LossKernels(block)
         self._chosen: list[LinearLoss] = []
         self.decisions: list[Decision] = []
 
     @property
     def numbers(self) -> frozenset[int]:
-        return frozenset(number for loss in self._chosen for number in loss.numbers)
+        return frozenset(number for loss in self._chosen for number in (*loss.numbers, *loss.beside))
 
     @property
     def pairs(self) -> set[frozenset[int]]:
@@ -56,16 +59,17 @@ class Losses:
         steps = steps_of(self._block)
         if not any(op.name in _LOSS_OPS for op in steps):
             return
+        numbers = {op.results[0]: number for number, op in enumerate(steps) if len(op.results)}
         excluded = self._exclude | unread(self._block)
 
         def is_free(step: int) -> bool:
             return step not in self._without and excluded.isdisjoint(steps[step].results)
 
-        for found in self._losses.find(steps, is_free, self._numerics):
+        for found in LossFinder(steps, self._numerics).find(is_free):
             if isinstance(found, Apart):
                 self._decide(found.first, found.second, False, found.logits, found.why)
                 continue
-            first, second = found.forward[0], found.forward[-2]
+            first, second = found.forward[0], numbers[found.softmax.first.results[0]]
             why = self._refused(found, choose, steps)
             self._decide(first, second, why is None, found.logits, why or "")
             if why is None:
@@ -101,4 +105,4 @@ class Losses:
         """``there``: the steps that have not gone; a loss of which one has stays calls."""
         for loss in self._chosen:
             if there >= set(loss.numbers):
-                yield from self._losses.write(loss, names)
+                yield from self._kernels.write(loss, names)

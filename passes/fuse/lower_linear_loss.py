@@ -9,7 +9,7 @@ from shardc.dialects.aten.schema import parameters
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.kern.attention_maps import FLOATS
 from shardc.dialects.kern.kernel import CHECKS, kernel, write_checks
-from shardc.dialects.kern.linear_cross_entropy import linear_cross_entropy
+from shardc.dialects.kern.linear_cross_entropy import MADE, linear_cross_entropy
 from shardc.dialects.kern.linear_cross_entropy_backward import linear_cross_entropy_backward
 from shardc.dialects.kern.types import builtin_type
 from shardc.dialects.kern.yield_op import yield_values
@@ -20,7 +20,7 @@ LINEAR_LOSSES = (FORWARD, BACKWARD)
 MESSAGE = "Target {} is out of bounds."
 """What ATen's own loss says."""
 _MADE = {FORWARD: ("logp", "lse", "total"), BACKWARD: ("drows", "dweight", "dbias")}
-_OF = {FORWARD: ("logp", "lse", "wrong", "total"), BACKWARD: _MADE[BACKWARD]}
+_OF = {FORWARD: MADE, BACKWARD: _MADE[BACKWARD]}
 """The results of an op of ``kern``, of which those of a call are a part."""
 
 

@@ -17,7 +17,7 @@ from shardc.dialects.aten.schema import position
 from shardc.dialects.aten.types import Order, read_type
 from shardc.dialects.kern.strides import Strides, note_strides
 from shardc.passes.fuse.graph import Node
-from shardc.passes.fuse.linear_loss import LinearLoss
+from shardc.passes.fuse.linear_loss.loss import LinearLoss
 from shardc.passes.fuse.read import VIEWS, Block
 from shardc.passes.fuse.unit import Units
 from shardc.passes.program import STEP

@@ -10,13 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_mlir import ir
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from shardc.backends.eager.compare import prove_step
 from shardc.dialects.context import new_context
 from shardc.driver.compiler import compile_capture, make_mesh
 from shardc.driver.memory import step_peak
-from shardc.driver.model_plan import model_plan_of
 from shardc.driver.values import example_inputs
 from shardc.frontend.capture import capture_step
 from shardc.passes.fuse.kern_fuse import fuse_module
@@ -108,6 +106,53 @@ def test_conversions_between_are_in_the_kernels() -> None:
     assert proof.passed, proof.render()
 
 
+def smoothed(logits: Tensor, batch: Any) -> Tensor:
+    """With labels that are ignored, which are classes too."""
+    return F.cross_entropy(logits.float().view(-1, WORDS), batch["ids"].view(-1), label_smoothing=0.1, ignore_index=3)
+
+
+def smoothed_rows(logits: Tensor, batch: Any) -> Tensor:
+    """A gradient for each row of its own."""
+    loss = F.cross_entropy(logits.float().view(-1, WORDS), batch["ids"].view(-1), label_smoothing=0.1, reduction="none")
+    return loss.square().mean()
+
+
+def weighted(logits: Tensor, batch: Any) -> Tensor:
+    """With a weight for each class, and labels that are ignored."""
+    labels = F.pad(batch["ids"], (0, 1), value=-100)[..., 1:].contiguous()
+    return F.cross_entropy(logits.float().view(-1, WORDS), labels.view(-1), torch.arange(1.0, WORDS + 1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
+@pytest.mark.parametrize(
+    ("loss", "options"),
+    [
+        (smoothed, {}),
+        (smoothed, {"mesh": {"data": 2}, "plan": "zero3", "bias": True}),
+        (smoothed, {"micro_batches": 2, "tied": True}),
+        (smoothed_rows, {}),
+        (weighted, {}),
+        (weighted, {"mesh": {"data": 2}, "micro_batches": 2, "bias": True}),
+    ],
+    ids=["smoothed", "smoothed zero3 bias", "smoothed micro-batches tied", "smoothed rows", "weighted", "weighted micro-batches bias"],
+)
+def test_label_smoothing_and_weights_of_classes(
+    loss: Callable[..., Tensor], options: dict[str, Any], dtype: torch.dtype
+) -> None:
+    capture, module, inputs = traced(loss, dtype=dtype, **options)
+    before = step_peak(module).size_bytes
+    fuse_module(module, matmuls="generated", for_gpu=True)
+    module.operation.verify()
+    text = str(module)
+    assert text.count(FORWARD) == text.count(BACKWARD) == 1
+    rows = BATCH * LENGTH // options.get("mesh", {"data": 1})["data"] // options.get("micro_batches", 1)
+    made = [line.partition("->")[2] for line in text.splitlines() if "torch.aten." in line and ".expand " not in line]
+    assert not any(f"[{rows},{WORDS}],f32" in types for types in made)
+    assert step_peak(module).size_bytes < before
+    proof = prove_step(capture.module, module, inputs, steps=2)
+    assert proof.passed, proof.render()
+
+
 def test_the_name_of_the_gradient_stays() -> None:
     _, module, _ = traced()
     fuse_module(module, matmuls="generated", for_gpu=True)
@@ -121,9 +166,10 @@ REFUSED: dict[str, tuple[Callable[..., Tensor], dict[str, Any], str]] = {
         lambda x, given: shifted(x, given) + F.log_softmax(x.float().view(-1, WORDS), -1).mean(), {},
         "reads the logarithms of all probabilities",
     ),
-    "smoothed": (
-        lambda x, given: F.cross_entropy(x.view(-1, WORDS), given["ids"].view(-1), label_smoothing=0.1), {},
-        "reads the logarithms of all probabilities",
+    "smoothed, with weights": (
+        lambda x, given: F.cross_entropy(
+            x.view(-1, WORDS), given["ids"].view(-1), torch.arange(1.0, WORDS + 1), label_smoothing=0.1
+        ), {}, "the logarithms of all probabilities are read, by weights of their classes",
     ),
     "soft targets": (
         lambda x, given: F.cross_entropy(x.view(-1, WORDS), torch.ones(BATCH * LENGTH, WORDS) / WORDS), {},
@@ -137,18 +183,6 @@ def test_others_that_read_the_logits(name: str) -> None:
     loss, options, why = REFUSED[name]
     _, module, _ = traced(loss, **options)
     assert any(why in said for said in apart(module))
-
-
-def test_classes_that_are_cut_over_devices() -> None:
-    config = LlamaConfig(
-        vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2
-    )
-    ids = torch.randint(WORDS, (BATCH, LENGTH))
-    model = LlamaForCausalLM(config)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    capture = capture_step(model, optimizer, {"input_ids": ids, "labels": ids}, context=new_context())
-    module = compile_capture(capture, make_mesh({"tensor": 2}, 1), "tensor", model_plan=model_plan_of(model)).rank_module
-    assert "each device has the logits of a part of the classes" in apart(module)
 
 
 def test_eager_numerics_rounds_logits() -> None:

@@ -34,9 +34,11 @@ SMALL = {"block_m": 16, "block_n": 16, "block_k": 16, "warps": 1, "stages": 2}
 
 def emitted(
     rows: int, classes: int, size: int, dtype: torch.dtype, target: str = "sm_90", made: str = "both", *,
-    tf32: bool = False, whole: bool = False, **config: int,
+    tf32: bool = False, whole: bool = False, part: bool = False, **config: int,
 ) -> tuple[Emitted, Emitted]:  # fmt: skip
-    """The forward and the backward module; ``made``: which gradients. ``whole``: with a bias and the sum of all classes."""
+    """The forward and the backward module; ``made``: which gradients. ``whole``: with a bias and the sum of all classes.
+    ``part``: these are a part of the classes, too.
+    """
     row, matrix, weight = TensorType((rows,), F32), TensorType((rows, size), dtype), TensorType((classes, size), dtype)
     index, number = TensorType((rows,), torch.int64), TensorType((), torch.int64)
     gradients = {"both": [matrix, weight], "drows": [matrix], "dweight": [weight]}[made]
@@ -46,6 +48,10 @@ def emitted(
         forms["forward"] = [matrix, weight, index, bias], [row, row, number, row]
         forms["backward"] = [row, matrix, weight, index, row, bias, row], [matrix, weight, bias]
         roles += ["bias", "spread"]
+    if part:
+        forms["forward"][1].append(row)
+        forms["backward"][0].append(row)
+        roles.append("sums")
     with new_context() as context, ir.Location.unknown() as loc:
         module = ir.Module.create()
         for name, (given, results) in forms.items():
@@ -117,6 +123,37 @@ def test_values_with_a_bias_and_label_smoothing(dtype: torch.dtype) -> None:
         torch.testing.assert_close(got.double(), leaf.grad, rtol=bound, atol=bound * leaf.grad.abs().max().item())
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_values_of_parts_of_the_classes(dtype: torch.dtype) -> None:
+    """Two devices have 38 and 37 of 75 classes: each makes its largest logits and sums, and its part of the gradients."""
+    rows, classes, size, cut = 37, 75, 40, 38
+    x, w, index, grad = given(rows, classes, size, dtype)
+    bias, spread, row = torch.randn(classes).to(dtype), 0.01 * torch.randn(rows), ((rows,), F32)
+    wide = [t.double().requires_grad_() for t in (x, w, bias)]
+    logits = F.linear(*wide)
+    exact, drows = F.log_softmax(logits, 1), torch.zeros(rows, size, dtype=torch.float64)
+    (-0.5 * grad.double() * exact.gather(1, index[:, None]).squeeze(1) + spread.double() * exact.sum(1)).sum().backward()
+    lse, sums = logits.logsumexp(1).float().detach(), -0.5 * grad + classes * spread
+    for mine in (slice(0, cut), slice(cut, classes)):
+        count, at = mine.stop - mine.start, index - mine.start
+        forward, backward = emitted(rows, count, size, dtype, whole=True, part=True, **SMALL, parts=2, chunk=16)
+        inside = (at >= 0) & (at < count)
+        logp, own, _, total, top = interpret(forward, [x, w[mine], at, bias[mine]], [row, row, ((), torch.int64), row, row])
+        part = logits[:, mine].detach()
+        torch.testing.assert_close(top.double(), part.amax(1), rtol=2e-5, atol=2e-5)
+        torch.testing.assert_close(own.double(), part.logsumexp(1), rtol=2e-5, atol=2e-5)
+        torch.testing.assert_close((total + count * own).double(), part.sum(1), rtol=2e-5, atol=2e-3)
+        picked = exact.detach()[inside].gather(1, index[inside, None]).squeeze(1)
+        torch.testing.assert_close((logp + own - lse)[inside].double(), picked, rtol=2e-5, atol=5e-5)
+        shapes = [((rows, size), dtype), ((count, size), dtype), ((count,), dtype)]
+        made = interpret(backward, [grad, x, w[mine], at, lse, bias[mine], spread, sums], shapes)
+        drows += made[0]
+        for got, leaf in zip(made[1:], (wide[1].grad[mine], wide[2].grad[mine]), strict=True):
+            torch.testing.assert_close(got.double(), leaf, rtol=BOUNDS[dtype], atol=BOUNDS[dtype] * leaf.abs().max().item())
+    bound = 2 * BOUNDS[dtype]
+    torch.testing.assert_close(drows, wide[0].grad, rtol=bound, atol=bound * wide[0].grad.abs().max().item())
+
+
 def test_values_with_tiles_of_the_model() -> None:
     check(70, 150, 48, torch.float32)
 
@@ -159,12 +196,14 @@ def test_one_gradient_alone(made: str) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(
-    ("dtype", "whole"), [(torch.bfloat16, False), (torch.float32, False), (torch.bfloat16, True)], ids=["bf16", "f32", "bias"]
+    ("dtype", "whole", "part"),
+    [(torch.bfloat16, False, False), (torch.float32, False, False), (torch.bfloat16, True, False), (torch.bfloat16, True, True)],
+    ids=["bf16", "f32", "bias", "part"],
 )
-def test_compiled(target: str, dtype: torch.dtype, whole: bool, tmp_path: Path) -> None:
+def test_compiled(target: str, dtype: torch.dtype, whole: bool, part: bool, tmp_path: Path) -> None:
     """The head of a 1B Llama: matrix instructions in every product, no spills, memory for a few chunks of the logits."""
     rows, classes, size = 8192, 128256, 2048
-    made = emitted(rows, classes, size, dtype, target, tf32=True, whole=whole)
+    made = emitted(rows, classes, size, dtype, target, tf32=True, whole=whole, part=part)
     for compiled in compile_kernels(made, [TARGETS[target]], tmp_path, processes=1):
         assert compiled.error is None, compiled.error
         for found in compiled.functions:
