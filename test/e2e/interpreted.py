@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 STEPS = 2
 RUN = f"""
+import os
 import sys
 import torch
 from shardc.backends.triton.interpret_worker import patch
@@ -21,18 +22,27 @@ from shardc.runtime import TrainStep
 patch()
 step = TrainStep.load(sys.argv[1], device="cpu")
 batch = torch.load(sys.argv[2])
-torch.save([step(batch) for _ in range({STEPS})], sys.argv[3])
+losses = [step(batch) for _ in range({STEPS})]
+if os.environ.get("RANK", "0") == "0":
+    torch.save(losses, sys.argv[3])
 """
 Trained = tuple[nn.Module, torch.optim.Optimizer, Mapping[str, Tensor]]
 
 
-def check_training(training: Callable[[], Trained], out: Path, rtol: float = 1e-4, atol: float = 1e-5) -> None:
-    """The artefact in ``out``, which was compiled of ``training()``, must make the losses of eager steps, which differ."""
+def check_training(
+    training: Callable[[], Trained], out: Path, rtol: float = 1e-4, atol: float = 1e-5, ranks: int = 1
+) -> None:
+    """The artefact in ``out``, which was compiled of ``training()``, must make the losses of eager steps, which differ:
+    in as many processes as it has ranks, over Gloo where these are several.
+    """
     _, _, batch = training()
     files = [out.with_suffix(".batch.pt"), out.with_suffix(".losses.pt")]
     torch.save(dict(batch), files[0])
-    command = [sys.executable, "-c", RUN, str(out), *map(str, files)]
-    subprocess.run(command, env=os.environ | {"TRITON_INTERPRET": "1"}, check=True)
+    script = out.with_suffix(".run.py")
+    script.write_text(RUN)
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
+    command = [sys.executable, *launcher, str(script), str(out), *map(str, files)]
+    subprocess.run(command, env=os.environ | {"TRITON_INTERPRET": "1"}, check=True, timeout=300)
     expected = eager_losses(training)
     found = torch.stack([loss.reshape(()) for loss in torch.load(files[1])])
     torch.testing.assert_close(found, expected, rtol=rtol, atol=atol)

@@ -38,13 +38,18 @@ class LossFinder:
     def find(self, is_free: Callable[[int], bool]) -> Iterator[LinearLoss | Apart]:
         """``is_free`` says of a step whether it may be in a kernel."""
         for op in self._steps:
-            product = product_behind(op.operands[0]) if target_of(op) in (SOFTMAX, LARGEST) else None
+            if target_of(op) not in (SOFTMAX, LARGEST):
+                continue
+            masked = _masked(op.operands[0])
+            product = product_behind(op.operands[0] if masked is None else masked.operands[1])
             if product is None:
                 continue
             try:
                 softmax = log_softmax(op, self._reader)
                 if softmax is None:
                     continue
+                if masked is not None:
+                    raise Refused("logits are masked, as where classes do not divide by their devices")
                 found = self._loss(softmax, product)
                 if not all(map(is_free, found.numbers)):
                     raise Refused("one of their calls has to stay as it is")
@@ -152,3 +157,9 @@ class LossFinder:
 
     def _number(self, op: ir.Operation) -> int:
         return self._numbers[op.results[0]]
+
+
+def _masked(value: ir.Value) -> ir.Operation | None:
+    """What masks logits, as ``dist-pad`` does; None for what is not masked."""
+    op = maker(value)
+    return op if op is not None and target_of(op) == "aten.where.ScalarOther" else None

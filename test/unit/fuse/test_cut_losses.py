@@ -123,6 +123,13 @@ def test_labels_are_not_made_beside_what_waits_for_the_softmax() -> None:
     assert index < next(n for n, line in enumerate(lines) if FORWARD in line)
 
 
+def test_classes_that_do_not_divide() -> None:
+    _, module, _ = traced({"tensor": 2}, "tensor", words=63)
+    decisions = fuse_module(module, matmuls="generated", for_gpu=True)
+    assert FORWARD not in str(module)
+    assert any("logits are masked, as where classes do not divide by their devices" in d.why for _, _, d in decisions)
+
+
 def test_cpus_have_no_such_kernels() -> None:
     capture, module, inputs = traced({"data": 2, "tensor": 2}, "zero3*tensor", label_smoothing=0.1)
     fuse_module(module)
