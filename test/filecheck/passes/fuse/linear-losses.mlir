@@ -68,3 +68,64 @@ func.func @step(%rows: !torch.vtensor<[24,12],bf16>, %w: !torch.vtensor<[50,12],
   %d:3 = torch.operator "torch.shardc.linear_cross_entropy_backward"(%grad, %spread, %rows, %w, %bias, %index, %l#1) {dist.phase = "backward"} : (!torch.vtensor<[24],f32>, !torch.vtensor<[24],f32>, !torch.vtensor<[24,12],bf16>, !torch.vtensor<[50,12],bf16>, !torch.vtensor<[50],bf16>, !torch.vtensor<[24],si64>, !torch.vtensor<[24],f32>) -> (!torch.vtensor<[24,12],bf16>, !torch.vtensor<[50,12],bf16>, !torch.vtensor<[50],bf16>)
   return %l#0, %d#0, %d#2 : !torch.vtensor<[24],f32>, !torch.vtensor<[24,12],bf16>, !torch.vtensor<[50],bf16>
 }
+
+// -----
+
+// Devices share out the classes: each tells the others its rows' largest logits and sums, and makes no logits either.
+// Labels are made by calls, for the kernel reads them before the program does.
+// CHECK-LABEL: func.func @step
+// CHECK-NOT: torch.aten.amax
+// CHECK: torch.aten.clamp
+// CHECK: %[[FORWARD:.*]]:5 = "kern.linear_cross_entropy"(%{{.*}}) : (tensor<24x12xf32>, tensor<25x12xf32>, tensor<24xi64>)
+// CHECK: unrealized_conversion_cast %[[FORWARD]]#0, %[[FORWARD]]#1, %[[FORWARD]]#2, %[[FORWARD]]#4
+// CHECK: kern.calls = ["0.1", "0.2", "0.4", "0.5", "0.6", "0.9", "0.13"]
+// CHECK: "dist.all_reduce"(%{{.*}}) {axes = ["tensor"], dist.phase = "forward", reduction = "max"} : (!torch.vtensor<[24,1],f32>)
+// CHECK: torch.aten.exp {{.*}}<[24,1],f32>
+// CHECK: "dist.all_reduce"(%{{.*}}) {axes = ["tensor"], dist.phase = "forward", reduction = "sum"} : (!torch.vtensor<[24,1],f32>)
+// CHECK: "dist.all_reduce"(%{{.*}}) {axes = ["tensor"], dist.phase = "backward", reduction = "sum"} : (!torch.vtensor<[24,1],f32>)
+// CHECK: "kern.linear_cross_entropy_backward"(%{{.*}}) {operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 0, 0, 0, 1>, scale = 1.000000e+00 : f64}
+// CHECK-NOT: torch.aten.mm
+"dist.mesh"() {axes = [["tensor", 2, "space"]], sym_name = "mesh"} : () -> ()
+func.func @step(%rows: !torch.vtensor<[24,12],f32>, %w: !torch.vtensor<[25,12],f32>, %label: !torch.vtensor<[24,1],si64>, %share: !torch.vtensor<[24,1],f32>) -> (!torch.vtensor<[24,1],f32>, !torch.vtensor<[24,12],f32>, !torch.vtensor<[25,12],f32>) {
+  %none = torch.constant.none
+  %true = torch.constant.bool true
+  %false = torch.constant.bool false
+  %int0 = torch.constant.int 0
+  %int1 = torch.constant.int 1
+  %last = torch.constant.int 24
+  %f32 = torch.constant.int 6
+  %zero = torch.constant.float 0.0
+  %minus = torch.constant.float -1.0
+  %n25 = torch.constant.int 25
+  %shape = torch.prim.ListConstruct %last, %n25 : (!torch.int, !torch.int) -> !torch.list<int>
+  %dim = torch.prim.ListConstruct %int1 : (!torch.int) -> !torch.list<int>
+  %t = torch.aten.t %w : !torch.vtensor<[25,12],f32> -> !torch.vtensor<[12,25],f32>
+  %logits = torch.aten.mm %rows, %t {dist.phase = "forward"} : !torch.vtensor<[24,12],f32>, !torch.vtensor<[12,25],f32> -> !torch.vtensor<[24,25],f32>
+  %top = torch.aten.amax %logits, %dim, %true {dist.phase = "forward"} : !torch.vtensor<[24,25],f32>, !torch.list<int>, !torch.bool -> !torch.vtensor<[24,1],f32>
+  %tops = "dist.all_reduce"(%top) {axes = ["tensor"], dist.phase = "forward", reduction = "max"} : (!torch.vtensor<[24,1],f32>) -> !torch.vtensor<[24,1],f32>
+  %shifted = torch.aten.sub.Tensor %logits, %tops, %int1 {dist.phase = "forward"} : !torch.vtensor<[24,25],f32>, !torch.vtensor<[24,1],f32>, !torch.int -> !torch.vtensor<[24,25],f32>
+  %raised = torch.aten.exp %shifted {dist.phase = "forward"} : !torch.vtensor<[24,25],f32> -> !torch.vtensor<[24,25],f32>
+  %total = torch.aten.sum.dim_IntList %raised, %dim, %true, %none {dist.phase = "forward"} : !torch.vtensor<[24,25],f32>, !torch.list<int>, !torch.bool, !torch.none -> !torch.vtensor<[24,1],f32>
+  %totals = "dist.all_reduce"(%total) {axes = ["tensor"], dist.phase = "forward", reduction = "sum"} : (!torch.vtensor<[24,1],f32>) -> !torch.vtensor<[24,1],f32>
+  %log = torch.aten.log %totals {dist.phase = "forward"} : !torch.vtensor<[24,1],f32> -> !torch.vtensor<[24,1],f32>
+  %logp = torch.aten.sub.Tensor %shifted, %log, %int1 {dist.phase = "forward"} : !torch.vtensor<[24,25],f32>, !torch.vtensor<[24,1],f32>, !torch.int -> !torch.vtensor<[24,25],f32>
+  %offset = "dist.offset"() {axes = ["tensor"], base = 0 : i64, extent = 25 : i64, scale = 1 : i64} : () -> !torch.int
+  %at = torch.aten.sub.Scalar %label, %offset, %int1 {dist.phase = "forward"} : !torch.vtensor<[24,1],si64>, !torch.int, !torch.int -> !torch.vtensor<[24,1],si64>
+  %index = torch.aten.clamp %at, %int0, %last {dist.phase = "forward"} : !torch.vtensor<[24,1],si64>, !torch.int, !torch.int -> !torch.vtensor<[24,1],si64>
+  %picked = torch.aten.gather %logp, %int1, %index, %false {dist.phase = "forward"} : !torch.vtensor<[24,25],f32>, !torch.int, !torch.vtensor<[24,1],si64>, !torch.bool -> !torch.vtensor<[24,1],f32>
+  %mine = torch.aten.eq.Tensor %index, %at {dist.phase = "forward"} : !torch.vtensor<[24,1],si64>, !torch.vtensor<[24,1],si64> -> !torch.vtensor<[24,1],i1>
+  %zeros = torch.aten.full %shape, %zero, %f32, %none, %none, %none {dist.phase = "backward"} : !torch.list<int>, !torch.float, !torch.int, !torch.none, !torch.none, !torch.none -> !torch.vtensor<[24,25],f32>
+  %kept = torch.aten.gather %zeros, %int1, %index, %false {dist.phase = "backward"} : !torch.vtensor<[24,25],f32>, !torch.int, !torch.vtensor<[24,1],si64>, !torch.bool -> !torch.vtensor<[24,1],f32>
+  %one = torch.aten.masked_fill.Scalar %kept, %mine, %minus {dist.phase = "backward"} : !torch.vtensor<[24,1],f32>, !torch.vtensor<[24,1],i1>, !torch.float -> !torch.vtensor<[24,1],f32>
+  %ones = torch.aten.scatter.src %zeros, %int1, %index, %one {dist.phase = "backward"} : !torch.vtensor<[24,25],f32>, !torch.int, !torch.vtensor<[24,1],si64>, !torch.vtensor<[24,1],f32> -> !torch.vtensor<[24,25],f32>
+  %grad = torch.aten.mul.Tensor %ones, %share {dist.phase = "backward"} : !torch.vtensor<[24,25],f32>, !torch.vtensor<[24,1],f32> -> !torch.vtensor<[24,25],f32>
+  %p = torch.aten.exp %logp {dist.phase = "backward"} : !torch.vtensor<[24,25],f32> -> !torch.vtensor<[24,25],f32>
+  %sum = torch.aten.sum.dim_IntList %grad, %dim, %true, %none {dist.phase = "backward"} : !torch.vtensor<[24,25],f32>, !torch.list<int>, !torch.bool, !torch.none -> !torch.vtensor<[24,1],f32>
+  %sums = "dist.all_reduce"(%sum) {axes = ["tensor"], dist.phase = "backward", reduction = "sum"} : (!torch.vtensor<[24,1],f32>) -> !torch.vtensor<[24,1],f32>
+  %fall = torch.aten.mul.Tensor %p, %sums {dist.phase = "backward"} : !torch.vtensor<[24,25],f32>, !torch.vtensor<[24,1],f32> -> !torch.vtensor<[24,25],f32>
+  %slopes = torch.aten.sub.Tensor %grad, %fall, %int1 {dist.phase = "backward"} : !torch.vtensor<[24,25],f32>, !torch.vtensor<[24,25],f32>, !torch.int -> !torch.vtensor<[24,25],f32>
+  %drows = torch.aten.mm %slopes, %w {dist.phase = "backward"} : !torch.vtensor<[24,25],f32>, !torch.vtensor<[25,12],f32> -> !torch.vtensor<[24,12],f32>
+  %turned = torch.aten.t %slopes : !torch.vtensor<[24,25],f32> -> !torch.vtensor<[25,24],f32>
+  %dw = torch.aten.mm %turned, %rows {dist.phase = "backward"} : !torch.vtensor<[25,24],f32>, !torch.vtensor<[24,12],f32> -> !torch.vtensor<[25,12],f32>
+  return %picked, %drows, %dw : !torch.vtensor<[24,1],f32>, !torch.vtensor<[24,12],f32>, !torch.vtensor<[25,12],f32>
+}
