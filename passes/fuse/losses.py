@@ -59,7 +59,6 @@ class Losses:
         steps = steps_of(self._block)
         if not any(op.name in _LOSS_OPS for op in steps):
             return
-        numbers = {op.results[0]: number for number, op in enumerate(steps) if len(op.results)}
         excluded = self._exclude | unread(self._block)
 
         def is_free(step: int) -> bool:
@@ -69,7 +68,7 @@ class Losses:
             if isinstance(found, Apart):
                 self._decide(found.first, found.second, False, found.logits, found.why)
                 continue
-            first, second = found.forward[0], numbers[found.softmax.first.results[0]]
+            first, second = found.forward[0], steps.index(found.softmax.first)
             why = self._refused(found, choose, steps)
             self._decide(first, second, why is None, found.logits, why or "")
             if why is None:

@@ -61,8 +61,6 @@ class LossFinder:
         logits, weight = type_of(product.results[0]), weight_of(product)
         if has_bias(product) and not self._is_bias(product):
             raise Refused("what is added to the logits is no bias")
-        if logits.dtype not in FLOATS or (self._numerics == "eager" and logits.dtype != torch.float32):
-            raise Refused(f"logits are rounded to {logits.dtype}")
         links = self._links(softmax, product)
         if weight is None:
             raise Refused("the weight is not [classes, size]")
@@ -89,8 +87,10 @@ class LossFinder:
                     says = "the program gives them to its caller" if name == "func.return" else f"{name} reads them, too"
                     raise Refused(f"the logits are kept: {says}")
             type_ = type_of(value)
-            if type_.shape[-1] != classes or type_.dtype not in FLOATS:
+            if type_.shape[-1] != classes:
                 raise Refused("what lies between them is no view of rows")
+            if type_.dtype not in FLOATS or (self._numerics == "eager" and type_.dtype != torch.float32):
+                raise Refused(f"logits are rounded to {type_.dtype}")
             reader = maker(value)
             assert reader is not None
             if reader == product:

@@ -44,7 +44,8 @@ class GradientReader:
         """``op`` reads the log_softmax for its gradient: the one call that computes it, or the exponential of its
         parts.
         """
-        last, fall, between = self._last(op)
+        last, fall = self._last(op)
+        probabilities = None if fall is None else op
         given = last.operands[0]
         sums = self._sums(given, last)
         scaled, spread, added = self._given(given)
@@ -52,16 +53,15 @@ class GradientReader:
         zeros, kept = self._zeros(scatter)
         links, slopes = self._slopes(last)
         rows, weight, bias = self._products(slopes)
-        inside = (*zeros, kept, scatter, *self._spread_out(scaled.operands[side]), scaled, *added, *between, sums)
+        inside = (*zeros, kept, scatter, *self._spread_out(scaled.operands[side]), scaled, *added, probabilities, fall, sums)
         ops = (*inside, last, *links, rows, weight, bias)
-        return Gradient(
-            scaled, side, scatter, spread, sums, fall, kept, rows, weight, bias, tuple(o for o in ops if o is not None)
-        )
+        calls = tuple(call for call in ops if call is not None)
+        return Gradient(scaled, side, scatter, spread, sums, probabilities, fall, kept, rows, weight, bias, calls)
 
-    def _last(self, op: ir.Operation) -> tuple[ir.Operation, ir.Operation | None, list[ir.Operation]]:
-        """The call that makes the slopes of logits, the product with probabilities, and the calls in front of it."""
+    def _last(self, op: ir.Operation) -> tuple[ir.Operation, ir.Operation | None]:
+        """The call that makes the slopes of logits, and the product with probabilities in front of it."""
         if target_of(op) == GRADIENT:
-            return op, None, []
+            return op, None
         falls = readers(op.results[0])
         fall = falls[0] if len(falls) == 1 and target_of(falls[0]) == "aten.mul.Tensor" else None
         lasts = [] if fall is None else readers(fall.results[0])
@@ -72,7 +72,7 @@ class GradientReader:
         is_number = len(others) == 1 and type_of(others[0]).shape == (spec["self"].shape[0], 1)
         if last.operands[1] != fall.results[0] or spec["alpha"] != 1 or not is_number:
             raise Refused(_NO_CLASS)
-        return last, fall, [op, fall]
+        return last, fall
 
     def _sums(self, given: ir.Value, last: ir.Operation) -> ir.Operation | None:
         """What adds up the gradient of each row's log_softmax, of which nobody else reads anything."""

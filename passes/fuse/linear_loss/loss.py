@@ -52,8 +52,8 @@ class Gradient:
     """What is made of the gradient of a log_softmax, which is ``scaled`` + ``spread``.
 
     ``scaled`` multiplies ``scatter``, 0 but at the class of each row, with its operand ``side``. ``spread`` (or None)
-    is one number for all classes of a row, expanded. Where the log_softmax is in parts, ``sums`` (or None) adds the
-    gradient up over the classes, and ``fall`` multiplies what devices combine of that with the probabilities.
+    is one number for all classes of a row, expanded. ``sums`` (or None) adds the gradient up over the classes. Where the
+    log_softmax is in parts, ``fall`` multiplies what devices combine of that with the ``probabilities``.
     ``kept`` reads zeros that scatter changes, where it writes. ``rows`` and ``weight``: the products that make the
     gradients of these, ``bias``: the sum over rows that does; None for what needs none; ``ops`` are all calls.
     """
@@ -63,6 +63,7 @@ class Gradient:
     scatter: ir.Operation
     spread: ir.Operation | None
     sums: ir.Operation | None
+    probabilities: ir.Operation | None
     fall: ir.Operation | None
     kept: ir.Operation | None
     rows: ir.Operation | None

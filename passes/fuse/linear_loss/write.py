@@ -117,10 +117,10 @@ class LossKernels:
             given["bias"] = loss.bias
         if gradient.spread is not None:
             given["spread"] = at.flat(gradient.spread.operands[0], count)
-        if gradient.fall is not None:
-            exponential = loss.softmax.logp
-            others = [v for v in list(gradient.fall.operands)[:2] if (op := maker(v)) is None or op.operands[0] != exponential]
-            given["sums"] = at.flat(others[0], count)
+        if gradient.fall is not None and gradient.probabilities is not None:
+            share = gradient.probabilities.results[0]
+            (sums,) = (value for value in list(gradient.fall.operands)[:2] if value != share)
+            given["sums"] = at.flat(sums, count)
         biases = [] if gradient.bias is None else [gradient.bias.results[0]]
         olds = [op.results[0] for op in gradient.products]
         types = [*map(type_of, olds), *(TensorType((loss.classes,), type_of(old).dtype) for old in biases)]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.fx import Graph, Node
@@ -141,8 +141,7 @@ class _Reader:
             self._apart("sizes are known at run time only")
         if made.dim() != 2 or self._maximum().args[1] not in ([1], [-1]) or made.shape[1] != logits.shape[1]:
             self._apart("the softmax is not of rows")
-        if logits.dtype not in _FLOATS or (self.numerics == "eager" and logits.dtype != torch.float32):
-            self._apart(f"logits are rounded to {logits.dtype}")
+        self._check_dtype(logits.dtype)
         if weight is None or _value(weight).shape != (logits.shape[1], values[-1].shape[0]):
             self._apart("the weight is not [classes, size]")
         if product.kwargs or (len(product.args) == 3 and values[0].shape != (logits.shape[1],)):
@@ -154,8 +153,13 @@ class _Reader:
         found.nodes = dict.fromkeys(sorted(found.nodes, key=order.__getitem__))
         return found
 
-    def _apart(self, why: str) -> None:
+    def _apart(self, why: str) -> NoReturn:
         raise Apart(self.product, self.loss, why)
+
+    def _check_dtype(self, dtype: torch.dtype) -> None:
+        """Of logits, anywhere between the product and the softmax, which kernels have in f32 alone."""
+        if dtype not in _FLOATS or (self.numerics == "eager" and dtype != torch.float32):
+            self._apart(f"logits are rounded to {dtype}" if dtype.itemsize < 4 else f"the softmax is in {dtype}")
 
     def _maximum(self) -> Node:
         return self.last.args[0].args[1]
@@ -170,6 +174,7 @@ class _Reader:
             last = _value(value).shape[-1]
             if value.target not in _LINKS or last != _value(self.product).shape[-1]:
                 self._apart("what lies between them is no view of rows")
+            self._check_dtype(_value(value).dtype)
             inner.append(value)
             value = value.args[0]
         inside = {*inner, self.softmax}
@@ -191,7 +196,7 @@ class _Reader:
                 readers += user.users
             elif user is self.loss:
                 found.nodes |= dict.fromkeys((user, *user.users))
-            elif user.target is aten.sum.dim_IntList and user.args[1:] in (([1],), ([-1],)) and found.total is None:
+            elif _is_sum(user, ([1],), ([-1],)) and found.total is None:
                 found.total = user
                 found.nodes[user] = None
             elif user.target is LOSS_BACKWARD and user.args[2:6] == self._settings() and found.loss_backward is None:
@@ -229,7 +234,7 @@ class _Reader:
         for user in value.users:
             if user.target is aten.mm.default and user.args[0] is value and _base(user.args[1], 0) is found.weight:
                 self._give(found, "drows", user)
-            elif user.target is aten.sum.dim_IntList and user.args[1:] == ([0], True) and found.bias is not None:
+            elif _is_sum(user, ([0], True)) and found.bias is not None:
                 self._give(found, "dbias", user)
             elif user.target in _TURNS and _base(user) is value:
                 self._take(found, [user])
@@ -253,7 +258,6 @@ class _Reader:
                     self._take(found, [side, spread])
                     return spread.args[0]
         self._apart("the gradient is not of one class a row")
-        raise AssertionError
 
     def _give(self, found: LinearLoss, role: str, node: Node) -> None:
         if getattr(found, role) is not None:
@@ -343,6 +347,11 @@ class _Before:
 
 def _value(node: Any) -> torch.Tensor:
     return node.meta["val"]
+
+
+def _is_sum(node: Node, *settings: tuple[Any, ...]) -> bool:
+    """Whether a node adds up over one of ``settings``, its dims and maybe whether they are kept, in its own dtype."""
+    return node.target is aten.sum.dim_IntList and node.args[1:] in settings and not node.kwargs
 
 
 def _says(user: Node) -> str:

@@ -190,6 +190,11 @@ def test_eager_numerics_rounds_logits() -> None:
     assert "logits are rounded to torch.bfloat16" in apart(module, numerics="eager")
 
 
+def test_eager_numerics_rounds_logits_on_the_way() -> None:
+    _, module, _ = traced(lambda x, given: shifted(x.bfloat16(), given))
+    assert "logits are rounded to torch.bfloat16" in apart(module, numerics="eager")
+
+
 def test_a_forbidden_edge() -> None:
     _, module, _ = traced()
     assert "mm+_log_softmax is forbidden" in apart(module, wishes=Wishes.of(["mm+_log_softmax"]))

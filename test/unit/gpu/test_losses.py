@@ -110,6 +110,15 @@ APART: dict[str, tuple[Loss, Settings, str]] = {
         lambda x, w, t: F.cross_entropy((y := F.linear(x, w).float()), t) + 1e-4 * y.square().mean(), GENERATED,
         "the logits are kept: aten.",
     ),
+    "sums in f64": (
+        lambda x, w, t: F.nll_loss((y := F.log_softmax(F.linear(x, w).float(), -1)), t) - y.sum(1, dtype=torch.float64).mean(),
+        GENERATED, "the logarithms of all probabilities are kept: aten.sum.dim_IntList reads them",
+    ),
+    "in f64": (lambda x, w, t: F.cross_entropy(F.linear(x, w).double(), t), GENERATED, "the softmax is in torch.float64"),
+    "rounded on the way": (
+        lambda x, w, t: F.cross_entropy(F.linear(x.float(), w.float()).bfloat16(), t),
+        Settings(matmuls="generated", numerics="eager"), "logits are rounded to torch.bfloat16",
+    ),
     "turned": (lambda x, w, t: F.cross_entropy(x @ w.view(SIZE, CLASSES), t), GENERATED, "the weight is not [classes, size]"),
     "eager": (plain, Settings(matmuls="generated", numerics="eager"), "logits are rounded to torch.bfloat16"),
     "edges": (plain, Settings(forbid_fusion=("mm+nll_loss_forward",)), "edges name the calls of this graph"),
