@@ -91,6 +91,8 @@ def _too_much(b: Blocks, s: Scores, target: Target) -> str | None:
         return f"{b.stages} stages take {needed} bytes of shared memory of {target.shared_bytes}"
     if target.backend == "hip" and s.kind == "dkdv" and (b.queries > 32 or (b.keys < 32 and s.keys > 16)):
         return f"{b.queries} queries by {b.keys} keys: blocks of queries pass through registers, too"
+    if target.arch in (90, 100) and s.kind == "dkdv" and b.queries > 32 and b.stages > 2:
+        return f"{b.queries} queries in {b.stages} stages: both loops over queries keep their addresses"
     if (held := accumulators(b, s, target)) > (limit := _limit(s, b, target)):
         return f"a thread holds {held} scores and sums, at most {limit}"
     return None

@@ -48,7 +48,8 @@ class Extent:
     """What one function runs over: ``rows`` of ``columns`` elements (0: elements without rows), the smallest of
     ``item_bytes``. ``wide``: tensors that it reads, and one; ``sums``: accumulators that go over all rows; ``whole``: a
     program needs all of a row; ``across``: rows lie side by side; ``moved_bytes``: read and written once, of which
-    ``sum_bytes`` for the sums over rows; ``stages``: loops of a row that wait for each other.
+    ``sum_bytes`` for the sums over rows; ``stages``: loops of a row that wait for each other; ``widest_bytes``: of the
+    largest element.
     """
 
     rows: int
@@ -61,12 +62,14 @@ class Extent:
     moved_bytes: int = 0
     sum_bytes: int = 0
     stages: int = 1
+    widest_bytes: int = 4
 
 
 def tile_of(e: Extent, limits: Limits, target: Target, config: Mapping[str, int]) -> Tile:
     """The tile of a function."""
     if e.sums:
-        return carried_tile(e.rows, max(1, e.columns), e.item_bytes, e.sums, limits, target, config, e.whole)
+        columns, sizes = max(1, e.columns), (e.item_bytes, e.widest_bytes)
+        return carried_tile(e.rows, columns, sizes, e.sums, limits, target, config, e.whole)
     if not e.columns:
         return flat_tile(e.rows, e.item_bytes, target, config)
     return row_tile(e.rows, e.columns, e.item_bytes, e.wide, limits, target, config, e.across)
@@ -120,16 +123,17 @@ def row_tile(
 def carried_tile(
     rows: int,
     columns: int,
-    item_bytes: int,
+    element_bytes: tuple[int, int],
     sums: int,
     limits: Limits,
     target: Target,
     config: Mapping[str, int],
     whole: bool,
 ) -> Tile:
-    """Of programs that each sum up a share of the rows. ``sums`` accumulators live throughout; ``whole``:
-    a program has all columns.
+    """Of programs that each sum up a share of the rows. ``element_bytes``: of the smallest and the largest element;
+    ``sums`` accumulators live throughout; ``whole``: a program has all columns.
     """
+    item_bytes, widest_bytes = element_bytes
     vector = VECTOR_BYTES // item_bytes
     width = config.get("columns", power_of_two(columns) if whole else min(power_of_two(columns), max(128, 32 * vector)))
     most = 4096 // width if width > 1 else 1024
@@ -137,7 +141,8 @@ def carried_tile(
     blocks = -(-rows // height)
     across = 1 if whole else -(-columns // width)
     programs = max(1, min(-(-blocks // 2), 4 * target.units // across, 512))
-    warps = _warps(height * width, max(vector, min(32, 48 // (1 + sums))), target)
+    each = max(vector, min(32, 48 // (1 + sums))) * 4 // max(4, widest_bytes)  # one of 8 bytes takes two registers
+    warps = _warps(height * width, max(1, each), target)
     return Tile(height, width, config.get("warps", warps), config.get("programs", programs))
 
 

@@ -7,6 +7,7 @@ beyond its shape is 0.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,9 +19,15 @@ from shardc.dialects.kern.size import hint
 
 if TYPE_CHECKING:
     from shardc.backends.triton.matmul import Matmul
+    from shardc.backends.triton.module import Module
 
+HAS_DESCRIPTORS = (90, 100)
+"""Architectures whose hardware reads tiles by tensor descriptors."""
 ALIGNMENT_BYTES = 16
 COPIED_BYTES = 4
+_ALLOCATE = '''def allocate(size, alignment, stream):
+    """Memory for tensor descriptors, which Triton asks for at each launch."""
+    return torch.empty(size, dtype=torch.int8, device="cuda")'''
 _BYTES = {"f16": 2, "bf16": 2, "f32": 4}
 
 
@@ -69,6 +76,16 @@ def find_descriptor(matmul: Matmul, side: int) -> Descriptor | None:
         return Descriptor(name, make, load if side == 0 else f"{load}.T", matmul.pointers[argument])
     make, load = _make(start, ("K", size), term, ("BLOCK_K", block)), f"{name}.load([start, {first}])"
     return Descriptor(name, make, load if side == 1 else f"{load}.T", matmul.pointers[argument])
+
+
+def read_by_descriptors(module: Module, arguments: Sequence[str]) -> None:
+    """What ``launch`` does before functions with descriptors of these parameters start."""
+    module.helpers.append(_ALLOCATE)
+    for name in arguments:
+        module.before.append(
+            f"{name} = {name} if {name}.data_ptr() % {ALIGNMENT_BYTES} == 0 else {name}.clone()  # for descriptors"
+        )
+    module.before.append("triton.set_allocator(allocate)")
 
 
 def is_direct(matmul: Matmul, side: int) -> bool:

@@ -262,7 +262,7 @@ class Kernel:
         return Extent(
             hint(prod(function.sizes[a] for a in function.rows)),
             max((hint(prod(function.sizes[a] for a in axes)) for axes in function.spaces()), default=0),
-            self._item_bytes(function),
+            min(bytes_ := self._element_bytes(function), default=4),
             len({v for r in function.roots for v, _ in self.reads[r].ends}) + 1,
             len(carried),
             function.needs_whole_rows(),
@@ -270,13 +270,14 @@ class Kernel:
             moved + sum(written_bytes(*key) for key in made),
             sum(written_bytes(r, n) for r, n in made if function.carried(r)),
             len(function.stages),
+            max(bytes_, default=4),
         )
 
-    def _item_bytes(self, function: Function) -> int:
-        """Of the smallest element that is read or written in large numbers."""
+    def _element_bytes(self, function: Function) -> list[int]:
+        """Of what is read or written in large numbers."""
         sizes = [element_bytes(r.value.element) for r in function.roots if r.value is not None]
         sizes += [element_bytes(base(v).element) for r in function.roots for v, _ in self.reads[r].ends if v.shape]
-        return min(sizes, default=4)
+        return sizes
 
     def _seconds(
         self,

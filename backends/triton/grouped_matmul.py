@@ -3,6 +3,10 @@
 Nothing waits for the counts. Where groups share rows or columns, there are programs for the most blocks of these that
 there can be: each finds its group from all ends, and those left over do nothing. Where they share the terms of sums,
 every group has a program for each tile of its result. ``#kern.config`` may say blocks, warps and stages.
+
+On sm_90 and sm_100 tensor descriptors read both factors, where rows are multiples of 16 bytes and groups begin at rows,
+not within them. A tile may begin at any row; terms end where those of a group end: beyond is 0. Rows beyond a group's
+are read, and not stored.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from torch_mlir import ir
 from shardc.backends.body.signature import config_of
 from shardc.backends.triton.attention import TYPES
 from shardc.backends.triton.config import power_of_two
+from shardc.backends.triton.descriptor import ALIGNMENT_BYTES, HAS_DESCRIPTORS, read_by_descriptors
 from shardc.backends.triton.emitted import Emitted
 from shardc.backends.triton.matmul_model import Product, Tiling, estimate_s, flop_rate, flops_of
 from shardc.backends.triton.memory import Memory, Pointer
@@ -55,8 +60,13 @@ def average(spec: GroupedMatmul, matrix: bool) -> Product:
     """The products of all groups, if they were of one size."""
     sizes = spec.sizes | {spec.shared: max(1, -(-spec.sizes[spec.shared] // spec.sizes["g"]))}
     bytes_ = spec.dtype.itemsize
-    direct = not _is_scattered(spec) and all(spec.sizes[d[-1]] * bytes_ % 16 == 0 for d in (spec.left, spec.right))
-    return Product(spec.sizes["g"], sizes["m"], sizes["n"], sizes["k"], bytes_, bytes_, matrix, direct)
+    return Product(spec.sizes["g"], sizes["m"], sizes["n"], sizes["k"], bytes_, bytes_, matrix, is_direct(spec))
+
+
+def is_direct(spec: GroupedMatmul) -> bool:
+    """Whether factors are copied as they lie: their rows are multiples of 16 bytes, and groups begin at one."""
+    whole = all(spec.sizes[d[-1]] * spec.dtype.itemsize % ALIGNMENT_BYTES == 0 for d in (spec.left, spec.right))
+    return whole and not _is_scattered(spec)
 
 
 def _is_scattered(spec: GroupedMatmul) -> bool:
@@ -88,12 +98,19 @@ class _Grouped:
             module.sizes.append(f'PRECISION = tl.constexpr("{said}")  # of products, as torch was set')
         module.helpers = [place_text(name)]
         module.aligned = frozenset(p.name for p in memory.pointers)
+        if self.by_descriptor:
+            read_by_descriptors(module, ["left", "right"])
         part = self._terms(tiling) if spec.shared == "k" else self._rows(tiling)
         part.seconds = estimate_s(tiling, product, self.target)
         module.parts = [part]
         moved = product.element_bytes * sum(spec.numel(dims) for dims in (spec.left, spec.right, spec.out))
         module.estimated(flops_of(product), flop_rate(product, self.target), moved, self.target)
         return module.finish("matmul")
+
+    @property
+    def by_descriptor(self) -> bool:
+        """Whether tensor descriptors read both factors."""
+        return self.target.arch in HAS_DESCRIPTORS and is_direct(self.spec) and not self.config.get("pointers")
 
     def _at(self, dims: str, dim: str) -> str:
         """``" * stride"`` of a dim of a tensor, nothing where that is 1."""
@@ -105,6 +122,11 @@ class _Grouped:
         ``end``; what lies beyond the last row is not read again, beyond the last column and term 0.
         """
         spec = self.spec
+        precision = ", input_precision=PRECISION" if spec.dtype == torch.float32 else ""
+        head = ["total = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)", "for start in tl.range(first, end, BLOCK_K):"]
+        if self.by_descriptor:
+            x, y = (_tile(role, dims, way) for role, dims, way in (("left", spec.left, "mk"), ("right", spec.right, "kn")))
+            return [*head, f"    total = tl.dot({x}, {y}, total{precision})"]
         terms = spec.shared == "k" or spec.sizes["k"] % t.block_k
         row, column = ("start + k[None, :] < end", "start + k[:, None] < end") if terms else ("", "")
         masks = {"left": [row] if row else [], "right": [column] if column else []}
@@ -112,10 +134,8 @@ class _Grouped:
             masks["left"].append("m[:, None] < M")
         if spec.shared != "n" and spec.sizes["n"] % t.block_n:
             masks["right"].append("n[None, :] < N")
-        precision = ", input_precision=PRECISION" if spec.dtype == torch.float32 else ""
         return [
-            "total = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)",
-            "for start in tl.range(first, end, BLOCK_K):",
+            *head,
             f"    x = {_load('left', masks['left'])}",
             f"    y = {_load('right', masks['right'])}",
             f"    total = tl.dot(x, y, total{precision})",
@@ -124,8 +144,14 @@ class _Grouped:
         ]
 
     def _factors(self, m: str, n: str, left: str, right: str) -> list[str]:
-        """Pointers behind ``left`` and ``right`` to BLOCK_K terms of rows ``m`` and columns ``n``."""
+        """Pointers behind ``left`` and ``right`` to BLOCK_K terms of rows ``m`` and columns ``n``; or descriptors."""
         spec = self.spec
+        if self.by_descriptor:
+            terms = "tl.maximum(end, 1)" if spec.shared == "k" else "K"
+            return [
+                f"{role}_tiles = {_descriptor(base, dims, terms)}"
+                for role, base, dims in (("left", left, spec.left), ("right", right, spec.right))
+            ]
         of_left, of_right = (
             f"{index}.to(tl.int64){self._at(dims, dim)}"
             for index, dims, dim in ((m, spec.left, "m"), (n, spec.right, "n"))
@@ -148,7 +174,8 @@ class _Grouped:
         many = f"{size} // {block} + G + 1"
         matrix = "right" if rows == "m" else "left"
         bases = {"left": "left_ptr", "right": "right_ptr"}
-        bases[matrix] = f"{matrix}_ptr + group.to(tl.int64) * ({across.upper()} * K)"
+        which = "tl.minimum(group, G - 1)" if self.by_descriptor else "group"
+        bases[matrix] = f"{matrix}_ptr + {which}.to(tl.int64) * ({across.upper()} * K)"
         limited = f"tl.minimum({rows}, {size} - 1)"
         index = {"m": "m[:, None]", "n": "n[None, :]"} | {rows: limited + ("[:, None]" if rows == "m" else "[None, :]")}
         inside = f"({'m[:, None]' if rows == 'm' else 'n[None, :]'} < last)"
@@ -169,6 +196,7 @@ class _Grouped:
             "last = tl.sum(tl.where(g == group, ends, 0))",
             f"{rows} = begin + tl.arange(0, {block})",
             f"{across} = column * BLOCK_{across.upper()} + tl.arange(0, BLOCK_{across.upper()})",
+            *[f"first_{rows}, first_{across} = begin, column * BLOCK_{across.upper()}"] * self.by_descriptor,
             "first, end = 0, tl.where(group < G, K, 0)",
             *self._factors(index["m"], index["n"], bases["left"], bases["right"]),
             *self._sum(t),
@@ -184,7 +212,7 @@ class _Grouped:
     def _terms(self, t: Tiling) -> Part:
         """Groups share the terms of sums."""
         spec, sizes = self.spec, self.spec.sizes
-        left, right = (f"{role}_ptr + first.to(tl.int64){self._at(dims, 'k')}"
+        left, right = ("left_ptr", "right_ptr") if self.by_descriptor else (f"{role}_ptr + first.to(tl.int64){self._at(dims, 'k')}"
                        for role, dims in (("left", spec.left), ("right", spec.right)))  # fmt: skip
         ragged = {"(m[:, None] < M)": sizes["m"] % t.block_m, "(n[None, :] < N)": sizes["n"] % t.block_n}
         whole = [condition for condition, rest in ragged.items() if rest]
@@ -194,6 +222,7 @@ class _Grouped:
             f"row, column = {self.said.name}_place(tl.program_id(0) % (rows * columns), rows, columns, GROUP)",
             "m = row * BLOCK_M + tl.arange(0, BLOCK_M)",
             "n = column * BLOCK_N + tl.arange(0, BLOCK_N)",
+            *["first_m, first_n = row * BLOCK_M, column * BLOCK_N"] * self.by_descriptor,
             f"first = {_limited('tl.load(ends_ptr + group - 1, mask=group > 0, other=0)', 'K')}",
             f"end = {_limited('tl.load(ends_ptr + group)', 'K')}",
             *self._factors("m[:, None]", "n[None, :]", left, right),
@@ -203,6 +232,21 @@ class _Grouped:
         grid = f"({sizes['g']} * triton.cdiv({sizes['m']}, BLOCK_M) * triton.cdiv({sizes['n']}, BLOCK_N),)"
         says = "A tile of the product of one group, of the terms that it has."
         return Part(self.said.name, lines, blocks(t), grid, t.warps, says, t.stages)
+
+
+def _descriptor(start: str, dims: str, terms: str) -> str:
+    """Of a factor from ``start`` on, or of one group's matrix in it; its terms end at ``terms``."""
+    dims = dims[-2:]
+    shape = ", ".join(terms if dim == "k" else dim.upper() for dim in dims)
+    block = ", ".join(f"BLOCK_{dim.upper()}" for dim in dims)
+    return f"tl.make_tensor_descriptor({start}, [{shape}], [{dims[1].upper()}, 1], [{block}])"
+
+
+def _tile(role: str, dims: str, way: str) -> str:
+    """What a descriptor reads of a factor, with its dims in the order ``way``."""
+    dims = dims[-2:]
+    at = ", ".join("start" if dim == "k" else f"first_{dim}" for dim in dims)
+    return f"{role}_tiles.load([{at}])" + ("" if dims == way else ".T")
 
 
 def _load(pointer: str, conditions: list[str]) -> str:

@@ -21,7 +21,7 @@ from shardc.backends.body.linear import Axis, row_major
 from shardc.backends.body.nest import Nest
 from shardc.backends.body.roots import Root, Roots
 from shardc.backends.triton.code import Code
-from shardc.backends.triton.descriptor import Descriptor, find_descriptor, is_direct, is_read
+from shardc.backends.triton.descriptor import HAS_DESCRIPTORS, Descriptor, find_descriptor, is_direct, is_read
 from shardc.backends.triton.element import Elements
 from shardc.backends.triton.matmul_model import Product, Tiling
 from shardc.backends.triton.targets import Target
@@ -29,8 +29,11 @@ from shardc.backends.triton.text import Expr, Names, size_text
 from shardc.backends.triton.traffic import element_bytes, instructions
 from shardc.dialects.kern.size import AnySize, Size, hint
 
-HAS_DESCRIPTORS = (90, 100)
-"""Architectures whose hardware reads tiles by tensor descriptors."""
+LITTLE_WORK, MUCH_WORK = 12, 140
+"""Instructions for an element of what is made of a sum, from which one more value, or three (random numbers), live with
+the sum: what all elements of a thread need is loaded at once (measured by compiling: gelu spills with 128 sums a thread,
+AdamW not with 64, dropout not with 32).
+"""
 LETTERS = "bmnk"
 SIZES = {"b": "BATCH", "m": "M", "n": "N", "k": "K"}
 _BYTES = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8}
@@ -96,9 +99,11 @@ class Matmul:
         matrix = self.element in ("f16", "bf16") or (self.element == "f32" and self.tf32)
         direct = all(is_direct(self, side) for side in (0, 1))
         (left_bytes, left_work), (right_bytes, right_work) = (self._made(side) for side in (0, 1))
+        work = self._work_after()
+        beside = 3 if work >= MUCH_WORK else int(work >= LITTLE_WORK or result_bytes > 4)
         return Product(
             b, m, n, k, _BYTES[self.element], result_bytes, matrix, direct, 1 if narrow else 4, self.by_descriptor,
-            left_bytes, right_bytes, left_work, right_work, self._work_after(),
+            left_bytes, right_bytes, left_work, right_work, work, beside,
         )  # fmt: skip
 
     def _made(self, side: int) -> tuple[int, int]:

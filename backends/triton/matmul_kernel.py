@@ -9,7 +9,8 @@ from shardc.backends.body.contraction import is_contraction
 from shardc.backends.body.graph import Argument
 from shardc.backends.body.nest import Nest, merge_axes, offsets_of
 from shardc.backends.body.roots import Reads, Root, Roots
-from shardc.backends.triton.matmul import HAS_DESCRIPTORS, Matmul
+from shardc.backends.triton.descriptor import HAS_DESCRIPTORS, read_by_descriptors
+from shardc.backends.triton.matmul import Matmul
 from shardc.backends.triton.matmul_forms import Forms
 from shardc.backends.triton.matmul_model import (
     Product,
@@ -26,9 +27,6 @@ from shardc.diagnostics.triton import TilingNotLegal, TooMuchSharedMemory, Trito
 from shardc.dialects.kern.size import hint
 
 _POWERS_OF_TWO = ("block_m", "block_n", "block_k", "warps")
-_ALLOCATE = '''def allocate(size, alignment, stream):
-    """Memory for tensor descriptors, which Triton asks for at each launch."""
-    return torch.empty(size, dtype=torch.int8, device="cuda")'''
 
 
 def matmul_nest(roots: Roots, reads: Mapping[Root, Reads]) -> Nest | None:
@@ -92,13 +90,8 @@ def add_matmul(module: Module, matmul: Matmul, config: Mapping[str, int]) -> Non
     parts[0].seconds = estimate_s(tiling, matmul.product, matmul.target)  # those behind it are in this, too
     module.helpers += forms.helpers()
     if forms.writer.by_descriptor:
-        module.helpers.append(_ALLOCATE)
-        given = {p.name: p.argument for p in module.memory.inputs}
-        for name in dict.fromkeys(given[d.pointer] for d in forms.writer.descriptors if d and d.pointer in given):
-            module.before.append(
-                f"{name} = {name} if {name}.data_ptr() % 16 == 0 else {name}.clone()  # for descriptors"
-            )
-        module.before.append("triton.set_allocator(allocate)")
+        pointers = dict.fromkeys(d.pointer for d in forms.writer.descriptors if d)
+        read_by_descriptors(module, [p.argument for p in module.memory.inputs if p.name in pointers])
     module.parts += parts
 
 

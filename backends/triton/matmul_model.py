@@ -44,7 +44,7 @@ class Product:
     ``by_descriptor``: both factors can be read by tensor descriptors, without which loops over tiles take too many
     registers. ``left_bytes`` and ``right_bytes``: of what an element of a factor is made from, if it is computed where
     it is multiplied, and ``left_work`` and ``right_work`` the instructions that this takes; ``result_work``: those of
-    an element of what is made of the result.
+    an element of what is made of the result; ``beside``: values that live with each sum while that is computed.
     """
 
     batch: int
@@ -62,6 +62,7 @@ class Product:
     left_work: int = 0
     right_work: int = 0
     result_work: int = 0
+    beside: int = 0
 
     @property
     def read(self) -> tuple[int, int]:
@@ -109,9 +110,12 @@ def accumulators(t: Tiling, target: Target) -> int:
 
 
 def registers(t: Tiling, p: Product, target: Target) -> int:
-    """Those of a thread for sums, and for factors that pass through them."""
+    """Those of a thread for sums and what lives with them while a tile is written, and for factors that pass through
+    them.
+    """
     passing = 0 if p.direct else (t.block_m + t.block_n) * t.block_k // (target.warp_size * t.warps)
-    return accumulators(t, target) + passing
+    beside = p.beside if target.backend == "cuda" and t.split == 1 else 0  # AMD's threads have twice the registers
+    return accumulators(t, target) * (1 + beside) + passing
 
 
 def is_legal(t: Tiling, p: Product, target: Target) -> bool:

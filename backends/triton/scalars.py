@@ -84,6 +84,9 @@ def _operation(op: ir.Operation, name: str, operands: Sequence[Expr], type_: str
         return _call("tl.sqrt_rn" if type_ == "f32" else "tl.sqrt", operands, type_)
     if name == "math.isnan":
         return Expr(f"{operands[0]} != {operands[0]}", type_, atom=False)
+    if name == "affine.apply":
+        map_ = op.attributes["map"].value
+        return _index(map_.results[0], operands[: map_.n_dims], operands[map_.n_dims :])
     if name == "arith.shrui":
         return Expr(f"({_unsigned(operands[0])} >> {operands[1]}).to({VALUES[type_]}, bitcast=True)", type_)
     if name == "arith.floordivsi":
@@ -92,6 +95,21 @@ def _operation(op: ir.Operation, name: str, operands: Sequence[Expr], type_: str
             f"{a} // {b} - ((({a} % {b}) != 0) & (({a} < 0) != ({b} < 0))).to({VALUES[type_]})", type_, atom=False
         )
     raise TritonKernelNotSupported(what=name)
+
+
+def _index(expression: ir.AffineExpr, dims: Sequence[Expr], symbols: Sequence[Expr]) -> Expr:
+    """An index that MLIR has put together from others: sums and multiples."""
+    if isinstance(expression, ir.AffineDimExpr):
+        return dims[expression.position]
+    if isinstance(expression, ir.AffineSymbolExpr):
+        return symbols[expression.position]
+    if isinstance(expression, ir.AffineConstantExpr):
+        return literal(expression.value, "index")
+    for kind, sign in ((ir.AffineAddExpr, "+"), (ir.AffineMulExpr, "*")):
+        if isinstance(expression, kind):
+            left, right = (_index(e, dims, symbols) for e in (expression.lhs, expression.rhs))
+            return Expr(f"{left} {sign} {right}", "index", atom=False)
+    raise TritonKernelNotSupported(what=f"the index expression {expression}")
 
 
 def _call(function: str, operands: Sequence[Expr], type_: str) -> Expr:

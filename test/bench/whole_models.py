@@ -103,11 +103,11 @@ class _Residual(nn.Module):
         return torch.relu(self.norms[1](self.second(y)) + self.skip(x))
 
 
-def _convnet(s: dict[str, int]) -> nn.Module:
+def convnet(s: dict[str, int]) -> nn.Module:
     c = s["channels"]
     blocks = [_Residual(a, b, t) for a, b, t in ((c, c, 1), (c, 2 * c, 2), (2 * c, 4 * c, 2), (4 * c, 8 * c, 2))]
     head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8 * c, 10)]
     return nn.Sequential(nn.Conv2d(3, c, 3, 1, 1, bias=False), nn.BatchNorm2d(c), nn.ReLU(), *blocks, *head)
 
 
-_MAKERS = {"llama": _llama, "gpt2": _gpt2, "bert": _bert, "vit": _vit, "convnet": _convnet}
+_MAKERS = {"llama": _llama, "gpt2": _gpt2, "bert": _bert, "vit": _vit, "convnet": convnet}

@@ -37,12 +37,18 @@ def test_rows(target: Target) -> None:
 
 @TARGET
 def test_sums_over_rows_fill_the_units_once_or_twice(target: Target) -> None:
-    tile = carried_tile(1 << 16, 1024, 4, 2, limits_of(target), target, {}, True)
+    tile = carried_tile(1 << 16, 1024, (4, 4), 2, limits_of(target), target, {}, True)
     assert target.units <= tile.programs <= 512
-    assert carried_tile(4, 1024, 4, 2, limits_of(target), target, {}, True).programs == 1
+    assert carried_tile(4, 1024, (4, 4), 2, limits_of(target), target, {}, True).programs == 1
 
 
 def test_what_the_attribute_says_comes_first() -> None:
     target = TARGETS["sm_90"]
     tile = row_tile(4096, 1000, 4, 2, limits_of(target), target, {"rows": 4, "warps": 2, "columns": 256})
     assert (tile.rows, tile.columns, tile.warps) == (4, 256, 2)
+
+
+def test_elements_of_eight_bytes_have_more_threads() -> None:
+    """Each takes two registers."""
+    narrow, wide = (carried_tile(1 << 13, 1, (1, n), 1, limits_of(SM_90), SM_90, {}, False) for n in (4, 8))
+    assert wide.warps == 2 * narrow.warps and wide.rows == narrow.rows

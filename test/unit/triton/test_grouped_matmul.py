@@ -27,6 +27,8 @@ from .programs import BOUNDS
 
 F32, BF16 = torch.float32, torch.bfloat16
 SMALL = {"block_m": 16, "block_n": 16, "block_k": 16, "warps": 1, "stages": 2}
+STRAIGHT = {"m": (), "n": ("right",), "k": ("left",)}
+"""By form, what is turned so that groups begin at rows of both factors: as tensor descriptors need it."""
 FORMS = {shared: (left, right, out) for left, right, out, shared in SHAPES.values()}
 """The dims of left, right and out by the one that the groups share."""
 TURNED = [(), ("left",), ("right",), ("left", "right")]
@@ -90,6 +92,8 @@ def check(
 
 
 RAGGED = {"m": 37, "n": 43, "k": 29}
+ALIGNED = {"m": 40, "n": 24, "k": 56}
+"""Rows of 16 bytes, for tensor descriptors; tiles cross every end all the same."""
 ENDS = {"whole": [0.2, 0.5, 1], "empty": [0, 0.4, 0.4, 0.4, 1, 1], "rest": [0.3, 0.6], "none": [0, 0], "one": [1]}
 """Where groups end, as parts of what they share: all of it; some are empty; nobody has the last; all are empty."""
 
@@ -101,10 +105,44 @@ def test_values(shared: str, dtype: torch.dtype, ends: list[float]) -> None:
     check(shared, RAGGED, [int(part * RAGGED[shared]) for part in ends], dtype, **SMALL)
 
 
+@pytest.mark.parametrize("ends", ENDS.values(), ids=ENDS.keys())
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
+@pytest.mark.parametrize("shared", FORMS)
+def test_values_by_descriptors(shared: str, dtype: torch.dtype, ends: list[float]) -> None:
+    check(shared, ALIGNED, [int(part * ALIGNED[shared]) for part in ends], dtype, STRAIGHT[shared], **SMALL)
+
+
 @pytest.mark.parametrize("turned", TURNED[1:], ids=str)
 @pytest.mark.parametrize("shared", FORMS)
-def test_operands_that_lie_the_other_way_round(shared: str, turned: tuple[str, ...]) -> None:
-    check(shared, RAGGED, [5, 5, 22], F32, turned, **SMALL)
+@pytest.mark.parametrize("sizes", [RAGGED, ALIGNED], ids=["by pointers", "by descriptors"])
+def test_operands_that_lie_the_other_way_round(sizes: dict[str, int], shared: str, turned: tuple[str, ...]) -> None:
+    check(shared, sizes, [5, 5, 22], F32, turned, **SMALL)
+
+
+@pytest.mark.parametrize("sizes", [RAGGED, ALIGNED], ids=["by pointers", "by descriptors"])
+@pytest.mark.parametrize("shared", FORMS)
+def test_a_nan_stays_in_its_group(shared: str, sizes: dict[str, int]) -> None:
+    """Though tiles of the groups beside it read it."""
+    sizes, ends, turned = {**sizes, "g": 3}, [7, 9, sizes[shared]], STRAIGHT[shared]
+    *given, out = shapes(shared, sizes, turned)
+    inputs = [torch.randn(shape) for shape in given]
+    for role, dims, tensor in zip(("left", "right"), FORMS[shared], inputs):
+        plain = tensor.mT if role in turned else tensor
+        (tensor[1:2] if "g" in dims else plain.movedim(dims.index(shared), 0)[7:9]).fill_(torch.nan)
+    ends_given = torch.tensor(ends, dtype=torch.int32)
+    (got,) = interpret(emitted(shared, sizes, F32, turned, **SMALL), [*inputs, ends_given], [(out, F32)])
+    groups = got if shared == "k" else torch.tensor_split(got, ends[:-1], dim=FORMS[shared][2].index(shared))
+    assert groups[0].isfinite().all() and groups[1].isnan().all() and groups[2].isfinite().all()
+
+
+def test_which_have_descriptors() -> None:
+    """Targets with the hardware, where rows are of multiples of 16 bytes and groups begin at one."""
+    for shared, turned in STRAIGHT.items():
+        across = tuple({"left", "right"} - {*turned})
+        for sizes, way, fits in ((ALIGNED, turned, True), (RAGGED, turned, False), (ALIGNED, across, False)):
+            texts = {t: emitted(shared, {**sizes, "g": 3}, BF16, way, t, **SMALL).text for t in TARGETS}
+            found = {t for t, text in texts.items() if text.count("tl.make_tensor_descriptor(") == 2}
+            assert found == ({"sm_90", "sm_100"} if fits else set()), (shared, way)
 
 
 @pytest.mark.parametrize("shared", FORMS)
