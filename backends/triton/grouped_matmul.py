@@ -109,8 +109,9 @@ class _Grouped:
 
     @property
     def by_descriptor(self) -> bool:
-        """Whether tensor descriptors read both factors."""
-        return self.target.arch in HAS_DESCRIPTORS and is_direct(self.spec) and not self.config.get("pointers")
+        """Whether tensor descriptors read both factors. Not so tf32 on sm_100, where turned copies would not fit."""
+        has = self.target.arch in HAS_DESCRIPTORS and not self.config.get("pointers")
+        return has and is_direct(self.spec) and (self.target.arch != 100 or self.spec.dtype.itemsize == 2)
 
     def _at(self, dims: str, dim: str) -> str:
         """``" * stride"`` of a dim of a tensor, nothing where that is 1."""

@@ -100,7 +100,8 @@ class Matmul:
         direct = all(is_direct(self, side) for side in (0, 1))
         (left_bytes, left_work), (right_bytes, right_work) = (self._made(side) for side in (0, 1))
         work = self._work_after()
-        beside = 3 if work >= MUCH_WORK else int(work >= LITTLE_WORK or result_bytes > 4)
+        parted = len(self.axes["m"]) > 1 and len(around) > len(stored)  # offsets of what is read are computed, too
+        beside = 3 if work >= MUCH_WORK else int(work >= LITTLE_WORK or result_bytes > 4 or parted)
         return Product(
             b, m, n, k, _BYTES[self.element], result_bytes, matrix, direct, 1 if narrow else 4, self.by_descriptor,
             left_bytes, right_bytes, left_work, right_work, work, beside,

@@ -137,13 +137,16 @@ def sweep(made: list[Made], known: dict[str, Any], file: Path, jobs: int) -> Non
                     kept.write(json.dumps(known[m.key]) + "\n")
 
 
-def table(rows: list[dict[str, Any]], refused: dict[str, str], names: list[str], counts: Counter[str]) -> str:
+def table(
+    rows: list[dict[str, Any]], refused: dict[str, str], names: list[str], targets: list[Target], counts: Counter[str]
+) -> str:
     """The page: a row for each kind and target, and every violation."""
+    of_targets = ", ".join(t.name for t in targets)
     said = [
-        "# Every kernel of the test models, compiled for every target",
+        "# Kernels of the test models, compiled ahead of time",
         "",
         f"{date.today()}, Triton {triton.__version__}, torch {torch.__version__}, by `test/bench/triton_code.py`. No GPU was needed, and none was used.",
-        f"Training steps (forward, backward, AdamW) of {len(names)} programs: {', '.join(names)}.",
+        f"Targets: {of_targets}. Training steps (forward, backward, AdamW) of {len(names)} programs: {', '.join(names)}.",
         "*even* sizes are multiples of 16 bytes and fill a GPU, *odd* ones need every mask (`test/bench/triton_subjects.py`). Each is fused with all matmuls and attention",
         "in kernels (f32 as tf32) and as the models of costs choose for the target. Equal kernels count once.",
         "",
@@ -206,7 +209,7 @@ def main() -> None:
         counts[subject.name] += len(made)
         names.append(subject.name)
         print(f"{subject.name}: {len(made)} kernels in {made_s:.0f} s of CPU, {len(known) - before} new", flush=True)
-    text = table([known[key] for key in used], refused, names, counts)
+    text = table([known[key] for key in used], refused, names, targets, counts)
     if options.table:
         options.table.write_text(text)
     print(text if not options.table else text.partition("## Violations")[2])

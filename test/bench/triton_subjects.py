@@ -4,6 +4,7 @@ kernel family at sizes that fill a GPU.
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,9 +18,8 @@ from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch_mlir import ir
 
-sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1] / "gpu")]
+sys.path.append(str(Path(__file__).parent))
 
-import models
 import whole_models
 
 from shardc.dialects.context import new_context
@@ -27,6 +27,17 @@ from shardc.driver.compiler import compile_capture, make_mesh
 from shardc.frontend.aot_graph import import_graph
 from shardc.frontend.capture import capture_step
 
+
+def _models_of_gpu_tests() -> Any:
+    """``test/gpu/models.py``: other tests have a module of that name."""
+    spec = importlib.util.spec_from_file_location("gpu_models", Path(__file__).parents[1] / "gpu" / "models.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["gpu_models"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+models = _models_of_gpu_tests()
 aten = torch.ops.aten
 DTYPES = {"bf16": torch.bfloat16, "f32": torch.float32}
 ROWS, HIDDEN, CLASSES = 8192, 4096, 32000
@@ -43,9 +54,10 @@ SIZES = {
     "odd": dict.fromkeys(
         ("llama", "gpt2", "bert", "vit", "t5", "mixtral"), models.Size(324, 777, 2, 6, 2, 5003, 3, 257)
     ),
+    "tiny": dict.fromkeys(("bert", "vit", "t5"), models.Size(24, 40, 1, 3, 3, 53, 2, 9)),
 }
 """*even*: all that kernels read is aligned; *odd*: rows of matrices begin at any 4 or 8 bytes, and every mask is
-needed."""
+needed; *tiny*: fit for an interpreter."""
 CONVNETS = {"even": (64, 32, 224), "odd": (27, 5, 57)}
 """Channels, batch, image."""
 

@@ -70,7 +70,7 @@ def recorded(module: ir.Module, library: Any, found: dict[str, float]) -> Record
     def check(name: str, given: Inputs, made: Inputs) -> None:
         shapes = tuple(tuple(t.shape) for t in given if isinstance(t, torch.Tensor))
         op = ops[name, shapes]
-        exact = run_kernel(op, [t.double() if t.is_floating_point() else t for t in given], widen=True)
+        exact = run_kernel(op, list(map(_in_f64, given)), widen=True)
         tensors = [t for t in (*given, *made) if isinstance(t, torch.Tensor) and t.is_floating_point()]
         bound = next(b for dtype, b in BOUNDS.items() if any(t.dtype == dtype for t in tensors)) if tensors else 0.0
         largest = max(map(magnitude, [*tensors, *exact]))
@@ -82,5 +82,11 @@ def recorded(module: ir.Module, library: Any, found: dict[str, float]) -> Record
     return Recording(library, check)
 
 
+def _in_f64(value: Any) -> Any:
+    """Of what a kernel is given: tensors of floats, in f64; others, and numbers, as they are."""
+    return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+
 def _shapes(op: ir.Operation) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(ir.RankedTensorType(a.type).shape) for a in op.regions[0].blocks[0].arguments)
+    types = (a.type for a in op.regions[0].blocks[0].arguments)
+    return tuple(tuple(t.shape) for t in types if isinstance(t, ir.RankedTensorType))

@@ -14,6 +14,7 @@ from shardc.backends.triton.interpret import Interpreter
 from .programs import run_in_interpreter
 
 sys.path += [str(Path(__file__).parents[1] / name) for name in ("fuse", "dynamo")]
+sys.path.append(str(Path(__file__).parents[2] / "bench"))
 
 pytest.importorskip("triton", reason="Triton is not installed: its kernels can be neither run nor compiled")
 

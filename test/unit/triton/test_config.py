@@ -50,5 +50,6 @@ def test_what_the_attribute_says_comes_first() -> None:
 
 def test_elements_of_eight_bytes_have_more_threads() -> None:
     """Each takes two registers."""
-    narrow, wide = (carried_tile(1 << 13, 1, (1, n), 1, limits_of(SM_90), SM_90, {}, False) for n in (4, 8))
+    target = TARGETS["sm_90"]
+    narrow, wide = (carried_tile(1 << 13, 1, (1, n), 1, limits_of(target), target, {}, False) for n in (4, 8))
     assert wide.warps == 2 * narrow.warps and wide.rows == narrow.rows

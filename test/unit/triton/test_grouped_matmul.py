@@ -126,7 +126,7 @@ def test_a_nan_stays_in_its_group(shared: str, sizes: dict[str, int]) -> None:
     sizes, ends, turned = {**sizes, "g": 3}, [7, 9, sizes[shared]], STRAIGHT[shared]
     *given, out = shapes(shared, sizes, turned)
     inputs = [torch.randn(shape) for shape in given]
-    for role, dims, tensor in zip(("left", "right"), FORMS[shared], inputs):
+    for role, dims, tensor in zip(("left", "right"), FORMS[shared][:2], inputs, strict=True):
         plain = tensor.mT if role in turned else tensor
         (tensor[1:2] if "g" in dims else plain.movedim(dims.index(shared), 0)[7:9]).fill_(torch.nan)
     ends_given = torch.tensor(ends, dtype=torch.int32)

@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+import triton_subjects
+from convnet import ConvNet
 from language_models import tiny
 from recording import Recording, recorded
+from torch import nn
 from torch_mlir import ir
 
 from shardc.backends.body.extract import kernels as kernels_of
@@ -22,11 +25,40 @@ from shardc.driver import kernels
 from .interpreted import InterpretedLibrary
 from .programs import SM_90
 
+TINY = ("llama", "gpt2")
+
+
+def made(kind: str) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """One layer, or block, of odd sizes, and a batch: the models whose code the sweep compiles."""
+    if kind == "convnet":
+        return ConvNet(), (torch.randn(4, 3, 9, 9),)
+    model, batch = triton_subjects.training(kind, "tiny")
+    return WithLoss(model, tuple(batch)), tuple(batch.values())
+
+
+class WithLoss(nn.Module):
+    """``names``: of what the model is given, in order."""
+
+    def __init__(self, model: nn.Module, names: tuple[str, ...]) -> None:
+        super().__init__()
+        self.model, self.names = model, names
+
+    def forward(self, *given: torch.Tensor) -> torch.Tensor:
+        out = self.model(**dict(zip(self.names, given, strict=True)))
+        return out if isinstance(out, torch.Tensor) else out.loss
+
 
 @pytest.mark.parametrize(
     ("kind", "dtype", "matmuls"),
-    [("llama", torch.float32, "extern"), ("gpt2", torch.bfloat16, "extern"), ("llama", torch.float32, "generated")],
-    ids=["llama", "gpt2 bf16", "llama with its matmuls"],
+    [
+        ("llama", torch.float32, "extern"), ("gpt2", torch.bfloat16, "extern"), ("llama", torch.float32, "generated"),
+        ("bert", torch.float32, "generated"), ("vit", torch.float32, "generated"), ("t5", torch.float32, "generated"),
+        ("convnet", torch.float32, "extern"),
+    ],
+    ids=[
+        "llama", "gpt2 bf16", "llama with its matmuls", "bert with dropout", "vit with dropout", "t5 with dropout",
+        "convnet",
+    ],
 )
 def test_every_kernel_of_a_training_step(
     interpreter: Interpreter, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, dtype: torch.dtype,
@@ -46,12 +78,13 @@ def test_every_kernel_of_a_training_step(
 
     monkeypatch.setattr(kernels, "_library", interpreted)
     torch._dynamo.reset()
-    model = tiny(kind).to(dtype).train()
+    model, batch = (tiny(kind), (torch.randint(0, 64, (2, 17)),)) if kind in TINY else made(kind)
+    model = model.to(dtype).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error", ShardcFallbackWarning)
         options = {"fuse": True, "matmuls": matmuls}
-        torch.compile(model, backend="shardc", options=options)(torch.randint(0, 64, (2, 17))).backward()
+        torch.compile(model, backend="shardc", options=options)(*batch).backward()
         torch.compile(optimizer.step, backend="shardc", options=options)()
     torch._dynamo.reset()
-    assert len(found) > 9 and max(found.values()) <= 1, found
+    assert len(found) > (5 if kind == "convnet" else 9) and max(found.values()) <= 1, found

@@ -1,0 +1,81 @@
+"""A sample of the sweep of `test/bench/triton_code.py`: the same contracts, for another model each day. All of it, for
+every target, is run by hand: `docs/triton_code.md`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import triton_code
+from contracts import CONTRACTS, has_products, violations
+
+from shardc.backends.triton.compile import Compiled, Figures, compile_kernels
+from shardc.backends.triton.emitted import Emitted, Jit
+from shardc.backends.triton.targets import TARGETS
+
+from .programs import SM_90
+
+PAIRS = [(model, "sm_90") for model in ("llama", "bert", "gpt2", "vit")]
+AT_MOST = 12
+"""Kernels that a day's sample compiles: those with products first, which have the most to choose."""
+
+
+def test_kernels_of_the_day(tmp_path: Path) -> None:
+    model, name = PAIRS[date.today().toordinal() % len(PAIRS)]
+    (subject,) = (s for s in triton_code.subjects() if s.name == f"{model} bf16 even")
+    target = TARGETS[name]
+    module = triton_code.fused(subject.make(), subject.lone, "generated")
+    refused: dict[str, str] = {}
+    made = sorted(
+        triton_code.emitted(subject, module, target, True, refused),
+        key=lambda m: (m.kind != "matmul", m.kind == "optimizer", m.emitted.name),
+    )[:AT_MOST]
+    assert not refused and "matmul" in {m.kind for m in made}
+    named = [replace(m.emitted, name=f"{m.emitted.name}_{n}") for n, m in enumerate(made)]
+    found = [violations(c, whole=True) for c in compile_kernels(named, [target], tmp_path) if c.error is None]
+    assert len(found) == len(made)
+    broken = {(m.emitted.name, c): said for m, f in zip(made, found, strict=True) for c, said in f.items() if said}
+    assert not broken, (subject.name, name)
+
+
+TEXT = '''
+@triton.jit
+def {name}_sum(x):
+    return tl.dot(x, x)
+
+
+@triton.jit
+def {name}(x_ptr, BLOCK: tl.constexpr):
+    x = tl.load(x_ptr + at)
+    tl.store(x_ptr + at, {call})
+'''
+
+
+def test_what_breaks_a_contract() -> None:
+    """Each is seen, and nothing else."""
+    good = {
+        "name": "f", "binary": "", "metadata": "", "num_warps": 4, "shared_bytes": 0, "registers": 32, "spill_bytes": 0,
+        "local_accesses": 0, "loads": 2, "wide_loads": 2, "stores": 1, "wide_stores": 1, "matrix_ops": 0,
+    }  # fmt: skip
+    streams = TEXT.format(name="f", call="x")
+    assert not any(violations(_compiled(streams, good), whole=True).values())
+    bad = {"registers": 256, "spill_bytes": 8, "shared_bytes": 1 << 20, "local_accesses": 1, "wide_stores": 0}
+    seen = set()
+    for key, value in bad.items():
+        broken = {c for c, said in violations(_compiled(streams, good | {key: value}), whole=True).items() if said}
+        assert len(broken) == 1
+        seen |= broken
+    multiplies = TEXT.format(name="f", call="f_sum(x)")
+    assert has_products(multiplies, "f") and not has_products(streams, "f")
+    found = violations(_compiled(multiplies, good, "matmul"), whole=True)
+    assert {c for c, said in found.items() if said} == {"matrix instructions"}
+    assert seen | {"matrix instructions"} == {*CONTRACTS}
+
+
+def _compiled(text: str, figures: dict[str, object], kind: str = "pointwise") -> Compiled:
+    functions = (Jit("f", {}, {"BLOCK": 128}, (), 4, 2),)
+    kernel = Emitted("f", re.sub(r"\A\n", "", text), functions, ("x",), (), kind=kind)
+    return Compiled(kernel, SM_90, (Figures(**figures),))
