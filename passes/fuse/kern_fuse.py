@@ -49,7 +49,7 @@ class KernFuse(Pass):
     after every op as eager does. ``lone``: ops that share no kernel with another become kernels too, which saves
     nothing, and shows what every lowering makes. ``for_gpu``: where ``matmuls`` is ``generated``, so are
     kernels that GPUs alone have: two of a linear layer with a cross entropy behind it, forward and backward, that hold
-    no logits, and one of each grouped matmul. ``forbid`` and ``force`` are
+    no logits, and one of each grouped matmul; and attention is one however few its rows. ``forbid`` and ``force`` are
     edges such as ``aten.add.Tensor+gelu@model.py:12`` (:mod:`shardc.passes.fuse.wishes`): pairs of ops that must not, and that must
     share a kernel; one that fits no ops, or that cannot be had, is an error.
     """

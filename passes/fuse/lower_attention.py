@@ -1,7 +1,8 @@
 """Attention, forward and backward, as kernels of their own: ``shardc.attention`` and ATen's fused CPU kernel.
 
 Transposes of the operands become index maps, and results are laid out ``[batch, row, head, size]``, as ATen's CPU
-kernel lays them out: what models put around attention is then free. Calls that the CPU kernels do not cover stay calls.
+kernel lays them out: what models put around attention is then free. What another kernel reads is left as that reads it,
+and so is the lse of ``shardc.attention``, which models do not see. Calls that the CPU kernels do not cover stay calls.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from shardc.dialects.aten.types import Order, TensorType
 from shardc.dialects.kern.attention import attention
 from shardc.dialects.kern.attention_backward import attention_backward
 from shardc.dialects.kern.attention_maps import FLOATS, KEYS, ROLES, attention_attributes, map_of
-from shardc.dialects.kern.kernel import kernel
+from shardc.dialects.kern.kernel import KernelOp, kernel
 from shardc.dialects.kern.size import AnySize, Size, hint, symbols_of
 from shardc.dialects.kern.strides import Strides
 from shardc.dialects.kern.types import builtin_type
@@ -98,11 +99,12 @@ class AttentionKernels:
         given = tuple(role for role in given if role in tensors)
         loc, ip = op.location, ir.InsertionPoint(op)
         operands = [self._operand(role, tensors[role], loc, ip) for role in given]
-        dims = [o.dims for o in operands] + [_result_dims(role) for role in made]
+        orders = [self._order_of(call, role, value) for role, value in zip(made, call.results, strict=True)]
+        dims = [o.dims for o in operands] + [tuple(ROLES[r][d] for d in o) for r, o in zip(made, orders, strict=True)]
         group = self._type(tensors["q"]).shape[1] // self._type(tensors["k"]).shape[1]
         groups = [group if role in KEYS else 1 for role in (*given, *made)]
         maps = [map_of(d, g, self._context) for d, g in zip(dims, groups, strict=True)]
-        laid_out = [_laid_out(self._type(result), role) for role, result in zip(made, call.results, strict=True)]
+        laid_out = [_permuted(self._type(value), order) for value, order in zip(call.results, orders, strict=True)]
         read = [(o.value, self._type(o.value)) for o in operands]
         symbols = sorted(symbols_of(n for t in (*(t for _, t in read), *laid_out) for n in t.shape))
         arguments = [builtin_type(t, self._context) for _, t in read]
@@ -116,10 +118,18 @@ class AttentionKernels:
         attributes = attention_attributes(maps, *_settings(call), loc)
         made_in = write(list(body.arguments)[: len(read)], results, attributes, loc=loc, ip=inside)
         yield_values(made_in, loc=loc, ip=inside)
-        for old, value in zip(call.results, values, strict=True):
-            old.replace_all_uses_with(self._in_order(value, self._type(old), op, ip))
+        for old, value, order in zip(call.results, values, orders, strict=True):
+            as_is = order == sorted(order)
+            old.replace_all_uses_with(value if as_is else self._in_order(value, self._type(old), op, ip))
         op.erase()
         return kernel_op
+
+    def _order_of(self, call: Call, role: str, value: ir.Value) -> list[int]:
+        """The dims of a result from the most major on."""
+        order = list(range(len(ROLES[role])))
+        if _is_read_by_kernel(value) or (role == "lse" and call.spec.target.startswith("shardc.")):
+            return order
+        return [0, 2, 1, *order[3:]]
 
     def _covers(self, call: Call, types: Mapping[str, TensorType]) -> bool:
         """Whether the CPU kernels compute this call."""
@@ -215,14 +225,13 @@ def _tensors(call: Call) -> dict[str, ir.Value]:
     return {roles[name]: value for name, value in zip(read, call.operands, strict=True) if name in roles}
 
 
-def _result_dims(role: str) -> tuple[str, ...]:
-    """The dims of a result in the order of its memory."""
-    b, h, *inner = ROLES[role]
-    return (b, inner[0], h, *inner[1:])
+def _is_read_by_kernel(value: ir.Value) -> bool:
+    """Whether a kernel reads it as it is; one that reads a view of it has that view's index map."""
+    readers = (use.owner for use in value.uses if use.owner.name == "torch.prim.TupleConstruct")
+    return any(use.owner.name == KernelOp.OPERATION_NAME for tuple_ in readers for use in tuple_.results[0].uses)
 
 
-def _laid_out(type_: TensorType, role: str) -> TensorType:
-    order = [ROLES[role].index(dim) for dim in _result_dims(role)]
+def _permuted(type_: TensorType, order: Sequence[int]) -> TensorType:
     return type_.with_shape(tuple(type_.shape[d] for d in order))
 
 

@@ -43,7 +43,7 @@ class SingleCalls:
         ``choose`` is None.
         """
         self._sweep()
-        self._write_attentions(strides, choose)
+        self._write_attentions(strides, choose, for_gpu and choose is None)
         if for_gpu:
             self._write_grouped(strides, choose)
             self._write_linear_losses()
@@ -57,15 +57,15 @@ class SingleCalls:
             self._waiting = {n: op for n, op in self._waiting.items() if gone.isdisjoint(op.results)}
         drop_unread(self._block)
 
-    def _write_attentions(self, strides: Mapping[ir.Value, Strides], choose: Choose | None) -> None:
-        """Attention calls become kernels where that is faster."""
+    def _write_attentions(self, strides: Mapping[ir.Value, Strides], choose: Choose | None, every: bool) -> None:
+        """Attention calls become kernels where that is faster, or ``every`` one."""
         attentions = None
         for step in self._take(ATTENTION):
             attentions = attentions or AttentionKernels(self._block, strides, self._read.symbols)
             flops, phase = attentions.flops(step.op), phase_of(step.op)
             if not flops:
                 continue
-            faster = attentions.is_faster(step.op) and not isinstance(choose, EveryPiece)
+            faster = every or (attentions.is_faster(step.op) and not isinstance(choose, EveryPiece))
             if choose and not faster and is_asked(flops, choose):
                 piece = call_piece(self._marks.number, self._read, step.number, strides)
                 verdict = None if piece is None else choose(piece)

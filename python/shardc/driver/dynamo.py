@@ -33,7 +33,8 @@ from shardc.diagnostics.dynamo import GraphFailed, GraphNotCompiled, GraphNotTra
 from shardc.diagnostics.fusion import FusionWish
 from shardc.driver.frames.hook import keep_frames
 from shardc.driver.frames.trace import graph_traced
-from shardc.driver.fusion import say_unmatched
+from shardc.driver.fusion import forget_choices, say_unmatched
+from shardc.driver.graph_attention import attention_of_gpus
 from shardc.driver.gpu_target import gpu_target, has_kernels
 from shardc.driver.graph_program import GraphProgram, Runner
 from shardc.driver.partition import SAVING, partition
@@ -42,6 +43,7 @@ from shardc.driver.trace_cache import kept_on_disk, surroundings
 from shardc.driver.unread_names import skip_unread_names
 from shardc.frontend.complex_numbers import complex_table
 from shardc.frontend.decompositions import decomposition_table
+from shardc.frontend.attention_layout import drop_layouts
 from shardc.frontend.foreach import fma_table, foreach_table
 from shardc.frontend.graph_asserts import lift_asserts
 from shardc.frontend.graph_random import GraphStream, drop_unread_seed, seeded
@@ -99,8 +101,13 @@ def shardc_backend(graph: GraphModule, example_inputs: Sequence[Any], **options:
     draws = GraphStream() if settings.random == "counter" else None
     fuses = settings.fuse and all(has_kernels(t.device) for t in example_inputs if isinstance(t, torch.Tensor))
     cut = partial(_cut, settings) if fuses else default_partition
+    forget_choices()
     try:
-        with seeded(graph) if draws else nullcontext(), kept_on_disk(graph, example_inputs, settings) as is_kept:
+        with (
+            seeded(graph) if draws else nullcontext(),
+            kept_on_disk(graph, example_inputs, settings) as is_kept,
+            attention_of_gpus(settings, example_inputs),
+        ):
             form = _as_entry if is_kept else _as_function
             run = _traced(
                 graph,
@@ -170,6 +177,7 @@ def _untraced(compiler: Any) -> Any:
 
 def _cut(settings: Settings, joint: GraphModule, inputs: Any, **given: Any) -> tuple[GraphModule, GraphModule]:
     """Forward and backward of a joint graph, in which what becomes kernels over both is put together first."""
+    drop_layouts(joint)
     _fuse_losses(settings, joint)
     return partition(joint, inputs, **given)
 
@@ -214,6 +222,7 @@ def _compile(
     asserted = lift_asserts(graph)
     try:
         if is_inference:
+            drop_layouts(graph)
             _fuse_losses(settings, graph)
         return graph_compiler.compile_graph(settings, wishes, phase, graph, is_inference, asserted)
     except FusionWish:

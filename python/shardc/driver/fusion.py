@@ -61,8 +61,13 @@ def is_explained() -> bool:
 
 
 def note_choices(choices: Sequence[tuple[Op, Verdict]]) -> None:
-    """What was decided of a graph before it was cut: the report of its first part has it."""
-    _choices.set(tuple(choices))
+    """What was decided of a graph before it was cut, once each: the report of its first part has it."""
+    _choices.set(tuple(dict.fromkeys((*_choices.get(), *choices))))
+
+
+def forget_choices() -> None:
+    """Of a graph that had no report: a new one begins."""
+    _choices.set(())
 
 
 def fuse(

@@ -104,6 +104,7 @@ def surroundings(inputs: Sequence[torch.Tensor], settings: Settings) -> str:
         torch.get_default_device(), torch.get_float32_matmul_precision(), backends.mkldnn.enabled,
         backends.opt_einsum.enabled, backends.opt_einsum.strategy,
         backends.cuda.flash_sdp_enabled(), backends.cuda.mem_efficient_sdp_enabled(), backends.cuda.math_sdp_enabled(),
+        backends.cuda.cudnn_sdp_enabled(),
     )  # fmt: skip
     gpus = {str(t.device): gpu_target(t.device) for t in inputs}
     return hashlib.sha256(repr((settings.cache_key(), versions(), state, gpus, _memory(inputs))).encode()).hexdigest()

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 
 import shardc.runtime.attention  # noqa: F401  (registers shardc::attention)
+
+Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None, bool, float], torch.Tensor]
+
+
+def attend(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, causal: bool, scale: float
+) -> torch.Tensor:
+    """The result of ``shardc::attention``."""
+    return torch.ops.shardc.attention(q, k, v, mask, causal, scale)[0]
 
 
 def scaled_dot_product_attention(
@@ -18,12 +28,16 @@ def scaled_dot_product_attention(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
+    attend: Attend = attend,
 ) -> torch.Tensor:
-    """Same arguments and result as torch's; query [..., H, Sq, D], key [..., Hkv, Sk, D], value [..., Hkv,
-    Sk, Dv].
+    """Same arguments and result as torch's, also under autocast; query [..., H, Sq, D], key [..., Hkv, Sk, D], value
+    [..., Hkv, Sk, Dv].
 
-    Dropout on the probabilities and masks that need a gradient (a learned position bias) take plain ops.
+    Dropout on the probabilities and masks that need a gradient (a learned position bias) take plain ops, everything
+    else ``attend``, of 4 dims each.
     """
+    query, key, value = (_autocast(t) for t in (query, key, value))
+    attn_mask = None if attn_mask is None else _autocast(attn_mask)
     scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
     batch = query.shape[:-3] if query.dim() > 3 else query.shape[:-2]
     q, k, v = (_four_dims(t) for t in (query, key, value))
@@ -32,8 +46,16 @@ def scaled_dot_product_attention(
     if dropout_p > 0.0 or (mask is not None and mask.requires_grad):
         out = _plain_attention(q, k, v, mask, dropout_p, is_causal, scale)
     else:
-        out, _ = torch.ops.shardc.attention(q, k, v, mask, is_causal, scale)
-    return out.reshape(*batch, *out.shape[1 if query.dim() > 3 else 2 :])
+        out = attend(q, k, v, mask, is_causal, scale)
+    return out if query.dim() == 4 else out.reshape(*batch, *out.shape[1 if query.dim() > 3 else 2 :])
+
+
+def _autocast(tensor: torch.Tensor) -> torch.Tensor:
+    """In the dtype that autocast has attention computed in, where it is on."""
+    device = tensor.device.type
+    if not tensor.is_floating_point() or tensor.dtype == torch.float64 or not torch.is_autocast_enabled(device):
+        return tensor
+    return tensor.to(torch.get_autocast_dtype(device))
 
 
 def _four_dims(tensor: torch.Tensor) -> torch.Tensor:
@@ -57,6 +79,8 @@ def _mask_four_dims(mask: torch.Tensor | None, query: torch.Tensor) -> torch.Ten
 
 def _broadcast_batch(tensor: torch.Tensor, query: torch.Tensor, grouped: bool) -> torch.Tensor:
     heads = tensor.shape[1] if grouped else query.shape[1]
+    if tensor.shape[:2] == (query.shape[0], heads):
+        return tensor
     return tensor.expand(query.shape[0], heads, *tensor.shape[2:])
 
 

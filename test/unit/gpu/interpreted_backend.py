@@ -22,13 +22,13 @@ from shardc.backends.measure.clocks import HostClock
 from shardc.backends.triton.interpret_worker import patch
 from shardc.backends.triton.targets import TARGETS
 from shardc.diagnostics.dynamo import ShardcFallbackWarning
-from shardc.driver import dynamo, gpu_contest, gpu_target, graph_compiler, trace_cache
+from shardc.driver import dynamo, gpu_contest, gpu_target, graph_attention, graph_compiler, trace_cache
 from shardc.runtime.triton_kernels import Modules
 
 
 def pretend() -> list[str]:
     """Maps the CPU to sm_90; the names of kernels as programs bind them."""
-    for module in (gpu_target, graph_compiler, trace_cache, dynamo):
+    for module in (gpu_target, graph_attention, graph_compiler, trace_cache, dynamo):
         module.gpu_target = lambda device: TARGETS["sm_90"]
     assert dynamo.has_kernels(torch.device("cpu"))
     bound: list[str] = []
