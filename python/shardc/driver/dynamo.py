@@ -34,8 +34,8 @@ from shardc.diagnostics.fusion import FusionWish
 from shardc.driver.frames.hook import keep_frames
 from shardc.driver.frames.trace import graph_traced
 from shardc.driver.fusion import forget_choices, say_unmatched
-from shardc.driver.graph_attention import attention_of_gpus
 from shardc.driver.gpu_target import gpu_target, has_kernels
+from shardc.driver.graph_attention import attention_of_gpus
 from shardc.driver.graph_program import GraphProgram, Runner
 from shardc.driver.partition import SAVING, partition
 from shardc.driver.settings import Settings
@@ -43,7 +43,6 @@ from shardc.driver.trace_cache import kept_on_disk, surroundings
 from shardc.driver.unread_names import skip_unread_names
 from shardc.frontend.complex_numbers import complex_table
 from shardc.frontend.decompositions import decomposition_table
-from shardc.frontend.attention_layout import drop_layouts
 from shardc.frontend.foreach import fma_table, foreach_table
 from shardc.frontend.graph_asserts import lift_asserts
 from shardc.frontend.graph_random import GraphStream, drop_unread_seed, seeded
@@ -177,7 +176,6 @@ def _untraced(compiler: Any) -> Any:
 
 def _cut(settings: Settings, joint: GraphModule, inputs: Any, **given: Any) -> tuple[GraphModule, GraphModule]:
     """Forward and backward of a joint graph, in which what becomes kernels over both is put together first."""
-    drop_layouts(joint)
     _fuse_losses(settings, joint)
     return partition(joint, inputs, **given)
 
@@ -222,7 +220,6 @@ def _compile(
     asserted = lift_asserts(graph)
     try:
         if is_inference:
-            drop_layouts(graph)
             _fuse_losses(settings, graph)
         return graph_compiler.compile_graph(settings, wishes, phase, graph, is_inference, asserted)
     except FusionWish:

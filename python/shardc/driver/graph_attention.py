@@ -35,7 +35,8 @@ def _has_kernels(device: torch.device) -> bool:
 def _note_left(line: str | None, why: str) -> None:
     if not is_explained():
         return
-    from shardc.passes.fuse.explain import Op, Traffic  # load MLIR, which a start from the caches does without
+    # not at the top: these load MLIR, which a start from the caches does without
+    from shardc.passes.fuse.explain import Op, Traffic
     from shardc.passes.fuse.piece import Verdict
 
     op = Op("attention", "aten.scaled_dot_product_attention", line, "", Traffic())

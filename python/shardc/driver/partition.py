@@ -14,6 +14,8 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.fx import GraphModule, Node
 from torch.utils.checkpoint import CheckpointPolicy
 
+from shardc.frontend.attention_layout import layouts
+
 aten = torch.ops.aten
 
 
@@ -24,6 +26,8 @@ def partition(joint: GraphModule, inputs: Any, **given: Any) -> tuple[GraphModul
     no kernel can hold are saved. It is what TorchInductor saves. Equal calls stay apart here, ``torch-share`` makes
     them one.
     """
+    for copy in layouts(joint.graph):  # the backward reads it, and not what it is a copy of
+        copy.meta["recompute"] = CheckpointPolicy.MUST_SAVE
     for node in joint.graph.nodes:
         if (
             node.target is aten.detach.default

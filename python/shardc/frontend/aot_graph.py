@@ -24,6 +24,7 @@ from shardc.dialects.aten.python_numbers import overload_of
 from shardc.dialects.aten.types import Order
 from shardc.dialects.context import new_context
 from shardc.dialects.kern.strides import note_strides
+from shardc.frontend.attention_layout import drop_layouts
 from shardc.frontend.graph_check import check_graph, final_writes, values_of
 from shardc.frontend.graph_io import StepGraph
 from shardc.frontend.mlir_import import import_step
@@ -72,6 +73,7 @@ def import_graph(graph_module: GraphModule, phase: str) -> ImportedGraph:
     _mark(graph, phase)
     written = _take_writes(graph)
     _drop_aliases(graph)
+    drop_layouts(graph)
     outputs, numbers = _number_outputs(graph)
     returned = len(outputs)
     writes = [(argument, returned + number) for number, argument in enumerate(written)]
