@@ -16,6 +16,7 @@ from shardc.backends.triton.emitted import Estimate
 from shardc.backends.triton.matmul_model import LAUNCH_S, Product, choose, estimate_s, flop_rate, flops_of
 from shardc.backends.triton.stream_model import STREAMED
 from shardc.backends.triton.targets import Target
+from shardc.runtime.attention import EFFICIENT
 
 SYNC_S = 20e-6
 """Of a copy to the host that is waited for, and of starting work on a GPU that has run out of it."""
@@ -23,6 +24,8 @@ GAIN = 0.95
 """Time of a library's matmul or attention, of that of ours, where both do the same with the same instructions."""
 PLAIN = {128: 0.85, 64: 0.6, 32: 0.4}
 """Of a library's products that are no matrix instructions: rows and columns of a tile, and part of the rate."""
+EFFICIENT_TIME = 1.5
+"""Of PyTorch's memory-efficient attention, of that of flash attention (1.3 to 2.5 in Dao, FlashAttention-2, 2023)."""
 PASSES = 6
 """How often attention of plain ops (masks, f32) reads or writes its scores, in f32."""
 
@@ -76,20 +79,21 @@ def _plain_s(p: Product, tile: int, target: Target) -> float:
 
 
 @lru_cache(maxsize=256)
-def attention_call(forward: Scores, backward: bool, flash: bool, target: Target) -> Estimate:
-    """``shardc::attention`` by PyTorch: its ``flash`` kernels (of sm_80's instructions), or plain ops where these do
-    not apply.
+def attention_call(forward: Scores, backward: bool, library: str | None, target: Target) -> Estimate:
+    """``shardc::attention`` by PyTorch: its flash kernels or the memory-efficient ones (of sm_80's instructions), as
+    ``library`` says in words of ``shardc.runtime.attention``, or plain ops where it is None.
     """
     products = 5 if backward else 2
     flops = attention_model.flops_of(forward) * products // 2
     rows = forward.heads * (forward.queries + forward.keys) * (forward.size + forward.value_size)
     moved = rows * forward.element_bytes * (2 if backward else 1)
-    if flash:
-        rate = 0.6 if target.arch in (90, 100) else 1.0  # mma.sync instead of wgmma
+    if library is not None:
+        rate = 0.6 if forward.matrix and target.arch in (90, 100) else 1.0  # mma.sync instead of wgmma
         old = replace(target, matmul_flop_s=target.matmul_flop_s * rate)
         kinds = [replace(forward, kind=kind) for kind in (("dq", "dkdv") if backward else ("forward",))]
         ours = sum(attention_model.estimate_s(attention_model.choose(s, old), s, old) for s in kinds)
         seconds = GAIN * ours * (5 / 7 if backward else 1)  # which has dq by atomics, and the scores once
+        seconds *= EFFICIENT_TIME if library == EFFICIENT and forward.matrix else 1
     else:
         scores = forward.heads * forward.queries * forward.keys
         sizes = (forward.heads, forward.queries, forward.keys, forward.size, 4, False)

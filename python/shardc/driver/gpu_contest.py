@@ -21,6 +21,7 @@ from shardc.backends.torch.emit_graph import emit_graph
 from shardc.backends.triton.folder import write_folder
 from shardc.backends.triton.targets import Target
 from shardc.dialects.aten.call import target_name
+from shardc.driver.attention_call import other_libraries
 from shardc.driver.gpu_compile import try_kernels
 from shardc.driver.gpu_estimates import Estimator
 from shardc.driver.gpu_target import gpu_target
@@ -90,14 +91,14 @@ class MeasuredOnGpu:
         modelled = self.model(piece)
         if modelled.why.startswith(NO_KERNEL) or piece.spared_bytes:  # what is spared is memory: no contest of times
             return modelled
-        targets = [target_name(call) for call in _calls(piece.module) if call.name == "torch.operator"]
-        if GROUPED in targets:
+        named = {target_name(call): call for call in _calls(piece.module) if call.name == "torch.operator"}
+        if GROUPED in named:
             return _unmeasured(modelled, "the sizes of its groups are known as it runs")
         if cuda.is_current_stream_capturing():
             return _unmeasured(modelled, "a CUDA graph is being captured")
         subject = f"{text_of(piece)}\n{self.model.numerics} {self.target} {versions()} {tuning_choices()}"
-        has_libraries = self.target.backend == "cuda" and not OF_LIBRARIES.isdisjoint(targets)
-        names = (CALLS, *(LIBRARIES if has_libraries else ()), KERNELS)
+        attentions = [call for target, call in named.items() if target in OF_LIBRARIES and self.target.backend == "cuda"]
+        names = (CALLS, *(name for call in attentions for name in other_libraries(call)), KERNELS)
         candidates = [Candidate(name, partial(self._checked, piece.module, name)) for name in names]
         try:
             with cuda.device(self.device):

@@ -23,6 +23,7 @@ from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.dialects.kern.grouped_matmul import group_sizes
 from shardc.dialects.kern.kernel import KernelOp, operand_types, result_types
 from shardc.dialects.location import source_line
+from shardc.driver.attention_call import default_library
 from shardc.passes.fuse.lower_grouped_matmul import GROUPED
 from shardc.passes.fuse.lower_matmul import TARGETS as MATMULS
 from shardc.passes.fuse.read import VIEWS
@@ -118,9 +119,8 @@ class Estimator:
             "forward", batch * heads, batch * heads, queries, keys, padded(size), padded(value_size), q.dtype.itemsize,
             0.5 if spec["causal"] else 1.0, self._has_matrix(q.dtype),
         )  # fmt: skip
-        fits = size == value_size and size % 8 == 0 and size <= 256
-        flash = self.target.backend == "cuda" and spec["mask"] is None and q.dtype in _NARROW and fits
-        return attention_call(forward, "_backward" in spec.target, flash, self.target)
+        library = default_library(op) if self.target.backend == "cuda" else None
+        return attention_call(forward, "_backward" in spec.target, library, self.target)
 
     def _has_matrix(self, dtype: torch.dtype) -> bool:
         """Whether matrix units multiply such numbers."""

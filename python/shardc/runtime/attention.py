@@ -39,12 +39,12 @@ BACKWARD_SCHEMA = (
 FLASH, CUDNN, EFFICIENT = "flash", "cudnn", "efficient"
 LIBRARIES = (CUDNN, EFFICIENT)
 """Overloads of both ops that compute the same on a GPU by other kernels of torch than flash attention's, where these
-take the operands; elsewhere they are the ops themselves."""
+take the operands; elsewhere they are the ops themselves, which take memory-efficient kernels where flash has none."""
 
 CHUNK_SCORES = {"cpu": 1 << 20, "cuda": 1 << 26}
 """Scores that the plain path holds at once: few enough for the cache, or for the memory. Backward holds three such."""
-EFFICIENT_ROWS = 32
-"""Rows whose multiple memory-efficient attention pads lse to."""
+EFFICIENT_ROWS, BIAS_COLUMNS = 32, 16
+"""Rows whose multiple memory-efficient attention pads lse to, and columns that a row of its bias has a multiple of."""
 CHUNK_ROWS = 32
 """Rows that a chunk has at least: fewer make poor matmuls."""
 
@@ -139,7 +139,7 @@ def _scores(problem: Problem, q: Tensor, k: Tensor, rows: slice, cols: slice) ->
     scores = (q @ k.mT).view(q.shape[0], -1, rows.stop - rows.start, cols.stop)
     mask = _cut(problem.mask, rows, cols)
     if mask is not None and mask.dtype == torch.bool:
-        scores.masked_fill_(~mask, -math.inf)
+        scores.masked_fill_(mask.logical_not(), -math.inf)
     elif mask is not None:
         scores += mask
     first, last = rows.start + problem.q_offset, rows.stop + problem.q_offset
@@ -192,22 +192,38 @@ def plain_attention_backward(problem: Problem, grad_out: Tensor, out: Tensor, ls
 # The fused path: torch's kernels know a causal mask only from the top left corner and no offset.
 
 
-def _fusable(problem: Problem) -> bool:
-    """Whether torch has a fused kernel for this. On CPU it crashes on empty operands; on CUDA it wants a square."""
-    q, k, v, mask, causal, _, q_offset, library = problem
-    if min(*q.shape, *v.shape) == 0 or q.shape[3] != v.shape[3]:
-        return False
+def _fusable(problem: Problem) -> Problem | None:
+    """The problem by the library that has a fused kernel for it; None if torch has none here. On CPU it crashes on
+    empty operands.
+    """
+    q = problem.q
+    if min(*q.shape, *problem.v.shape) == 0 or q.shape[3] != problem.v.shape[3]:
+        return None
     if q.device.type == "cpu":
-        return q.dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16)
-    if q.device.type != "cuda" or torch.version.cuda is None or mask is not None:
-        return False
+        return problem if q.dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16) else None
+    if q.device.type != "cuda" or torch.version.cuda is None or torch.cuda.get_device_capability(q.device) < (8, 0):
+        return None
+    library = library_for(problem)
+    return None if library is None else problem._replace(library=library)
+
+
+def library_for(problem: Problem) -> str | None:
+    """Which library computes this on an NVIDIA GPU: the one that is asked for, if it takes it, else flash attention or
+    memory-efficient kernels, else None. Looks at shapes and dtypes alone.
+    """
+    return next((name for name in (problem.library, FLASH, EFFICIENT) if _takes(name, problem)), None)
+
+
+def _takes(library: str, problem: Problem) -> bool:
+    """Causal masks are squares from a corner to them, or wider."""
+    q, k, v, mask, causal, _, q_offset, _ = problem
     square = not causal or k.shape[2] >= q.shape[2] + q_offset or q_offset >= k.shape[2] - 1
-    small = q.shape[3] % 8 == 0 and q.shape[3] <= 256
-    dtypes = (torch.bfloat16, torch.float16, *([torch.float32] if library == EFFICIENT else []))
-    fits = q.dtype in dtypes and small and square
+    if 0 in (*q.shape, *v.shape) or q.shape[3] != v.shape[3] or q.shape[3] % 8 or q.shape[3] > 256 or not square:
+        return False
     if library == EFFICIENT:
-        fits = fits and q.shape[1] == k.shape[1]
-    return fits and torch.cuda.get_device_capability(q.device) >= (8, 0)
+        fits = mask is None or (not causal and mask.dtype in (torch.bool, q.dtype))
+        return fits and q.dtype in (torch.bfloat16, torch.float16, torch.float32)
+    return mask is None and q.dtype in (torch.bfloat16, torch.float16)
 
 
 def _pieces(problem: Problem) -> list[tuple[slice, slice, bool]]:
@@ -231,12 +247,17 @@ def _dense(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
+def _as_made(x: Tensor) -> Tensor:
+    """A GPU's as the library lays it, which models undo by a view; a CPU's contiguous."""
+    return x if x.device.type == "cuda" else x.contiguous()
+
+
 def _additive(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     """The mask in a form that the fused CPU kernel takes: floating, in q's dtype or the accumulator's."""
     if mask is None:
         return None
     if mask.dtype == torch.bool:
-        return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, -math.inf)
+        return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(mask.logical_not(), -math.inf)
     return _dense(mask if mask.dtype == dtype else mask.to(_wide(dtype)))
 
 
@@ -249,7 +270,7 @@ def _prepared(problem: Problem) -> Problem:
 def _dead_rows(mask: Tensor, sq: int, causal: bool) -> Tensor:
     """Which rows see nothing, broadcastable to [B, H, Sq]: the fused CPU kernel says lse 0 for them."""
     live = mask != -math.inf
-    dead = ~live.any(-1)
+    dead = live.any(-1).logical_not()
     if causal:
         first = live.to(torch.uint8).argmax(-1)
         dead = dead | (first > torch.arange(sq, device=mask.device))
@@ -263,8 +284,10 @@ def _piece_forward(piece: Problem) -> tuple[Tensor, Tensor]:
         made = torch.ops.aten._scaled_dot_product_cudnn_attention(q, k, v, None, True, 0.0, causal, scale=scale)
         return made[0], made[1].reshape(q.shape[:3])
     if q.device.type == "cuda" and library == EFFICIENT:
-        made = torch.ops.aten._scaled_dot_product_efficient_attention(q, k, v, None, True, 0.0, causal, scale=scale)
-        return made[0], made[1].narrow(2, 0, q.shape[2])
+        k, v = (_each_head(x, q.shape[1]) for x in (k, v))
+        bias = _bias(mask, q, k)
+        made = torch.ops.aten._scaled_dot_product_efficient_attention(q, k, v, bias, True, 0.0, causal, scale=scale)
+        return _without_dead_rows(made[0], made[1].narrow(2, 0, q.shape[2]), mask)
     if q.device.type == "cuda":
         return torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, causal, False, scale=scale)[
             :2
@@ -293,7 +316,7 @@ def _piece_backward(piece: Problem, grad_out: Tensor, out: Tensor, lse: Tensor) 
 
 def _library_backward(piece: Problem, grad_out: Tensor, out: Tensor, lse: Tensor) -> Grads:
     """:func:`_piece_backward` by cuDNN, or by the kernels that torch calls memory-efficient."""
-    q, k, v, _, causal, scale, _, library = piece
+    q, k, v, mask, causal, scale, _, library = piece
     unused = torch.zeros((), dtype=torch.int64, device=q.device)  # the state of a dropout that is off
     if library == CUDNN:
         kernel = torch.ops.aten._scaled_dot_product_cudnn_attention_backward
@@ -302,7 +325,40 @@ def _library_backward(piece: Problem, grad_out: Tensor, out: Tensor, lse: Tensor
     padded = torch.ops.aten.constant_pad_nd(lse, [0, -q.shape[2] % EFFICIENT_ROWS], math.inf)
     kernel = torch.ops.aten._scaled_dot_product_efficient_attention_backward
     wanted = (True, True, True, False)
-    return kernel(grad_out, q, k, v, None, out, padded, unused, unused, 0.0, wanted, causal, scale=scale)[:3]
+    every = [_each_head(x, q.shape[1]) for x in (k, v)]
+    bias = _bias(mask, q, k)
+    made = kernel(grad_out, q, *every, bias, out, padded, unused, unused, 0.0, wanted, causal, scale=scale)
+    return made[0], *(_of_groups(x, k.shape[1]) for x in made[1:3])
+
+
+def _each_head(x: Tensor, heads: int) -> Tensor:
+    """Keys or values with a head for each of the queries'."""
+    return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)
+
+
+def _of_groups(x: Tensor, kv_heads: int) -> Tensor:
+    """The gradient of keys or values from one for each head of queries."""
+    return x if x.shape[1] == kv_heads else x.unflatten(1, (kv_heads, -1)).sum(2)
+
+
+def _bias(mask: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
+    """A floating mask for every score, with rows that begin where memory-efficient kernels load them: at multiples of
+    ``BIAS_COLUMNS``.
+    """
+    if mask is None:
+        return None
+    columns = k.shape[2]
+    mask = mask.expand(*mask.shape[:3], columns)
+    aligned = torch.ops.aten.constant_pad_nd(mask, [0, -columns % BIAS_COLUMNS], 0.0).contiguous()
+    return aligned.narrow(3, 0, columns).expand(*q.shape[:3], columns)
+
+
+def _without_dead_rows(out: Tensor, lse: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """out 0 and lse -inf for rows of which a mask shows nothing, whatever a library says of them."""
+    if mask is None:
+        return out, lse
+    dead = _dead_rows(mask, out.shape[2], causal=False)
+    return out.masked_fill(dead.unsqueeze(-1), 0), lse.masked_fill(dead, -math.inf)
 
 
 def fused_attention(problem: Problem) -> tuple[Tensor, Tensor]:
@@ -310,7 +366,7 @@ def fused_attention(problem: Problem) -> tuple[Tensor, Tensor]:
     problem, pieces = _prepared(problem), _pieces(problem)
     if len(pieces) == 1 and pieces[0][0].start == 0:
         part, part_lse = _piece_forward(problem.part(*pieces[0]))
-        return part.contiguous(), part_lse.contiguous()
+        return _as_made(part), part_lse.contiguous()
     out, lse = _unseen(problem, _wide(problem.q.dtype))
     for rows, cols, causal in pieces:
         part, part_lse = _piece_forward(problem.part(rows, cols, causal))
@@ -327,10 +383,14 @@ def fused_attention_backward(problem: Problem, grad_out: Tensor, out: Tensor, ls
     """dq, dk and dv by torch's fused kernels, summed over the pieces of an offset causal mask."""
     problem, pieces = _prepared(problem), _pieces(problem)
     grad_out, out, lse = _dense(grad_out), _dense(out), lse.masked_fill(lse == -math.inf, 0)
+    whole = slice(0, problem.q.shape[2]), slice(0, problem.k.shape[2])
+    if len(pieces) == 1 and pieces[0][:2] == whole:
+        dq, dk, dv = _piece_backward(problem.part(*pieces[0]), grad_out, out, lse)
+        return _as_made(dq), _as_made(dk), _as_made(dv)
     dq, dk, dv = (torch.zeros(x.shape, dtype=x.dtype, device=x.device) for x in problem[:3])
     for rows, cols, causal in pieces:
-        whole = (x[:, :, rows] for x in (grad_out, out, lse))
-        part = _piece_backward(problem.part(rows, cols, causal), *whole)
+        given = (x[:, :, rows] for x in (grad_out, out, lse))
+        part = _piece_backward(problem.part(rows, cols, causal), *given)
         dq[:, :, rows] += part[0]
         dk[:, :, cols], dv[:, :, cols] = part[1], part[2]
     return dq, dk, dv
@@ -340,18 +400,21 @@ def fused_attention_backward(problem: Problem, grad_out: Tensor, out: Tensor, ls
 
 
 def attention(*operands: Any, library: str = FLASH) -> tuple[Tensor, Tensor]:
-    """What ``shardc::attention`` runs: contiguous out and lse. Raises ValueError for operands that do not fit."""
+    """What ``shardc::attention`` runs: out and lse, contiguous on CPUs. Raises ValueError for operands that do not fit."""
     problem = Problem(*operands, library=library)  # type: ignore[misc]
     _check(problem)
-    return (fused_attention if _fusable(problem) else plain_attention)(problem)
+    fused = _fusable(problem)
+    return plain_attention(problem) if fused is None else fused_attention(fused)
 
 
 def attention_backward(grad_out: Tensor, q, k, v, mask, out: Tensor, lse: Tensor, *settings: Any, library: str = FLASH) -> Grads:
-    """What ``shardc::attention_backward`` runs: contiguous dq, dk and dv in the shapes and dtype of q, k and v."""
+    """What ``shardc::attention_backward`` runs: dq, dk and dv in the shapes and dtype of q, k and v, contiguous on CPUs."""
     problem = Problem(q, k, v, mask, *settings, library=library)  # type: ignore[misc]
     _check(problem)
-    run = fused_attention_backward if _fusable(problem) else plain_attention_backward
-    return run(problem, grad_out, out, lse)
+    fused = _fusable(problem)
+    if fused is None:
+        return plain_attention_backward(problem, grad_out, out, lse)
+    return fused_attention_backward(fused, grad_out, out, lse)
 
 
 def _fake_attention(*operands: Any) -> tuple[Tensor, Tensor]:

@@ -402,6 +402,61 @@ def test_calls_of_libraries_are_what_torch_takes(library):
     assert [x.shape for x in made] == [q.shape] * 3
 
 
+@pytest.mark.parametrize("keys, mask", [(37, None), (37, torch.bool), (48, torch.float32)])
+def test_efficient_kernels_take_masks_and_grouped_heads(keys, mask):
+    """On tensors of a GPU that is not here, as above; that a bias is aligned is asserted, for only a GPU would refuse it."""
+    with FakeTensorMode():
+        q, grad = (torch.empty(2, 4, 37, 64, device="cuda") for _ in range(2))
+        k, v = (torch.empty(2, 2, keys, 64, device="cuda") for _ in range(2))
+        shown = None if mask is None else torch.empty(2, 1, 1, keys, dtype=mask, device="cuda")
+        problem = module._prepared(module.Problem(q, k, v, shown, False, SCALE, library=module.EFFICIENT))
+        out, lse = module._piece_forward(problem)
+        made = module._piece_backward(problem, grad, out, torch.empty(2, 4, 37, device="cuda"))
+        bias = module._bias(problem.mask, q, k)
+    assert out.shape == q.shape and lse.shape == (2, 4, 37) and [x.shape for x in made] == [q.shape, k.shape, k.shape]
+    if bias is not None:
+        assert bias.shape == (2, 4, 37, keys) and bias.stride() == (48, 0, 0, 1)
+
+
+@pytest.mark.parametrize("kv_heads, mask", [(2, False), (4, True), (1, True)])
+def test_what_efficient_kernels_are_given_says_what_the_op_says(kv_heads, mask, monkeypatch):
+    """Their operands and results, with plain ops in their place."""
+    case = Case(kv_heads=kv_heads, mask=(2, 1, 9, 9) if mask else None, kind="dead" if mask else "")
+    (q, k, v), shown, grad = make(case, torch.float64)
+    bias = module._bias(shown, q, k)
+    keys, values = (module._each_head(x, 4) for x in (k, v))
+    every = module.Problem(q, keys, values, bias, False, SCALE)
+    out, lse = module.plain_attention(every)
+    out, lse = module._without_dead_rows(out + torch.where(lse == -math.inf, math.nan, 0.0).unsqueeze(-1), lse, shown)
+    dq, dk, dv = module.plain_attention_backward(every, grad, out, lse)
+    got = (out, lse, dq, *(module._of_groups(x, kv_heads) for x in (dk, dv)))
+    assert_close(got, expected(case, [q, k, v], shown, grad), torch.float64)
+
+
+FORMS = {
+    "flash": ({}, ["flash", "cudnn", "efficient"]),
+    "causal": ({"causal": True, "kv_heads": 2}, ["flash", "cudnn", "efficient"]),
+    "f32": ({"dtype": torch.float32}, ["efficient"] * 3),
+    "masked": ({"mask": torch.bool}, ["efficient"] * 3),
+    "mask of another dtype": ({"mask": torch.float32}, [None] * 3),
+    "masked and causal": ({"mask": torch.bool, "causal": True}, [None] * 3),
+    "odd size": ({"d": 12}, [None] * 3),
+    "f64": ({"dtype": torch.float64}, [None] * 3),
+    "tall": ({"causal": True, "sq": 16}, [None] * 3),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_who_computes_it_on_a_gpu(form):
+    asked, wanted = FORMS[form]
+    dtype, d, heads = asked.get("dtype", torch.bfloat16), asked.get("d", 64), asked.get("kv_heads", 4)
+    q = torch.empty(2, 4, asked.get("sq", 9), d, dtype=dtype)
+    k = torch.empty(2, heads, 9, d, dtype=dtype)
+    mask = torch.empty(2, 1, 1, 9, dtype=asked["mask"]) if "mask" in asked else None
+    problem = module.Problem(q, k, k, mask, asked.get("causal", False), SCALE)
+    assert [module.library_for(problem._replace(library=name)) for name in ("flash", *module.LIBRARIES)] == wanted
+
+
 @pytest.mark.parametrize("library", module.LIBRARIES)
 def test_libraries_are_the_op_on_a_cpu(library):
     operands, _, grad = make(Case(causal=True), torch.float32)

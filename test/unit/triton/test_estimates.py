@@ -99,8 +99,10 @@ def test_products_of_f32_are_left_to_the_library() -> None:
 
 
 @EVERY
-def test_attention_by_plain_ops_is_left_behind(target: Target) -> None:
-    """A mask has no flash kernel in PyTorch: scores would be written and read several times."""
+def test_attention_under_a_mask_is_a_kernel(target: Target) -> None:
+    """Those of PyTorch that take a mask are slower than flash attention; AMD has none, and scores would be written and
+    read several times.
+    """
     q, mask = meta(2, 8, 2048, 64), meta(1, 1, 2048, 2048, dtype=torch.bool)
     _, report = chosen(
         lambda q, k, v, m: torch.ops.shardc.attention(q, k, v, m, False, 0.125)[0], q, q, q, mask, target=target
