@@ -111,6 +111,17 @@ def attend_backward(g: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Any:
     return torch.ops.shardc.attention_backward(g, q, k, v, None, out, lse, True, scale, 0)
 
 
+def attend_masked(q: Tensor, k: Tensor, v: Tensor, shown: Tensor) -> Tensor:
+    """``shown``: integers, 0 for what a row does not see; the first row sees nothing."""
+    mask = (shown > 0) & (torch.arange(shown.shape[2], device=q.device) > 0)[:, None]
+    return torch.ops.shardc.attention(q, k, v, mask, False, 0.2)[0]
+
+
+def attend_masked_backward(g: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Any:
+    out, lse = torch.ops.shardc.attention(q, k, v, bias, False, 0.2)
+    return torch.ops.shardc.attention_backward(g, q, k, v, bias, out, lse, False, 0.2, 0)
+
+
 def matmul_gelu(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
     return F.gelu(torch.addmm(b, x, w))
 
@@ -150,6 +161,12 @@ CASES: dict[str, Case] = {
     ),
     "attention_backward_bf16": Case(
         attend_backward, (*(t(2, 4, 257, 64, dtype=BF16),) * 2, *(t(2, 2, 257, 64, dtype=BF16),) * 2), 2.0**-4, False
+    ),
+    "attention_masked": Case(
+        attend_masked, (t(2, 4, 37, 20), t(2, 1, 45, 20), t(2, 1, 45, 20), Given((2, 1, 37, 45), I64, 3)), 1e-3
+    ),
+    "attention_masked_backward": Case(
+        attend_masked_backward, (*(t(2, 4, 37, 40),) * 2, t(2, 2, 45, 40), t(2, 2, 45, 40), t(1, 4, 37, 45)), 1e-3
     ),
 }  # fmt: skip
 """By name. f32 products may be tf32 on a GPU only where torch allows it; attention in f32 rounds as its tiles do."""

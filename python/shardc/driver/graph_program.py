@@ -7,6 +7,7 @@ import linecache
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,6 +27,12 @@ log = logging.getLogger("shardc.driver.dynamo")
 
 _numbers = itertools.count()
 NO_SCALARS = HostScalars()
+
+_DEFINED_BY = {
+    "shardc.attention": "shardc.runtime.attention",
+    "shardc.linear_cross_entropy": "shardc.runtime.linear_cross_entropy",
+}
+"""Modules that a process which traces nothing has not imported."""
 
 Runner = Callable[[list[Any]], Sequence[Any]]
 """A function of a list of inputs, which it empties."""
@@ -99,6 +106,9 @@ def load(text: str, library: Kernels | None = None) -> Callable[..., Any]:
     """The program's function, with its kernels from ``library``. Tracebacks through it show its lines."""
     file = f"<shardc graph {next(_numbers)}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    for op, module in _DEFINED_BY.items():
+        if f"torch.ops.{op}" in text:
+            import_module(module)
     names: dict[str, Any] = {"empty": pool.contiguous}
     if library is not None:
         names |= {"kernel": library.kernel, "kernels": library.batch}

@@ -4,8 +4,12 @@ That values are those of eager, ``cases/attention.py`` shows.
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from operator import getitem
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,13 +18,15 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch._dynamo.backends.debugging import boxed_nop
 from torch._functorch.aot_autograd import aot_module_simplified
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 pytest.importorskip("triton", reason="Triton is not installed: kernels for GPUs are not made")
 
 from shardc.backends.triton.targets import TARGETS
-from shardc.driver import fusion, graph_attention
+from shardc.driver import fusion, gpu_target, graph_attention, graph_compiler, graph_program
 from shardc.driver.partition import SAVING, partition
 from shardc.driver.settings import Settings
 from shardc.frontend.attention_layout import drop_layouts, layouts
@@ -142,6 +148,44 @@ def test_what_has_no_kernel_stays_pytorchs_and_is_said(name: str) -> None:
     assert not any(target in OPS for target in calls(found))
     assert verdict.why == f"it stays PyTorch's: {why}" and not verdict.generated
     assert op.where is not None and "test_attention.py:" in op.where
+
+
+def _step(q: Tensor, k: Tensor, v: Tensor, grad: Tensor) -> list[Tensor]:
+    """Forward, and what its autograd calls: PyTorch's engine has no thread for a GPU that is not here."""
+    shown = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    out, lse = torch.ops.shardc.attention(q, k, v, None, True, 0.125)
+    return [shown, *torch.ops.shardc.attention_backward(grad, q, k, v, None, out, lse, True, 0.125, 0)]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_cuda_tensors_have_compiled_kernels(target: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """On fake tensors of a GPU: forward and backward are in the program, and compiled ahead of time."""
+    monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path / "cache"))
+    for module in (gpu_target, graph_compiler):
+        monkeypatch.setattr(module, "gpu_target", lambda _: TARGETS[target])
+    loaded: list[Any] = []
+    monkeypatch.setattr(graph_program, "load", lambda *given: loaded.append(given) or (lambda *_: None))
+    with FakeTensorMode():
+        q, grad = (torch.empty(2, 4, 160, 64, dtype=torch.bfloat16, device="cuda") for _ in range(2))
+        k, v = (torch.empty(2, 2, 160, 64, dtype=torch.bfloat16, device="cuda") for _ in range(2))
+        with graph_attention.attention_of_gpus(GENERATED, [q]):
+            graph = make_fx(_step, tracing_mode="fake")(q, k, v, grad)
+    graph_compiler.compile_graph(GENERATED, None, "forward", graph)
+    ((text, library),) = loaded
+    assert 'kernel("attention_0"' in text and 'kernel("attention_backward_' in text and "ops.shardc" not in text
+    figures = json.loads((library.folder / "figures.json").read_text())
+    functions = [f for name, found in figures.items() if name.startswith("attention") for f in found]
+    spills = {f["name"]: f["spill_bytes"] for f in functions if f["spill_bytes"] > 16}  # dk and dv have 16 on sm_100
+    assert len(functions) == 4 and not spills, spills
+    assert all(f["matrix_ops"] for f in functions if not f["name"].endswith("_delta"))
+
+
+@pytest.mark.parametrize("op", ["attention.cudnn", "attention_backward", "linear_cross_entropy"])
+def test_programs_define_the_ops_that_they_call(op: str) -> None:
+    """In a process that finds them on disk, and traces nothing."""
+    text = f"import torch\nop = torch.ops.shardc.{op}\ndef graph(rank, inputs): return op"
+    script = f"from shardc.driver.graph_program import load\nassert load({text!r})(None, []) is not None"
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 @pytest.mark.parametrize("settings", [Settings(matmuls="extern"), Settings(externs="aten"), Settings(fuse=False)])
