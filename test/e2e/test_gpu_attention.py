@@ -42,7 +42,8 @@ def _training() -> tuple[nn.Module, torch.optim.Optimizer, dict[str, torch.Tenso
 
 def test_it_trains_as_eager_does(tmp_path: Path) -> None:
     model, optimizer, batch = _training()
-    shardc.compile_step(model, optimizer, batch, mesh={"data": 1}, target="sm_90").save(tmp_path / "out")
+    settings = {"mesh": {"data": 1}, "target": "sm_90", "matmuls": "generated"}
+    shardc.compile_step(model, optimizer, batch, **settings).save(tmp_path / "out")
     sources = [path.read_text() for path in (tmp_path / "out" / "kernels").glob("*.py")]
     assert any("_dkdv" in text for text in sources) and any(
         "_keys(" in text and "lse" in text for text in sources
