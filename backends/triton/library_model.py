@@ -25,7 +25,7 @@ GAIN = 0.95
 PLAIN = {128: 0.85, 64: 0.6, 32: 0.4}
 """Of a library's products that are no matrix instructions: rows and columns of a tile, and part of the rate."""
 EFFICIENT_TIME = 1.5
-"""Of PyTorch's memory-efficient attention, of that of flash attention (1.3 to 2.5 in Dao, FlashAttention-2, 2023)."""
+"""Of PyTorch's memory-efficient attention, of that of flash attention. Assumed: no GPU was at hand to measure it."""
 PASSES = 6
 """How often attention of plain ops (masks, f32) reads or writes its scores, in f32."""
 
