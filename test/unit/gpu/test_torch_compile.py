@@ -78,7 +78,7 @@ def test_a_graph_of_cuda_tensors_becomes_kernels_of_its_gpu(h200: None, monkeypa
 def test_models_of_costs_choose_who_computes_a_matmul(h200: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """What cuBLAS would give memory to be read again is part of a kernel, unless it is not to be."""
     with FakeTensorMode():
-        x, w = (torch.empty(2048, 2048, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+        x, w = (torch.empty(n, 512, device="cuda", dtype=torch.bfloat16) for n in (8192, 512))
     graph = make_fx(lambda x, w: [torch.nn.functional.silu(x @ w) * x], tracing_mode="fake")(x, w)
     texts = []
     monkeypatch.setattr(graph_program, "load", lambda text, library: texts.append(text) or (lambda *given: None))
