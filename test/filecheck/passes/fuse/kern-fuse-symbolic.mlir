@@ -46,7 +46,7 @@ func.func @unknown(%x: !torch.vtensor<[?],f32>) -> !torch.vtensor<[?],f32> {
 
 // CHECK-DAG: #[[GIVEN:.*]] = affine_map<()[s0, s1] -> (s0, 4, s1, 8)>
 // CHECK-DAG: #[[MADE:.*]] = affine_map<()[s0, s1] -> (s0, s1, 4, 8)>
-// CHECK-DAG: #[[SUMS:.*]] = affine_map<()[s0, s1] -> (s0, s1, 4)>
+// CHECK-DAG: #[[SUMS:.*]] = affine_map<()[s0, s1] -> (s0, 4, s1)>
 // CHECK-LABEL: func.func @attention
 // CHECK: torch.prim.TupleConstruct %arg0, %arg0, %arg0, %[[B:.*]], %[[M:.*]] :
 // CHECK: ^bb0(%[[Q:.*]]: tensor<?x4x?x8xf32>, %[[K:.*]]: tensor<?x4x?x8xf32>, %[[V:.*]]: tensor<?x4x?x8xf32>, %{{.*}}: index, %{{.*}}: index):
