@@ -146,7 +146,7 @@ def table(
         "# Kernels of the test models, compiled ahead of time",
         "",
         f"{date.today()}, Triton {triton.__version__}, torch {torch.__version__}, by `test/bench/triton_code.py`. No GPU was needed, and none was used.",
-        f"Targets: {of_targets}. Training steps (forward, backward, AdamW) of {len(names)} programs: {', '.join(names)}.",
+        f"Targets: {of_targets}. Programs, of models their training step (forward, backward, AdamW): {', '.join(names)}.",
         "*even* sizes are multiples of 16 bytes and fill a GPU, *odd* ones need every mask (`test/bench/triton_subjects.py`). Each is fused with all matmuls and attention",
         "in kernels (f32 as tf32) and as the models of costs choose for the target. Equal kernels count once.",
         "",

@@ -25,7 +25,9 @@ def other_libraries(op: ir.Operation) -> Sequence[str]:
 
 
 def _problem(op: ir.Operation) -> Problem:
-    """Its operands, without memory. Sizes must be static."""
+    """Its operands, without memory. Sizes must be static; an offset that is known only as the program runs counts as 0,
+    which decides on an estimate and on who competes, not on what runs.
+    """
     spec = CallReader().read(op).spec
     tensors = [_empty(spec[name]) for name in ("q", "k", "v", "mask")]
     offset = spec["q_offset"]
