@@ -8,6 +8,7 @@ may hear of a death only when the ranks that it waits for have stopped because o
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import sys
@@ -28,7 +29,10 @@ PATIENCE_S = 4.0
 """A counter that stands still for so long belongs to a rank that is gone: eight beats, for loaded machines."""
 LINGER_S = 4 * BEAT_S
 """How long the process that holds the store stays after a failure, for the others to read the reason."""
-
+NOTHING = ""
+"""The reason while nobody has failed."""
+NUMBERS = itertools.count()
+"""Every rank makes its watches in the same order, so a number names one watch on all of them."""
 
 LOOK = "look at the end of that rank's output; if it has none, at its machine's memory"
 
@@ -52,11 +56,12 @@ class Watch:
         self._flights, self._timeout_s, self._end = flights, timeout_s, end or _end
         self._step = 0
         self._beat = 0
-        self._failed = False
+        self._mine = NOTHING
         self._reason: str | None = None
         self._waits_in: str | None = None
         if world_size > 1:
-            self._store: Any = dist.PrefixStore("shardc", _get_default_store())
+            self._store: Any = dist.PrefixStore(f"shardc/{next(NUMBERS)}", _get_default_store())
+            self._store.set("reason", NOTHING)
             self._write()
             dist.barrier()  # so that no look finds a key missing, which would block
             threading.Thread(target=self._run, daemon=True, name="shardc-watch").start()
@@ -85,8 +90,8 @@ class Watch:
             self._waits_in = getattr(error, "collective", None)
             blamed = self._blame(error) if _is_communication(error) else None
             if blamed is None:
-                self._leave(f"rank {self._rank} failed: {_first_line(error)}")
-                self._failed = True
+                self._mine = f"rank {self._rank} failed: {_first_line(error)}"
+                self._leave(self._mine)
             self._linger()
             return blamed
         except (RuntimeError, dist.DistError) as lost:
@@ -128,8 +133,7 @@ class Watch:
 
     def _leave(self, reason: str) -> None:
         """Put the reason where the others look, unless one is there already."""
-        if not self._store.check(["reason"]):
-            self._store.set("reason", reason)
+        self._store.compare_set("reason", NOTHING, reason)
 
     def _linger(self) -> None:
         """Keep the store for the others. torchrun holds it itself; without it, rank 0 does."""
@@ -137,13 +141,16 @@ class Watch:
             time.sleep(LINGER_S)
 
     def _left(self) -> str | None:
-        return self._store.get("reason").decode() if self._store.check(["reason"]) else None
+        return self._store.get("reason").decode() or None
 
     def _forget(self) -> None:
-        """Take back a reason that was left: the caller caught the error and goes on."""
-        if self._failed:
-            self._store.delete_key("reason")
-            self._failed, self._reason = False, None
+        """Take back the reason that this rank left, and no other: the caller caught the error and goes on.
+
+        The key stays: a look at one that is missing would block this process's store, for all of its threads.
+        """
+        if self._mine:
+            self._store.compare_set("reason", self._mine, NOTHING)
+            self._mine, self._reason = NOTHING, None
 
     def _look(self) -> dict[int, list[str]]:
         return {r: self._store.get(f"beat/{r}").decode().split() for r in range(self._world) if r != self._rank}

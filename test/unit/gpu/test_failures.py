@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Iterator
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -122,9 +123,10 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The store of two ranks, of which the other writes nothing; watches that look more often."""
     monkeypatch.setattr(watch, "BEAT_S", 0.02)
     monkeypatch.setattr(watch, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(watch, "NUMBERS", count())
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     held = dist.HashStore()
-    held.set("shardc/beat/1", "1 0")
+    held.set("shardc/0/beat/1", "1 0")
     monkeypatch.setattr(watch, "_get_default_store", lambda: held)
     yield held
     dist.destroy_process_group()
@@ -148,8 +150,8 @@ def test_a_gpu_that_is_stuck_names_the_rank_the_collective_and_the_users_line(st
     assert failure.where == "rank 0, step 0, in all_reduce of ranks 0, 1 (model.py:12)"
 
 
-def test_a_gpu_that_is_stuck_repeats_what_another_rank_left(store: Any) -> None:
-    store.set("shardc/reason", "rank 1 failed: OutOfDeviceMemory")
+def test_a_gpu_that_is_stuck_repeats_what_another_rank_left(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dist, "barrier", lambda: store.set("shardc/0/reason", "rank 1 failed: OutOfDeviceMemory"))
     assert _stuck(store, 300).what == "rank 1 failed: OutOfDeviceMemory"
 
 
