@@ -47,7 +47,7 @@ def gather(named: Named, database: Database, measurer: Measurer, most: int | Non
     for first in range(0, len(left), BATCH):
         if time.monotonic() > end_s:
             return f"{named.name}: {len(left) - first} of {len(points)} points are left"
-        database.record(task, measurer.measure(task, left[first : first + BATCH]))
+        database.record(task, list(measurer.measure(task, left[first : first + BATCH])))
     return f"{named.name}: {len(left)} points in {time.monotonic() - started:.0f} s, {len(points)} in all"
 
 

@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -33,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Taken out here, so that it may stand before the command or after it.
     arguments = [argument for argument in arguments if argument != "--debug"]
     try:
-        with _loud_ranks() if debug else _quiet_torch():
+        with _loud_ranks() if debug else _quiet_torch(), _plain_warnings():
             app(args=arguments, prog_name="shardc")
     except SystemExit as exit_:
         return exit_.code if isinstance(exit_.code, int) else 0
@@ -66,6 +67,22 @@ def _quiet_torch() -> Iterator[None]:
         yield
     finally:
         logger.removeFilter(_refuse)
+
+
+@contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Says warnings of shardc in a line, without a line of its own source."""
+    usual = warnings.formatwarning
+
+    def plain(message: Warning | str, category: type[Warning], filename: str, number: int, line: str | None = None) -> str:
+        ours = category.__module__.startswith("shardc.")
+        return f"{category.__name__}: {message}\n" if ours else usual(message, category, filename, number, line)
+
+    warnings.formatwarning = plain
+    try:
+        yield
+    finally:
+        warnings.formatwarning = usual
 
 
 def _refuse(_: logging.LogRecord) -> bool:

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from shardc.cli.progress import status
-
-if TYPE_CHECKING:
-    from shardc.driver.tune import Round
 
 
 def tune(
@@ -67,7 +61,8 @@ def tune(
 
     pins = parse_pins(pin or [])
     with status(f"reading the kernels of {path.name}"):
-        from shardc.driver.tune import Search, jobs_of, tune_found, wishes_of
+        from shardc.cli.tune_progress import progress
+        from shardc.driver.tune import Search, TuningInterrupted, jobs_of, tune_found, wishes_of
         from shardc.report.tuning_text import spaces_text, tuning_text
 
         wishes = wishes_of(pins, points)
@@ -75,53 +70,22 @@ def tune(
     if space:
         print(spaces_text(jobs, wishes))
         return
-    with _progress(trials, seconds) as on_round:
-        result = tune_found(
-            jobs,
-            trials=trials,
-            seconds=seconds,
-            regret=regret,
-            search=Search(strategy, seed, resume),
-            wishes=wishes,
-            on_round=on_round,
-        )
+    interrupted = False
+    with progress(trials, seconds) as on_round:
+        try:
+            result = tune_found(
+                jobs,
+                trials=trials,
+                seconds=seconds,
+                regret=regret,
+                search=Search(strategy, seed, resume),
+                wishes=wishes,
+                on_round=on_round,
+            )
+        except TuningInterrupted as error:
+            result, interrupted = error.result, True
     print(tuning_text(result))
     if plot is not None:
         write_plot(result, plot)
-
-
-@contextmanager
-def _progress(trials: int | None, seconds: float | None) -> Iterator[Callable[[Round], None] | None]:
-    """A bar on standard error; nothing if that is no terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = [TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("{task.fields[left]}")]
-    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-        bar = shown.add_task("tuning", total=trials or seconds, left="")
-
-        def on_round(event: Round) -> None:
-            done = event.trials_done if trials else None if seconds is None else seconds - (event.seconds_left or 0.0)
-            shown.update(bar, completed=done, description=describe(event), left=_left(event))
-
-        yield on_round
-
-
-def describe(event: Round) -> str:
-    """A round in a line: the kernel, its best so far, and what became of the step."""
-    progress = event.progress
-    return (
-        f"{event.trials_done} trials; {progress.job.task.label}: {progress.best_ratio:.3f}; "
-        f"all kernels: {event.step_ratio:.3f} of untuned"
-    )
-
-
-def _left(event: Round) -> str:
-    parts: Sequence[str] = [
-        *([f"{event.trials_left} trials left"] if event.trials_left is not None else []),
-        *([f"{event.seconds_left:.0f} s left"] if event.seconds_left is not None else []),
-    ]
-    return ", ".join(parts)
+    if interrupted:
+        raise KeyboardInterrupt

@@ -96,7 +96,7 @@ class NotATuningExport(ShardcError):
     """A file that was to be imported has a line that no export of a tuning database has."""
 
     template: ClassVar[str] = "line {line} is not of an export of tuning trials: {reason}"
-    hint: ClassVar[str] = "such files are written by shardc.tuner.database.exchange.export_trials"
+    hint: ClassVar[str] = "such files are written by shardc trials export"
 
 
 class TuningDatabaseWarning(UserWarning):

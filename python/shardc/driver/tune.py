@@ -36,6 +36,7 @@ from shardc.tuner.extract_tasks import kernels_of, tasks_of
 from shardc.tuner.measurer import Measurer
 from shardc.tuner.point import Point
 from shardc.tuner.session import Budget, Measures, Remembers, Round, SessionResult, tune
+from shardc.tuner.session import TuningInterrupted as TuningInterrupted  # for the command line
 from shardc.tuner.space.of_task import space_of
 from shardc.tuner.space.space import Space
 from shardc.tuner.space.wishes import Wishes, check_names, read_wishes, wished
@@ -76,8 +77,8 @@ def tune_path(
     further trials are expected to save less than the share ``regret`` of the kernels' time. ``wishes`` pin, forbid and add
     points. A session that was interrupted goes on when it is called again.
 
-    Raises what reading the path raises, UnknownTuningTarget, NothingToTune, UnknownStrategy, TritonMissing, or what the
-    database raises.
+    Raises what reading the path raises, UnknownTuningTarget, NothingToTune, UnknownStrategy, TritonMissing, what the
+    database raises, or TuningInterrupted, a KeyboardInterrupt that has what was found until then.
     """
     jobs = jobs_of(Path(path), target, matmuls)
     return tune_found(jobs, trials=trials, seconds=seconds, regret=regret, search=search, wishes=wishes, on_round=on_round)

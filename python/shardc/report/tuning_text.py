@@ -11,12 +11,12 @@ from shardc.diagnostics.tuner import EmptySpace
 from shardc.driver.report import table
 from shardc.driver.tune import NO_WISHES, wished_spaces
 from shardc.tuner.point import Point
-from shardc.tuner.session import SessionResult, TaskResult
+from shardc.tuner.session import INTERRUPTED, SessionResult, TaskResult
 from shardc.tuner.space.space import Parameter, Space
 from shardc.tuner.space.wishes import Wishes
 from shardc.tuner.task import Task
 from shardc.tuner.task_scheduler import Job
-from shardc.tuner.trial import Trial
+from shardc.tuner.trial import Outcome, Trial
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 24
@@ -69,7 +69,17 @@ def _choice(task: TaskResult) -> str:
         return f"stays a library's call, which takes {task.job.needs:.3f} of the kernel untuned"
     if task.chosen is None:
         return "-" if task.analytic is None else "as it is"
-    return f"analytic {task.chosen}" if task.chosen == task.analytic else str(task.chosen)
+    said = f"analytic {task.chosen}" if task.chosen == task.analytic else str(task.chosen)
+    return f"{said}{_binary(task)}"
+
+
+def _binary(task: TaskResult) -> str:
+    """What the chosen point's binary takes, where it was compiled and not run."""
+    figures = next((t.figures for t in task.trials if t.point == task.chosen and t.outcome is Outcome.BUILT), None)
+    if not figures:
+        return ""
+    spilled = f", {figures['spill_bytes']} bytes spilled" if figures["spill_bytes"] else ""
+    return f": {figures['registers']} registers, {figures['shared_bytes'] / 1024:g} KiB shared{spilled}"
 
 
 def _summary(result: SessionResult) -> list[str]:
@@ -80,6 +90,10 @@ def _summary(result: SessionResult) -> list[str]:
         lines.append(f"the kernels of a step take {result.step_ratio:.3f} of their untuned time")
     if any(t.chosen is not None and t.default_s is None and t.trials for t in result.tasks):
         lines.append("kernels without times were compiled and ranked by models: their target is not here")
+    if any(t.chosen is not None and t.chosen == t.analytic and not t.trials and t.default_s is None for t in result.tasks):
+        lines.append("analytic: what the models would choose, not tried; what is compiled stays as it is there")
+    if result.stopped == INTERRUPTED:
+        lines.append("every trial is remembered: the same command goes on from here")
     return lines
 
 

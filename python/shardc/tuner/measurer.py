@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -97,23 +97,25 @@ class Measurer:
             state.incumbent, state.ratio = best[0].path, incumbent.ratio
         self._states[task.key] = state
 
-    def measure(self, task: Task, points: Sequence[Point]) -> list[Trial]:
-        """A trial for each point, in order. Raises TaskNotTunable: there is no default that computes the task rightly,
+    def measure(self, task: Task, points: Sequence[Point]) -> Iterator[Trial]:
+        """A trial for each point, in order, each as soon as it is known. Raises TaskNotTunable: there is no default that computes the task rightly,
         or no reference. For GPUs, UnknownGpuTarget, TritonMissing, TritonTooOld.
         """
         if not self.runs(task):
-            return [_binary(built) for built in self._gpu_builder.build(task, points)]
+            yield from map(_binary, self._gpu_builder.build(task, points))
+            return
         if task.key not in self._states:
             self.begin(task, self._default_of(task))
         built = self._builder_of(task).build(task, points)
         if task.threads > 1 or _on_gpu(task):
             built = list(built)  # what is not timed by the thread's clock is timed alone
-        return [self._trial(task, each) for each in built]
+        for each in built:
+            yield self._trial(task, each)
 
     def confirm(self, task: Task, point: Point) -> Trial:
         """The point against the default itself, with more pairs than decide a search. Raises TaskNotTunable."""
         if not self.runs(task):
-            return self.measure(task, [point])[0]
+            return next(self.measure(task, [point]))
         if task.key not in self._states:
             self.begin(task, self._default_of(task))
         (built,) = self._builder_of(task).build(task, [point])

@@ -37,6 +37,10 @@ BUILT = 16
 """Trials of a kernel for a GPU that is not here: they are compiled and not run."""
 CONFIRMED = 0.99
 """Ratio from which on a best point is not worth a second look."""
+LOOKS = 4
+"""Second looks at most at points of a kernel: each that is no longer the best leaves its place to the next."""
+INTERRUPTED = "interrupted"
+"""Why a session ended that the user ended."""
 
 
 class Measures(Protocol):
@@ -44,7 +48,9 @@ class Measures(Protocol):
 
     def begin(self, task: Task, default: Point | None, incumbent: Trial | None = None) -> None: ...
 
-    def measure(self, task: Task, points: Sequence[Point]) -> Sequence[Trial]: ...
+    def measure(self, task: Task, points: Sequence[Point]) -> Iterable[Trial]:
+        """In order, each as soon as it is known."""
+        ...
 
     def confirm(self, task: Task, point: Point) -> Trial: ...
 
@@ -74,8 +80,9 @@ class Budget:
 
 @dataclass(frozen=True)
 class Round:
-    """An event: ``progress`` got ``trials`` of which ``measured`` were not in the database; ``trials_done`` and
-    ``seconds_left`` are those of the session, ``step_ratio`` the time of all kernels of a step over the default's.
+    """An event: a round of ``progress`` begins (without ``trials``), measured one, or ends, with all of its trials, of which
+    ``measured`` were not in the database. ``trials_done`` and ``seconds_left`` are those of the session, ``step_ratio`` the
+    time of all kernels of a step over the default's, by the rounds that ended.
     """
 
     progress: Progress
@@ -121,6 +128,14 @@ class SessionResult:
         return _step_ratio((t.job, t.default_s, t.ratio) for t in self.tasks if t.default_s is not None)
 
 
+class TuningInterrupted(KeyboardInterrupt):
+    """The user ended a session; ``result`` is what it had come to. What was tried is in the database."""
+
+    def __init__(self, result: SessionResult) -> None:
+        super().__init__()
+        self.result = result
+
+
 def tune(
     jobs: Sequence[Job],
     database: Remembers,
@@ -137,7 +152,7 @@ def tune(
 ) -> SessionResult:
     """Searches configurations of ``jobs`` until the budget is spent, every point was tried, or going on is not expected
     to be worth it. Ratios are to the kernel as it is compiled untuned. ``hints``: points of a task that are tried first.
-    Raises UnknownStrategy.
+    Raises UnknownStrategy, and TuningInterrupted for a KeyboardInterrupt.
     """
     check_strategy(strategy)
     session = _Session(database, measurer, model, budget, hints, on_round, now)
@@ -174,6 +189,7 @@ class _Session:
     closed: list[TaskResult] = field(default_factory=list)
     done: int = 0
     measured: int = 0
+    running: int = 0  # trials of a round that has not ended
 
     def __post_init__(self) -> None:
         self.started = self.now()
@@ -207,9 +223,18 @@ class _Session:
 
     def run(self) -> SessionResult:
         scheduler = TaskScheduler(self.open, BATCH)
-        while not (stopped := self._stopped(scheduler)):
-            progress = scheduler.next()
-            self._round(progress, self._most())
+        try:
+            while not (stopped := self._stopped(scheduler)):
+                progress = scheduler.next()
+                self._round(progress, self._most())
+            return self._ended(scheduler, stopped)
+        except KeyboardInterrupt:
+            for progress in self.open:
+                progress.begun = False  # nothing is measured any more
+            self._count(self.running)
+            raise TuningInterrupted(self._ended(scheduler, INTERRUPTED)) from None
+
+    def _ended(self, scheduler: TaskScheduler, stopped: str) -> SessionResult:
         regret, tasks = scheduler.regret(), [self._result(p) for p in self.open]
         seconds = self.now() - self.started
         return SessionResult([*tasks, *self.closed], stopped, self.done, self.measured, seconds, regret)
@@ -237,31 +262,38 @@ class _Session:
         progress.strategy.hint([*self.hints(task), *self._similar(progress)])
         points = progress.strategy.propose(count)
         new = [p for p in points if p not in progress.known]
+        self._say(progress)
+        measured: list[Trial] = []
         try:
-            measured = self._measure(progress, new)
+            for trial in self._measure(progress, new):
+                self.database.record(task, [trial])
+                progress.known[trial.point] = progress.latest[trial.point] = trial
+                measured.append(trial)
+                self.measured, self.running = self.measured + 1, len(points) - len(new) + len(measured)
+                self._say(progress, [trial], 1)
         except TaskNotTunable as error:
             progress.exhausted, progress.said = True, str(error).partition("\n")[0]
+            self._count(self.running)
             return
-        progress.known |= {t.point: t for t in measured}
-        progress.latest |= {t.point: t for t in measured}
         trials = [progress.known[p] for p in points]
         progress.trials += trials
         progress.strategy.learn(trials)
         self.model.learn(task, progress.space, trials)
         built = sum(t.outcome is Outcome.BUILT for t in progress.trials)
         progress.exhausted = len(points) < count or built >= BUILT
-        self.done, self.measured = self.done + len(points), self.measured + len(measured)
+        self._count(len(points))
         self._say(progress, trials, len(measured))
 
-    def _measure(self, progress: _Open, points: Sequence[Point]) -> Sequence[Trial]:
+    def _count(self, trials: int) -> None:
+        self.done, self.running = self.done + trials, 0
+
+    def _measure(self, progress: _Open, points: Sequence[Point]) -> Iterable[Trial]:
         if not points:
             return []
         if not progress.begun:
             progress.begun = True
             self.measurer.begin(progress.job.task, None, progress.best)  # ratios are to what is compiled untuned
-        measured = self.measurer.measure(progress.job.task, points)
-        self.database.record(progress.job.task, measured)
-        return measured
+        return self.measurer.measure(progress.job.task, points)
 
     def _similar(self, progress: _Open) -> list[Point]:
         """The best points of kernels of the same ops in other sizes."""
@@ -269,14 +301,14 @@ class _Session:
         others = (p for p in self.open if p is not progress and p.best is not None)
         return [p.best.point for p in others if kernel_features(p.job.task.text).family == family]
 
-    def _say(self, progress: _Open, trials: Sequence[Trial], measured: int) -> None:
+    def _say(self, progress: _Open, trials: Sequence[Trial] = (), measured: int = 0) -> None:
         if self.on_round is None:
             return
-        budget = self.budget
-        trials_left = None if budget.trials is None else budget.trials - self.done
+        budget, done = self.budget, self.done + self.running
+        trials_left = None if budget.trials is None else budget.trials - done
         left_s = None if budget.seconds is None else max(0.0, budget.seconds - (self.now() - self.started))
         ratio = _step_ratio((p.job, p.default_s, p.best_ratio) for p in self.open if p.default_s is not None)
-        self.on_round(Round(progress, trials, measured, self.done, trials_left, left_s, ratio))
+        self.on_round(Round(progress, trials, measured, done, trials_left, left_s, ratio))
 
     def _result(self, progress: _Open) -> TaskResult:
         best = self._best(progress)
@@ -286,27 +318,29 @@ class _Session:
         elif best.ratio >= 1.0:
             chosen, ratio = None, 1.0
         default_s, job, said = progress.default_s, progress.job, progress.said
+        if default_s is None and best is not None and best.seconds is not None:  # known before, and not tried again
+            default_s = best.seconds / best.ratio
         return TaskResult(job, progress.first, chosen, ratio, default_s, tuple(progress.trials), said)
 
     def _best(self, progress: _Open) -> Trial | None:
-        """The best of all that is known of the task, proposed in this session or before. A trial of this session is
-        looked at a second time; a point that fails then leaves its place to the next.
+        """The best of all that is known of the task, proposed in this session or before, which is what a compile takes
+        from the database. A trial of this session is looked at a second time; a point that fails then, or is not the
+        fastest any more, leaves its place to the next.
         """
-        task = progress.job.task
+        task, looks = progress.job.task, 0
         while True:
             best = min(_ok(progress.latest.values()), key=lambda t: (t.ratio, t.point), default=None)
             if best is None or best.ratio >= CONFIRMED or not progress.begun:
                 return best
-            if best is not progress.known[best.point]:
+            if best is not progress.known[best.point] or looks == LOOKS:
                 return best
+            looks += 1
             try:
                 confirmed = self.measurer.confirm(task, best.point)
             except TaskNotTunable as error:
                 progress.said = str(error).partition("\n")[0]
                 return best
             self.database.record(task, [confirmed])
-            if confirmed.ok:
-                return confirmed
             progress.latest[best.point] = confirmed
 
     def _compiled(self, progress: _Open) -> Point | None:

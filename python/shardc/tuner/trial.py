@@ -28,8 +28,8 @@ class Outcome(StrEnum):
 class Trial:
     """``ratio`` is the point's time over that of the kernel as it is compiled untuned, taken in turns in one process (so
     that trials of different days compare), ``seconds`` the point's own median, and ``spread`` half the width of a bound
-    on the ratio; all None unless it was measured. ``said``: why not. ``figures`` are what a GPU's compiler says of it:
-    ``registers``, ``spill_bytes``, ``shared_bytes``.
+    on the ratio; all None unless it was measured. ``said``: why not. ``figures`` are what a GPU's binary has
+    (:class:`shardc.tuner.builder.built.Built`).
     """
 
     point: Point

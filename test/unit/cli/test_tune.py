@@ -1,12 +1,16 @@
 """``shardc tune``: what it prints, what it refuses, and that it goes on where it was; kernels have known times."""
 
 import sqlite3
+import subprocess
+import sys
+import warnings
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from shardc.cli import main
+from shardc.cli import _plain_warnings, main
+from shardc.diagnostics.tuner import TuningDatabaseWarning
 from shardc.driver import tune as driver
 from shardc.tuner.point import Point
 from shardc.tuner.trial import Outcome, Trial
@@ -134,6 +138,50 @@ def test_an_artefact_is_tuned_like_its_script(script, tmp_path, capsys):
     assert main(["compile", script, "--mesh", "data=1", "-o", str(out)]) == 0
     assert main(["tune", str(out), "--trials", "8"]) == 0
     assert "gelu_native_layer_norm 32x128 f32" in capsys.readouterr().out
+
+
+def test_an_interrupt_prints_what_was_found_and_the_same_command_goes_on(script, capsys, monkeypatch):
+    def measure(self, task, points):
+        for point in points:
+            if len(KnownTimes.measured) == 11:
+                raise KeyboardInterrupt
+            KnownTimes.measured.append(point)
+            yield self.confirm(task, point)
+
+    arguments = ["tune", script, "--trials", "16", "--regret", "0"]
+    with monkeypatch.context() as during:
+        during.setattr(KnownTimes, "measure", measure)
+        assert main(arguments) == 130
+    said = capsys.readouterr().out
+    assert "stopped: interrupted" in said and "11 trials in" in said and "the same command goes on from here" in said
+    assert main(arguments) == 0
+    assert "11 of which were in the database" in capsys.readouterr().out
+
+
+def test_where_there_is_no_terminal_progress_is_a_line_now_and_then(script, capsys, monkeypatch):
+    monkeypatch.setattr("shardc.cli.tune_progress.EVERY_S", 0.0)
+    assert main(["tune", script, "--trials", "8", "--regret", "0"]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("0 trials; ") and lines[0].endswith("8 trials left")
+    assert lines[-1].startswith("8 trials; ") and lines[-1].endswith("of untuned, 0 trials left")
+
+
+def test_a_damaged_database_is_said_and_a_new_one_is_begun(script, tmp_path, capsys):
+    (tmp_path / "tuning.db").write_bytes(b"no database" * 1000)
+    with pytest.warns(TuningDatabaseWarning, match=r"tuning.db is damaged .* a new one is begun"):
+        assert main(["tune", script, "--trials", "8", "--regret", "0"]) == 0
+    assert "8 trials in" in capsys.readouterr().out
+
+
+def test_our_warnings_are_a_line_without_our_source():
+    with _plain_warnings():
+        assert warnings.formatwarning("it is damaged", TuningDatabaseWarning, "tune.py", 3) == "TuningDatabaseWarning: it is damaged\n"
+        assert "torch.py:3: UserWarning: slow" in warnings.formatwarning("slow", UserWarning, "torch.py", 3)
+
+
+def test_the_package_is_a_command():
+    found = subprocess.run([sys.executable, "-m", "shardc", "tune", "--help"], capture_output=True, text=True, check=True)
+    assert found.stdout.startswith("Usage: shardc tune")
 
 
 def test_help_names_every_option():

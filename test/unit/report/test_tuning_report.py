@@ -44,6 +44,20 @@ def test_the_table_has_the_heaviest_kernel_first_and_the_whole_step():
     assert lines[-1] == "the kernels of a step take 0.885 of their untuned time"
 
 
+def test_what_was_compiled_alone_says_what_its_binary_takes():
+    figures = {"registers": 96, "spill_bytes": 0, "shared_bytes": 49152}
+    made = Trial(point(2), Outcome.BUILT, figures=figures)
+    task = TaskResult(Job(Task("a", "sm_90"), 1), point(16), point(2), trials=(made,))
+    said = tuning_text(SessionResult([task], "1 trials are spent", 1, 1, 7.0, 0.0))
+    assert "rows(piece=2): 96 registers, 48 KiB shared" in said and "their target is not here" in said
+
+
+def test_what_was_not_tried_is_not_what_is_compiled():
+    task = TaskResult(Job(Task("a", "cpu"), 1), point(16), point(16))
+    said = tuning_text(SessionResult([task], "a budget of zero: the analytic choice", 0, 0, 7.0, 0.0))
+    assert "analytic rows(piece=16)" in said and "what is compiled stays as it is there" in said
+
+
 def test_the_picture_has_a_line_for_each_kernel():
     tree = ElementTree.fromstring(tuning_svg(result()))
     lines = tree.findall(".//{*}polyline")

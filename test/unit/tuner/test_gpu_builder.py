@@ -10,10 +10,11 @@ from kernel_tasks import matmul_gelu
 from shardc.backends.triton.compile import Compiled, Figures
 from shardc.diagnostics.triton import UnknownGpuTarget
 from shardc.tuner.builder.gpu import GpuBuilder
+from shardc.tuner.cost_model.boosted_trees import BoostedTrees
 from shardc.tuner.measurer import Measurer
 from shardc.tuner.point import Point
 from shardc.tuner.space.of_task import space_of
-from shardc.tuner.trial import Outcome
+from shardc.tuner.trial import Outcome, Trial
 
 pytest.importorskip("triton", reason="Triton is not installed: its kernels cannot be compiled")
 
@@ -28,7 +29,18 @@ def test_a_legal_point_is_built_and_says_what_it_takes():
         first, again = measurer.measure(task(), [point, point])
     assert first.outcome is Outcome.BUILT and first.ratio is None
     assert first.figures["registers"] > 16 and first.figures["spill_bytes"] == 0
+    assert first.figures["stores"] >= first.figures["wide_stores"] > 0
     assert again == first
+
+
+def test_what_a_binary_has_is_told_to_the_cost_model():
+    space, figures = space_of(task()), {"registers": 90, "spill_bytes": 0, "shared_bytes": 4096, "matrix_ops": 8, "loads": 2}
+    first, other = space.ranked(2)
+    trees = BoostedTrees()
+    trees.learn(task(), space, [Trial(first, Outcome.BUILT, figures=figures)])
+    told = {n: v for n, v in trees.features(task(), space, first).items() if n.startswith("binary ")}
+    assert told == {f"binary {name}": value for name, value in figures.items()}
+    assert not [name for name in trees.features(task(), space, other) if name.startswith("binary ")]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +57,8 @@ def test_what_a_binary_takes_decides(monkeypatch, spill_bytes: int, registers: i
     monkeypatch.setattr("shardc.tuner.builder.gpu.compile_kernels", compiled)
     (built,) = GpuBuilder(1).build(task(), [space_of(task()).ranked(1)[0]])
     assert (built.path is None) == bool(said) and said in built.said
-    assert built.figures == {"registers": registers, "spill_bytes": spill_bytes, "shared_bytes": 1024}
+    taken = {name: built.figures[name] for name in ("registers", "spill_bytes", "shared_bytes")}
+    assert taken == {"registers": registers, "spill_bytes": spill_bytes, "shared_bytes": 1024}
 
 
 def test_what_needs_more_shared_memory_than_there_is_is_not_built():
@@ -56,4 +69,4 @@ def test_what_needs_more_shared_memory_than_there_is_is_not_built():
 
 def test_an_unknown_target_is_an_error():
     with Measurer() as measurer, pytest.raises(UnknownGpuTarget):
-        measurer.measure(replace(task(), target="sm_13"), [Point.of("matmul", {})])
+        list(measurer.measure(replace(task(), target="sm_13"), [Point.of("matmul", {})]))

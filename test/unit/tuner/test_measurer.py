@@ -34,7 +34,7 @@ def failing(monkeypatch: pytest.MonkeyPatch):
 def test_a_trial_for_each_point_in_order():
     points = [Point.of("t", {"block_m": n}) for n in (8, 16, 8)]
     with Measurer() as measurer:
-        trials = measurer.measure(matmul_gelu(), points)
+        trials = list(measurer.measure(matmul_gelu(), points))
         confirmed = measurer.confirm(matmul_gelu(), points[1])
     assert [t.point for t in trials] == points
     assert all(t.ok and t.ratio > 0 and t.seconds > 0 and t.spread >= 0 for t in [*trials, confirmed])
@@ -49,7 +49,7 @@ def test_the_default_has_ratio_1():
 
 def test_a_candidate_that_fails_costs_itself(failing: Measurer):
     sketches = ["compiler crashes", "compiler hangs", "wrong", "segfaults", "hangs"]
-    trials = failing.measure(matmul_gelu(), [*(Point.of(s, {"block_m": 16}) for s in sketches), GOOD])
+    trials = list(failing.measure(matmul_gelu(), [*(Point.of(s, {"block_m": 16}) for s in sketches), GOOD]))
     found = {t.point.sketch: (t.outcome, t.said) for t in trials}
     assert found["compiler crashes"] == (Outcome.NOT_BUILT, found["compiler crashes"][1])
     assert "SIGABRT" in found["compiler crashes"][1]
@@ -102,7 +102,7 @@ class Lucky:
 def test_luck_against_incumbents_does_not_multiply():
     points = [Point.of("t", {"block_m": n}) for n in range(1, 9)]
     with Measurer(builder=Compiled(), runner=Lucky()) as measurer:
-        trials = measurer.measure(matmul_gelu(), points)
+        trials = list(measurer.measure(matmul_gelu(), points))
     assert [t.ratio for t in trials] == [0.9, *[0.98] * 7]
 
 
@@ -118,7 +118,7 @@ class Fragile(Lucky):
 def test_what_fails_beside_the_default_is_no_incumbent():
     points = [Point.of("t", {"block_m": n}) for n in (1, 2, 3)]
     with Measurer(builder=Compiled(), runner=Fragile()) as measurer:
-        trials = measurer.measure(matmul_gelu(), points)
+        trials = list(measurer.measure(matmul_gelu(), points))
     assert [t.ok for t in trials] == [True, False, False]
     assert {(t.outcome, t.ratio, t.said) for t in trials[1:]} == {(Outcome.WRONG, None, "result 0 is off")}
 
@@ -140,10 +140,10 @@ def test_a_default_that_is_wrong_is_an_error(failing: Measurer):
     wrong = Point.of("wrong", {"block_m": 16})
     failing.begin(matmul_gelu(), wrong)
     with pytest.raises(TaskNotTunable, match="result 0 is off"):
-        failing.measure(matmul_gelu(), [wrong])
+        list(failing.measure(matmul_gelu(), [wrong]))
 
 
 def test_a_kernel_of_rows():
     with Measurer() as measurer:
-        trials = measurer.measure(rows(), [Point.of("t", {"piece": 64}), Point.of("t", {"rows": 32})])
+        trials = list(measurer.measure(rows(), [Point.of("t", {"piece": 64}), Point.of("t", {"rows": 32})]))
     assert all(t.ok for t in trials)

@@ -66,7 +66,7 @@ def test_what_is_written_in_place_is_right_each_time(measurer: Measurer):
     function = module.body.operations[0].operation
     function.attributes["kern.in_place"] = ir.DenseI64ArrayAttr.get([0, 0], module.context)
     task = Task(module.operation.get_asm(enable_debug_info=False), task.target, 1, "in place")
-    trials = measurer.measure(task, [space_of(task).ranked(1)[0], Point.of("t", {"work_per_thread": 1 << 16})])
+    trials = list(measurer.measure(task, [space_of(task).ranked(1)[0], Point.of("t", {"work_per_thread": 1 << 16})]))
     assert all(t.ok for t in trials), trials
 
 

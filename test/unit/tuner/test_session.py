@@ -9,7 +9,7 @@ from shardc.diagnostics.tuner import EmptySpace, TaskNotTunable, UnknownStrategy
 from shardc.tuner.cost_model.base import Estimates
 from shardc.tuner.cost_model.boosted_trees import BoostedTrees
 from shardc.tuner.point import Point
-from shardc.tuner.session import Budget, tune
+from shardc.tuner.session import INTERRUPTED, LOOKS, Budget, TuningInterrupted, tune
 from shardc.tuner.task_scheduler import Job
 from shardc.tuner.trial import Outcome, Trial
 
@@ -52,6 +52,31 @@ def test_after_a_kill_the_rest_is_measured_as_if_there_had_been_none(killed_afte
     assert result.trials == 64 and result.measured == len(calls) == 64 - killed_after
     assert [t.chosen for t in result.tasks] == [t.chosen for t in whole[0].tasks]
     assert [c for c in whole[1] if c in set(calls)] == calls
+
+
+class Interrupted(Surface):
+    """Its user presses Ctrl-C while the point after ``left`` others is measured."""
+
+    left = 12
+
+    def measure(self, of, points):
+        for point in points:
+            if not self.left:
+                raise KeyboardInterrupt
+            self.left -= 1
+            yield from super().measure(of, [point])
+
+
+def test_an_interrupt_in_the_middle_of_a_round_loses_no_trial_and_has_a_result():
+    whole, memory = run()[1], Memory()
+    with pytest.raises(TuningInterrupted) as caught:
+        run(memory=memory, measurer=Interrupted(space()))
+    result = caught.value.result
+    assert result.stopped == INTERRUPTED and result.trials == result.measured == 12
+    assert [t.point for t in memory.trials(HEAVY.task)] == [p for _, p in whole[:12]], "each as soon as it is known"
+    best = min(memory.trials(HEAVY.task), key=lambda t: t.ratio)
+    assert (result.tasks[0].chosen, result.tasks[0].ratio) == (best.point, best.ratio)
+    assert run(memory=memory)[1] == whole[12:]
 
 
 def test_nothing_is_measured_again_and_more_trials_go_on():
@@ -197,11 +222,13 @@ def test_what_is_known_of_a_kernel_elsewhere_is_tried_first():
     assert measured[0] == (HEAVY.task, odd)
 
 
-def test_events_tell_of_each_round():
+def test_events_tell_of_each_trial_and_of_each_round():
     events = []
     result, _ = run(on_round=events.append)
-    assert [e.trials_done for e in events] == list(range(8, 65, 8))
-    assert [e.trials_left for e in events] == list(range(56, -1, -8))
+    rounds = [e for e in events if len(e.trials) == 8]
+    assert [e.trials_done for e in rounds] == list(range(8, 65, 8))
+    assert [e.trials_left for e in rounds] == list(range(56, -1, -8))
+    assert sorted({e.trials_done for e in events}) == list(range(65)), "and the beginning of the first"
     ratios = [e.step_ratio for e in events]
     assert ratios == sorted(ratios, reverse=True) and ratios[-1] == pytest.approx(result.step_ratio)
 
@@ -261,6 +288,30 @@ def test_what_fails_at_the_second_look_is_not_chosen_and_is_remembered(outcome):
     assert [t.outcome for t in memory.trials(HEAVY.task) if t.point == best] == [Outcome.MEASURED, outcome]
     again, calls = run(memory=memory, budget=Budget(trials=16, regret=0.0))
     assert calls == [] and again.tasks[0].chosen == result.tasks[0].chosen
+
+
+def test_what_a_session_chooses_is_what_its_database_has_for_the_next_compile():
+    class Lucky(Surface):
+        looks = 0
+
+        def confirm(self, of, point):
+            self.looks += 1
+            trial = super().confirm(of, point)
+            return replace(trial, ratio=1.2 * trial.ratio)
+
+    memory, measurer = Memory(), Lucky(space())
+    result, _ = run(memory=memory, measurer=measurer, budget=Budget(trials=32, regret=0.0))
+    latest = {t.point: t for t in memory.trials(HEAVY.task)}
+    best = min(latest.values(), key=lambda t: (t.ratio, t.point))
+    assert (result.tasks[0].chosen, result.tasks[0].ratio) == (best.point, best.ratio)
+    assert 1 < measurer.looks <= LOOKS, "what is no longer the best leaves its place"
+
+
+def test_a_budget_of_zero_says_the_times_that_are_known():
+    memory = Memory()
+    before, _ = run(memory=memory, budget=Budget(trials=16, regret=0.0))
+    result, _ = run(memory=memory, budget=Budget(trials=0))
+    assert result.tasks[0].ratio == before.tasks[0].ratio and result.tasks[0].default_s == pytest.approx(before.tasks[0].default_s)
 
 
 def test_a_second_look_that_is_not_possible_loses_no_result():

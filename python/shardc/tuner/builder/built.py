@@ -14,7 +14,8 @@ class Built:
     """``path`` is what was compiled, None if nothing was, and ``said`` why not. ``point`` is None for the kernel without
     any configuration. Two with the same ``code`` are the same program.
 
-    ``figures`` are what a GPU's compiler says: ``registers``, ``spill_bytes``, ``shared_bytes``.
+    ``figures`` are what a GPU's binary has: ``registers``, ``spill_bytes``, ``shared_bytes``, and how many instructions of
+    each kind (``loads``, ``wide_loads``, ``stores``, ``wide_stores``, ``matrix_ops``).
     """
 
     point: Point | None

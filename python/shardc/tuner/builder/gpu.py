@@ -26,6 +26,8 @@ LIMIT_S = 60.0
 """A compile that takes longer is given up."""
 UNIT_REGISTERS = {"cuda": 1 << 16, "hip": 1 << 17}
 """That one program can have: those of a multiprocessor, or of one unit's share of a compute unit's."""
+INSTRUCTIONS = ("loads", "wide_loads", "stores", "wide_stores", "matrix_ops")
+"""Kinds of instructions that are counted in binaries: of global memory, those that move 16 bytes a thread, products."""
 
 
 class GpuBuilder:
@@ -96,6 +98,7 @@ def _built(point: Point | None, code: str, compiled: Compiled, path: Path, secon
         "registers": max((f.registers for f in functions), default=0),
         "spill_bytes": max((f.spill_bytes for f in functions), default=0),
         "shared_bytes": max((f.shared_bytes for f in functions), default=0),
+        **{name: sum(getattr(f, name) for f in functions) for name in INSTRUCTIONS},
     }
     refused = [] if point is None else [said for f in functions if (said := _excess(f, target))]
     said = str(compiled.error) if compiled.error else next(iter(refused), "")
