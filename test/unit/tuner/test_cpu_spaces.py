@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from kernel_tasks import task_of
 from space_tasks import (
     Case,
     attention_module,
@@ -86,6 +87,19 @@ def test_a_matmul_s_estimate_is_the_sum_of_its_cycles(wide):
     cycles = ("products", "ends", "behind", "right", "left", "results", "meetings")
     total = sum(found.counts(values)[name] for name in cycles)
     assert total <= found.estimate_s(values) * CLOCK_HZ <= 1.1 * total
+
+
+def test_what_is_made_once_or_of_one_loop_costs_once():
+    """The powers of an Adam's corrections are not taken for each element, nor is an op of two results made twice."""
+
+    def first_s(function):
+        return (space := space_of(task_of(function, a, b, step))).estimate_s(space.ranked(1)[0])
+
+    a, b, step = torch.randn(256, 128), torch.randn(128, 256), torch.tensor(3.0)
+    plain_s = first_s(lambda a, b, step: [(a @ b) / step])
+    assert first_s(lambda a, b, step: [(a @ b) / (1.0 - 0.9**step)]) == pytest.approx(plain_s, rel=0.03)
+    rows_s = first_s(lambda a, b, step: [torch.softmax(a, -1) / step])
+    assert first_s(lambda a, b, step: [torch.softmax(a, -1) / (1.0 - 0.9**step)]) == pytest.approx(rows_s, rel=0.03)
 
 
 def test_counts_of_nests_add_up():

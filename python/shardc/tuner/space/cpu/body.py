@@ -8,7 +8,7 @@ from math import prod
 
 from torch_mlir import ir
 
-from shardc.backends.body.graph import Argument, Graph
+from shardc.backends.body.graph import Argument, Graph, Value
 from shardc.backends.body.roots import Reads, Root, Roots
 from shardc.backends.cpu.buffers import count_of, width_bytes
 from shardc.backends.cpu.config import Config
@@ -17,6 +17,13 @@ from shardc.backends.cpu.row import fetches
 from shardc.backends.cpu.stages import Loop, Stages, cost, find_stages, work_of
 from shardc.backends.cpu.streams import streams_of
 from shardc.dialects.kern.size import hint
+
+
+def made_once(graph: Graph) -> dict[Value, int]:
+    """Costs to begin with: values of one element are made once, outside of all loops (the corrections of an Adam, with
+    their powers).
+    """
+    return {value: 0 for value in graph.computed if hint(count_of(value.shape)) == 1}
 
 
 @dataclass(frozen=True)
@@ -118,7 +125,7 @@ class Loops:
         streams = streams_of(nest, stages, self.graph, self.later, config.streamed_bytes)
         found: list[Pass] = []
         kept: set[object] = set(stages.again)
-        known: dict = {}
+        known = made_once(self.graph)
         for loop in (loop for stage in stages.stages for loop in stage):
             elements = hint(prod(nest.sizes[a] for a in loop.axes))
             read = {

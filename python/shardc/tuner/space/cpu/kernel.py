@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch_mlir import ir
 
 from shardc.backends.body.axes import join_axes
-from shardc.backends.body.graph import Argument, Graph
+from shardc.backends.body.graph import Argument, Computed, Graph
 from shardc.backends.body.nest import recursion
 from shardc.backends.body.read_graph import read_graph
 from shardc.backends.body.roots import Reads, Root, Roots, base, find_roots
@@ -21,7 +21,7 @@ from shardc.dialects.kern.attention_backward import attention_backward_of
 from shardc.dialects.kern.scatter_add import scatter_add_of
 from shardc.dialects.kern.size import hint
 from shardc.tuner.space.cpu import attention, matmul, rows, scatter
-from shardc.tuner.space.cpu.body import Loops
+from shardc.tuner.space.cpu.body import Loops, made_once
 from shardc.tuner.space.cpu.machine import Machine, this_machine
 from shardc.tuner.space.sketches import together
 from shardc.tuner.space.space import Sketch
@@ -68,7 +68,7 @@ def _matmul(graph: Graph, nest: Nest, roots: Roots, reads: dict[Root, Reads], th
     root = contraction.root
     value = next(v for v in graph.computed if v.generic is root.generic and v.number == 0)
     product, factors = find_product(nest, contraction, value, roots)
-    known: dict = {}
+    known = made_once(graph)
     read_bytes, work = [], []
     for factor in factors:
         operands = [(root.generic.operand(n), root.generic.operand_index(n, root.dims)) for n in factor.operands]
@@ -89,6 +89,7 @@ def _matmul(graph: Graph, nest: Nest, roots: Roots, reads: dict[Root, Reads], th
     ]
     if product.terms > 1:
         apart[1] = 0  # pairs along k must lie side by side
-    after = sum(cost(v, roots, known) for v in {v for r in nest.roots[1:] for v, _ in r.read()})
+    made = {v.generic if isinstance(v, Computed) else v: v for r in nest.roots[1:] for v, _ in r.read()}
+    after = sum(cost(v, roots, known) for v in made.values())
     operands = matmul.Operands(along, tuple(read_bytes), tuple(work), after, tuple(apart))
     return matmul.sketch(product, operands, threads, machine)
