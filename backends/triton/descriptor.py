@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 HAS_DESCRIPTORS = (90, 100)
 """Architectures whose hardware reads tiles by tensor descriptors."""
 ALIGNMENT_BYTES = 16
-COPIED_BYTES = 4
 _ALLOCATE = '''def allocate(size, alignment, stream):
     """Memory for tensor descriptors, which Triton asks for at each launch."""
     return torch.empty(size, dtype=torch.int8, device="cuda")'''
@@ -89,14 +88,16 @@ def read_by_descriptors(module: Module, arguments: Sequence[str]) -> None:
 
 
 def is_direct(matmul: Matmul, side: int) -> bool:
-    """Whether a factor can be copied to shared memory past the registers, at least 4 bytes at a time."""
+    """Whether a factor can be copied to shared memory past the registers, 16 bytes at a time: where they are fewer, each
+    copy has its address in a register.
+    """
     source = _source(matmul, side)
     if source is None:
         return False
     _, offset = source
     factors = [hint(f) for axis, f in offset.terms if axis not in matmul.nest.merged]
     others = [*(f for f in factors if f != 1), hint(offset.constant)]
-    return 1 in factors and all(f * (_BYTES.get(matmul.element, 8)) % COPIED_BYTES == 0 for f in others)
+    return 1 in factors and all(f * (_BYTES.get(matmul.element, 8)) % ALIGNMENT_BYTES == 0 for f in others)
 
 
 def _make(start: str, shape: tuple[str, str], stride: int, block: tuple[str, str]) -> str:

@@ -33,6 +33,7 @@ class Estimate:
 
     ``seconds``: all of its functions, one after the other. ``flops``: of its matrix products, which matrix units do at
     ``flop_s``; ``moved_bytes``: of the tensors that it reads or writes, each once; ``bytes_s``: the memory's rate.
+    ``spill_bytes``: of a thread, what of its registers is taken to be stored and loaded again.
     """
 
     seconds: float
@@ -40,6 +41,7 @@ class Estimate:
     flop_s: float
     moved_bytes: int
     bytes_s: float
+    spill_bytes: int = 0
 
     @property
     def roofline_s(self) -> float:

@@ -31,9 +31,10 @@ from shardc.dialects.kern.size import AnySize, Size, hint
 
 LITTLE_WORK, MUCH_WORK = 12, 140
 """Instructions for an element of what is made of a sum, from which one more value, or three (random numbers), live with
-the sum: what all elements of a thread need is loaded at once (measured by compiling: gelu spills with 128 sums a thread,
-AdamW not with 64, dropout not with 32).
+the sum, besides what is read: all elements of a thread are loaded at once (measured by compiling: decision 57).
 """
+AMD_BESIDE = 3
+"""Values that live with a sum on AMD, at most, whatever the work: LLVM computes several elements at once."""
 LETTERS = "bmnk"
 SIZES = {"b": "BATCH", "m": "M", "n": "N", "k": "K"}
 _BYTES = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8}
@@ -100,8 +101,12 @@ class Matmul:
         direct = all(is_direct(self, side) for side in (0, 1))
         (left_bytes, left_work), (right_bytes, right_work) = (self._made(side) for side in (0, 1))
         work = self._work_after()
-        parted = len(self.axes["m"]) > 1 and len(around) > len(stored)  # offsets of what is read are computed, too
-        beside = 3 if work >= MUCH_WORK else int(work >= LITTLE_WORK or result_bytes > 4 or parted)
+        read = around[len(stored) :]
+        parted = len(self.axes["m"]) > 1 and bool(read)  # offsets of what is read are computed, too
+        beside = 3 if work >= MUCH_WORK else int(work >= LITTLE_WORK or parted)
+        beside += sum(_BYTES.get(t, 8) for t in read) / 4
+        if self.target.backend == "hip":
+            beside = AMD_BESIDE * (work >= LITTLE_WORK)
         return Product(
             b, m, n, k, _BYTES[self.element], result_bytes, matrix, direct, 1 if narrow else 4, self.by_descriptor,
             left_bytes, right_bytes, left_work, right_work, work, beside,

@@ -19,6 +19,7 @@ from shardc.backends.triton.matmul_model import (
     estimate_s,
     is_legal,
     shared_bytes,
+    spill_bytes,
     tilings,
 )
 from shardc.backends.triton.module import Module
@@ -88,6 +89,7 @@ def add_matmul(module: Module, matmul: Matmul, config: Mapping[str, int]) -> Non
     module.sizes += matmul.constants()
     parts = forms.parts()
     parts[0].seconds = estimate_s(tiling, matmul.product, matmul.target)  # those behind it are in this, too
+    parts[0].spill_bytes = spill_bytes(tiling, matmul.product, matmul.target)
     module.helpers += forms.helpers()
     if forms.writer.by_descriptor:
         pointers = dict.fromkeys(d.pointer for d in forms.writer.descriptors if d)

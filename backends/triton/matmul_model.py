@@ -4,6 +4,10 @@ The estimate counts, for the unit (streaming multiprocessor) that has the most t
 that tiles fetch from L2, and the latency that the stages of a tile's pipeline do not hide; and, for the whole GPU, the
 bytes that come from memory when so many tiles at a time share what they read. The form is that of Swann et al.,
 tritonBLAS (2025, arXiv 2512.04226): everything follows from the shape and a handful of figures of the GPU.
+
+Registers that a thread spills while it writes a tile are stored and loaded again, once, at the rate at which tiles get
+bytes from L2. That is an assumption, of which nothing was measured on a GPU: buffers of factors leave little of the
+memory that is both L1 and shared.
 """
 
 from __future__ import annotations
@@ -24,6 +28,12 @@ L2_REUSE = 0.7
 """Part of what L2 could deliver that tiles get."""
 REGISTERS = 65536
 """Of a unit, of 32 bits."""
+OTHERS, MASKS = 49, 24
+"""Registers of a thread that hold neither sums nor what lives with them (measured by compiling): addresses; and what is
+not copied 16 bytes at a time also has masks.
+"""
+SPILL_BOUND = 2
+"""Measured spills, at most, of those estimated (decision 57)."""
 FMA_RATE = 0.5
 """Part of the plain units' rate that products get which are no matrix instructions: half of the instructions load."""
 FMA_BLOCK = 4096
@@ -39,12 +49,13 @@ class Product:
     """What is multiplied: sizes, and bytes of an element of the factors (as they are multiplied) and of all that is
     read and written for an element of the result. ``matrix``: matrix instructions multiply it (not so f32 without tf32,
     and f64).
-    ``direct``: factors are copied to shared memory as they lie, past the registers. ``finish_bytes``: of shared memory
-    for an element of a tile while it is written, in the order in which threads hold what they read and write.
+    ``direct``: factors are copied to shared memory as they lie, past the registers, 16 bytes at a time.
+    ``finish_bytes``: of shared memory for an element of a tile while it is written, in the order in which threads hold
+    what they read and write.
     ``by_descriptor``: both factors can be read by tensor descriptors, without which loops over tiles take too many
     registers. ``left_bytes`` and ``right_bytes``: of what an element of a factor is made from, if it is computed where
     it is multiplied, and ``left_work`` and ``right_work`` the instructions that this takes; ``result_work``: those of
-    an element of what is made of the result; ``beside``: values that live with each sum while that is computed.
+    an element of what is made of the result; ``beside``: registers of what lives with each sum while that is computed.
     """
 
     batch: int
@@ -62,7 +73,7 @@ class Product:
     left_work: int = 0
     right_work: int = 0
     result_work: int = 0
-    beside: int = 0
+    beside: float = 0
 
     @property
     def read(self) -> tuple[int, int]:
@@ -110,12 +121,33 @@ def accumulators(t: Tiling, target: Target) -> int:
 
 
 def registers(t: Tiling, p: Product, target: Target) -> int:
-    """Those of a thread for sums and what lives with them while a tile is written, and for factors that pass through
-    them.
-    """
+    """Those of a thread for sums, and for factors that pass through them, while products are added up."""
     passing = 0 if p.direct else (t.block_m + t.block_n) * t.block_k // (target.warp_size * t.warps)
-    beside = p.beside if target.backend == "cuda" and t.split == 1 else 0  # AMD's threads have twice the registers
-    return accumulators(t, target) * (1 + beside) + passing
+    return accumulators(t, target) + passing
+
+
+def spill_bytes(t: Tiling, p: Product, target: Target) -> int:
+    """Of a thread, once a tile: what of the sums and of what lives with them has no register while the tile is written
+    (measured by compiling: decision 57). What would be spilled at every step along the sum is refused instead.
+    """
+    if t.split > 1:
+        return 0
+    others = OTHERS if p.direct else OTHERS + MASKS
+    return 4 * max(0, registers(t, p, target) + _beside(t, p, target) + others - _thread_registers(t, target))
+
+
+def _beside(t: Tiling, p: Product, target: Target) -> int:
+    """Registers of a thread for what lives with its sums; parts of sums are written as they are."""
+    return int(accumulators(t, target) * p.beside) if t.split == 1 else 0
+
+
+def _thread_registers(t: Tiling, target: Target) -> int:
+    """That a thread can have: on gfx942 eight warps have half of the instruction set's each."""
+    return min(target.registers, _unit_registers(target) // (target.warp_size * t.warps))
+
+
+def _unit_registers(target: Target) -> int:
+    return REGISTERS * (target.warp_size // 32)
 
 
 def is_legal(t: Tiling, p: Product, target: Target) -> bool:
@@ -124,12 +156,16 @@ def is_legal(t: Tiling, p: Product, target: Target) -> bool:
 
 
 def refusal(t: Tiling, p: Product, target: Target) -> str | None:
-    """Why it does not fit into shared memory or registers; None if it does."""
+    """Why it does not fit into shared memory or registers; None if it does. What is spilled once a tile costs time
+    (:func:`estimate_s`), and is refused where it is more than half of the registers of a thread.
+    """
     if (needed := 1024 + shared_bytes(t, p, target)) > target.shared_bytes:
         return f"{t.stages} stages take {needed} bytes of shared memory of {target.shared_bytes}"
     limit = (256 if p.direct else 224) if target.backend == "cuda" else 96
     if (taken := registers(t, p, target)) >= limit:
         return f"a thread holds {taken} values, and spills from {limit} on"
+    if (spilled := spill_bytes(t, p, target)) > (most := 2 * _thread_registers(t, target)):
+        return f"a thread spills {spilled} bytes for each tile, and more than {most} are half of its registers"
     if not p.matrix and (t.block_m * t.block_n > FMA_BLOCK or t.block_k > 32):
         return f"without matrix instructions tiles have at most {FMA_BLOCK} elements and 32 terms"
     return None
@@ -196,6 +232,8 @@ def estimate_s(t: Tiling, p: Product, target: Target) -> float:
     ends_s = LATENCY_S * (0.25 if t.persistent else 1.0) / at_once
     ends_s += t.block_m * t.block_n * p.result_bytes / (target.memory_bytes_s / target.units)
     ends_s += t.block_m * t.block_n * p.result_work * instruction_s
+    spilled = spill_bytes(t, p, target) * target.warp_size * t.warps
+    ends_s += 2 * spilled / (L2_REUSE * target.l2_bytes_s / target.units)  # stored and loaded again
     busiest = -(-tiles // target.units)
     total = max(busiest * (steps * step_s + ends_s), _memory_bytes(t, p, target, resident) / target.memory_bytes_s)
     if t.split > 1:
@@ -207,8 +245,9 @@ def _resident(t: Tiling, p: Product, target: Target) -> int:
     """Programs that a unit holds at a time."""
     if t.persistent:
         return 1
-    used = min(target.registers, 48 + registers(t, p, target) * (1 if p.matrix else 2))
-    by_registers = REGISTERS * (target.warp_size // 32) // (used * target.warp_size * t.warps)
+    values = registers(t, p, target) + _beside(t, p, target)
+    used = min(_thread_registers(t, target), 48 + values * (1 if p.matrix else 2))
+    by_registers = _unit_registers(target) // (used * target.warp_size * t.warps)
     by_shared = target.shared_bytes // (1024 + shared_bytes(t, p, target))
     return max(1, min(by_registers, by_shared, 8))
 

@@ -35,6 +35,8 @@ class Part:
     num_stages: int = 2
     seconds: float = 0.0
     """That it takes, as far as the models of costs can say."""
+    spill_bytes: int = 0
+    """Of a thread, which are in ``seconds``."""
     before: tuple[str, ...] = ()
     """Lines of ``launch`` before it starts."""
     loop: str = ""
@@ -67,7 +69,8 @@ class Module:
     def estimated(self, flops: int, flop_s: float, moved_bytes: int, target: Target) -> None:
         """Notes what the parts take together."""
         seconds = sum(part.seconds for part in self.parts)
-        self.estimate = Estimate(seconds, flops, flop_s, moved_bytes, target.memory_bytes_s)
+        spilled = max((part.spill_bytes for part in self.parts), default=0)
+        self.estimate = Estimate(seconds, flops, flop_s, moved_bytes, target.memory_bytes_s, spilled)
 
     def finish(self, kind: str) -> Emitted:
         functions = [self._jit(part) for part in self.parts]

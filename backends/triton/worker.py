@@ -98,12 +98,14 @@ def _nvidia(files: dict) -> dict:
 
 
 def _amd(files: dict) -> dict:
-    """From the notes in the assembly, which become those of the code object."""
+    """From the notes in the assembly, which become those of the code object. What is spilled to memory lies in the
+    private segment, with the stack; scalar registers are spilled to lanes of vector registers.
+    """
     text = Path(files["amdgcn"]).read_text()
     note = {key: int(n) for key, n in re.findall(r"^\s+\.(\w+):\s+(\d+)$", text, re.MULTILINE)}
     return {
         "registers": note["vgpr_count"],
-        "spill_bytes": 4 * (note["vgpr_spill_count"] + note["sgpr_spill_count"]) + note["private_segment_fixed_size"],
+        "spill_bytes": note["private_segment_fixed_size"],
         "local_accesses": len(re.findall(r"\bscratch_(?:load|store)", text)),
         "loads": len(re.findall(r"\b(?:global|buffer)_load_", text)),
         "wide_loads": len(re.findall(r"\b(?:global|buffer)_load_dwordx4", text)),

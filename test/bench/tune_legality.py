@@ -5,8 +5,9 @@
 
 Every combination of block sizes, warps, stages, group, and form is a point; closed forms refuse some. A seeded sample
 of the refused and of the legal is compiled ahead of time. *saved*: of the time that compiling all points would take, the
-part that those refused would. *fail*: does not compile, needs more shared memory than there is, or spills. Refused as a
-waste (threads without work, blocks beyond the matrix) are points that compile; refused as too large ones should fail.
+part that those refused would. *fail*: does not compile, needs more shared memory than there is, or spills more than its
+estimate may have priced. Refused as a waste (threads without work, blocks beyond the matrix) are points that compile;
+refused as too large ones should fail.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from torch_mlir import ir
 
 from shardc.backends.body.extract import extract
 from shardc.backends.triton import matmul_kernel
-from shardc.backends.triton.compile import compile_kernels
+from shardc.backends.triton.compile import Compiled, compile_kernels
 from shardc.backends.triton.emit import emit_function, read_kernel
 from shardc.backends.triton.emitted import Emitted
-from shardc.backends.triton.matmul_model import Product, refusal, waste
+from shardc.backends.triton.matmul_model import SPILL_BOUND, Product, refusal, waste
 from shardc.backends.triton.names import said_of_function
 from shardc.backends.triton.targets import Target, find_target
 from shardc.diagnostics.triton import TritonKernelNotSupported
@@ -44,7 +45,7 @@ from cpu_matmul import product
 
 SIZES = ("4096x4096x4096", "512x2048x512")
 SPILL_BYTES = 64
-"""Of a thread, that a kernel may have and still be worth a trial."""
+"""Of a thread, that a kernel may have unpriced and still be worth a trial."""
 
 
 def raw(functions: ir.Module, target: Target) -> list[Point]:
@@ -90,9 +91,13 @@ def compile_all(kernels: Sequence[Emitted], target: Target) -> tuple[float, list
         start = time.perf_counter()
         made = compile_kernels(kernels, [target], Path(folder), processes=1)
         seconds = (time.perf_counter() - start) / max(1, len(kernels))
-    spilled = [max((f.spill_bytes for f in found.functions), default=0) for found in made]
-    pairs = zip(made, spilled, strict=True)
-    return seconds, [type(c.error).__name__ if c.error else f"spills {s}" * (s > SPILL_BYTES) for c, s in pairs]
+    return seconds, [type(c.error).__name__ if c.error else _spills(c) for c in made]
+
+
+def _spills(made: Compiled) -> str:
+    spilled = max((f.spill_bytes for f in made.functions), default=0)
+    allowed = max(SPILL_BYTES, SPILL_BOUND * made.kernel.estimate.spill_bytes)
+    return f"spills {spilled}" * (spilled > allowed)
 
 
 def rows(size: str, target: Target, each: int, seed: int) -> list[list[object]]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 
 from shardc.backends.triton.compile import Compiled, Figures
+from shardc.backends.triton.matmul_model import SPILL_BOUND
 
 BARRIER_BYTES = 16
 """Of a thread's stack: ptxas keeps a barrier's state there in some matmuls, without a spill."""
 SLOW_PATH_BYTES = 48
 """Of a thread's stack, where the vendor's library computes sines of huge arguments."""
 SPILLS, SHARED, REGISTERS, MATRIX, LOCAL, WIDE = CONTRACTS = (
-    "no spills", "shared memory", "registers", "matrix instructions", "no local memory", "16-byte accesses",
+    "spills as priced", "shared memory", "registers", "matrix instructions", "no local memory", "16-byte accesses",
 )  # fmt: skip
 
 
@@ -32,9 +33,9 @@ def _of(compiled: Compiled, f: Figures, whole: bool) -> dict[str, str]:
     target, kernel = compiled.target, compiled.kernel
     multiplies = has_products(kernel.text, f.name)
     slow = has_slow_path(kernel.text)
-    allowed = BARRIER_BYTES if multiplies else SLOW_PATH_BYTES if slow else 0
+    allowed = BARRIER_BYTES + SPILL_BOUND * priced(compiled) if multiplies else SLOW_PATH_BYTES if slow else 0
     found = {
-        SPILLS: f"{f.spill_bytes} bytes" if f.spill_bytes > allowed else "",
+        SPILLS: f"{f.spill_bytes} bytes, {priced(compiled)} priced" if f.spill_bytes > allowed else "",
         SHARED: f"{f.shared_bytes} of {target.shared_bytes} bytes" if f.shared_bytes > target.shared_bytes else "",
         REGISTERS: f"{f.registers} of {target.registers}" if f.registers > target.registers else "",
     }
@@ -48,6 +49,12 @@ def _of(compiled: Compiled, f: Figures, whole: bool) -> dict[str, str]:
         narrow = 2 * f.wide_stores < f.stores or (reads_as_it_writes(kernel.text, f.name) and not f.wide_loads)
         found[WIDE] = f"{f.wide_loads} of {f.loads} loads, {f.wide_stores} of {f.stores} stores" if narrow else ""
     return found
+
+
+def priced(compiled: Compiled) -> int:
+    """Bytes that a thread spills by the estimate of its kernel: of matmuls alone it may be any."""
+    estimate = compiled.kernel.estimate
+    return estimate.spill_bytes if estimate is not None else 0
 
 
 def reads_as_it_writes(text: str, name: str) -> bool:

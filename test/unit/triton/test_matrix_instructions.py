@@ -9,12 +9,18 @@ from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from shardc.backends.triton.compile import Compiled, compile_kernels
 from shardc.backends.triton.emitted import Emitted
 from shardc.backends.triton.targets import TARGETS
+from shardc.frontend.aot_graph import import_graph
+from shardc.passes.fuse.kern_fuse import fuse_module
 
 from .contractions import Body, Case, T, emitted, emitted_attention
+from .contracts import priced, violations
+from .programs import emitted as emitted_kernels
 from .test_matmuls import dot
 
 pytest.importorskip("triton", reason="Triton is not installed")
@@ -103,6 +109,33 @@ ALLOWED_BYTES = 16
 def test_matmuls(target, tmp_path):
     for compiled in compile_kernels(matmuls(target), [TARGETS[target]], tmp_path, processes=1):
         held_to(compiled)
+
+
+def silu_gate(x, w, gate):
+    return F.silu(x @ w) * gate
+
+
+def gelu_backward(x, w, y):
+    return torch.ops.aten.gelu_backward(x @ w, y)
+
+
+@pytest.mark.parametrize(
+    ("made", "m", "n", "k", "target"),
+    [
+        (silu_gate, 2048, 2048, 2048, "sm_90"), (silu_gate, 2048, 2048, 2048, "sm_100"),
+        (gelu_backward, 8192, 4096, 1024, "gfx942"),
+    ],
+)  # fmt: skip
+def test_spills_that_are_priced_are_those_that_there_are(made, m, n, k, target, tmp_path):
+    """Large tiles whose epilogue spills, chosen at their price: what compilers spill is some, and within its bound."""
+    x, w, y = (torch.empty(s, dtype=torch.bfloat16, device="meta") for s in ((m, k), (k, n), (m, n)))
+    module = import_graph(make_fx(lambda *t: [made(*t)], tracing_mode="fake")(x, w, y), "forward").module
+    fuse_module(module, matmuls="generated", for_gpu=True)
+    (kernel,) = emitted_kernels(module, TARGETS[target])
+    (compiled,) = compile_kernels([kernel], [TARGETS[target]], tmp_path, processes=1)
+    assert compiled.error is None and not any(violations(compiled, whole=True).values())
+    (figures,) = compiled.functions
+    assert priced(compiled) > 0 and figures.spill_bytes > ALLOWED_BYTES, figures
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -12,8 +12,10 @@ from shardc.backends.triton.matmul_model import (
     choose,
     estimate_s,
     is_legal,
+    refusal,
     roofline_s,
     shared_bytes,
+    spill_bytes,
     tilings,
 )
 from shardc.backends.triton.targets import TARGETS
@@ -49,14 +51,44 @@ def test_limits_of_shared_memory_and_registers():
     assert not is_legal(replace(t, stages=5), p, h100)
 
 
-def test_what_is_made_of_a_sum_takes_registers_with_it():
-    """As measured by compiling: gelu spills with 128 sums a thread, dropout with 64. Parts are written as they are."""
-    h100, p = TARGETS["sm_90"], product((1, 4096, 4096, 4096))
-    large, half = Tiling(128, 256, 64, 8, 3), Tiling(128, 128, 64, 8, 3)
-    for beside, legal in ((0, (True, True)), (1, (False, True)), (3, (False, False))):
-        assert tuple(is_legal(t, replace(p, beside=beside), h100) for t in (large, half)) == legal
-    assert is_legal(replace(large, split=2), replace(p, beside=3), h100)
-    assert is_legal(Tiling(128, 256, 32, 8, 2), replace(p, beside=3), TARGETS["gfx942"])
+@pytest.mark.parametrize(
+    ("beside", "large", "half"),
+    [(0, 0, 0), (0.5, 0, 0), (1, 200, 0), (1.5, 456, 0), (3, 1224, 200), (4, 1736, 456)],
+    ids=["relu", "residual", "gelu", "silu times gate", "dropout", "AdamW"],
+)
+def test_what_is_made_of_a_sum_takes_registers_with_it(beside: float, large: int, half: int):
+    """128 and 64 sums a thread: what has no register is spilled. Parts of sums are written as they are."""
+    h100, p = TARGETS["sm_90"], replace(product((1, 4096, 4096, 4096)), beside=beside)
+    t = Tiling(128, 256, 64, 8, 3)
+    assert spill_bytes(t, p, h100) == large and spill_bytes(replace(t, block_n=128), p, h100) == half
+    assert spill_bytes(replace(t, split=2), p, h100) == 0
+    assert is_legal(t, p, h100) == (large <= 510)
+    if large > 510:
+        assert refusal(t, p, h100) == f"a thread spills {large} bytes for each tile, and more than 510 are half of its registers"
+
+
+def test_a_spill_costs_its_traffic():
+    """Stored and loaded once by each thread of each tile, at the rate of L2 that tiles get."""
+    h100, p = TARGETS["sm_90"], product((1, 2048, 2048, 2048))
+    t = Tiling(128, 256, 64, 8, 4)
+    assert t.tiles(p) <= h100.units
+    spilled = estimate_s(t, replace(p, beside=1.5), h100) - estimate_s(t, p, h100)
+    assert spilled == pytest.approx(2 * 456 * 256 / (0.7 * h100.l2_bytes_s / h100.units))
+
+
+@pytest.mark.parametrize("target", ["sm_90", "sm_100"])
+def test_a_tile_that_spills_may_be_the_best_one(target: str):
+    """Silu times gate: 128 tiles for all units, each with a spill, are faster than 256 tiles without."""
+    gpu, p = TARGETS[target], replace(product((1, 2048, 2048, 2048)), result_bytes=4, result_work=23, beside=1.5)
+    chosen = choose(p, gpu)
+    whole = [estimate_s(t, p, gpu) for t in tilings(p, gpu) if not spill_bytes(t, p, gpu)]
+    assert spill_bytes(chosen, p, gpu) > 0 and estimate_s(chosen, p, gpu) < 0.97 * min(whole)
+
+
+def test_eight_warps_have_half_of_the_registers_on_amd():
+    mi300, p = TARGETS["gfx942"], replace(product((1, 4096, 4096, 4096)), beside=3)
+    assert spill_bytes(Tiling(64, 256, 32, 4, 2), p, mi300) == 0
+    assert spill_bytes(Tiling(128, 256, 32, 8, 2), p, mi300) == 4 * (4 * 64 + 49 - 256)
 
 
 def test_large_squares_on_hopper():

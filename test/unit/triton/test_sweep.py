@@ -10,10 +10,10 @@ from datetime import date
 from pathlib import Path
 
 import triton_code
-from contracts import CONTRACTS, has_products, violations
+from contracts import CONTRACTS, SPILLS, has_products, violations
 
 from shardc.backends.triton.compile import Compiled, Figures, compile_kernels
-from shardc.backends.triton.emitted import Emitted, Jit
+from shardc.backends.triton.emitted import Emitted, Estimate, Jit
 from shardc.backends.triton.targets import TARGETS
 
 from .programs import SM_90
@@ -54,12 +54,15 @@ def {name}(x_ptr, BLOCK: tl.constexpr):
 '''
 
 
+GOOD = {
+    "name": "f", "binary": "", "metadata": "", "num_warps": 4, "shared_bytes": 0, "registers": 32, "spill_bytes": 0,
+    "local_accesses": 0, "loads": 2, "wide_loads": 2, "stores": 1, "wide_stores": 1, "matrix_ops": 0,
+}  # fmt: skip
+
+
 def test_what_breaks_a_contract() -> None:
     """Each is seen, and nothing else."""
-    good = {
-        "name": "f", "binary": "", "metadata": "", "num_warps": 4, "shared_bytes": 0, "registers": 32, "spill_bytes": 0,
-        "local_accesses": 0, "loads": 2, "wide_loads": 2, "stores": 1, "wide_stores": 1, "matrix_ops": 0,
-    }  # fmt: skip
+    good = GOOD
     streams = TEXT.format(name="f", call="x")
     assert not any(violations(_compiled(streams, good), whole=True).values())
     bad = {"registers": 256, "spill_bytes": 8, "shared_bytes": 1 << 20, "local_accesses": 1, "wide_stores": 0}
@@ -75,7 +78,21 @@ def test_what_breaks_a_contract() -> None:
     assert seen | {"matrix instructions"} == {*CONTRACTS}
 
 
-def _compiled(text: str, figures: dict[str, object], kind: str = "pointwise") -> Compiled:
+def test_matmuls_spill_no_more_than_twice_what_is_priced() -> None:
+    """And 16 bytes of a barrier's state; functions without products spill nothing, whatever is priced."""
+    multiplies, streams = TEXT.format(name="f", call="f_sum(x)"), TEXT.format(name="f", call="x")
+    for text, priced, spilled, said in (
+        (multiplies, 100, 216, []),
+        (multiplies, 100, 217, ["f: 217 bytes, 100 priced"]),
+        (multiplies, 0, 17, ["f: 17 bytes, 0 priced"]),
+        (streams, 100, 1, ["f: 1 bytes, 100 priced"]),
+    ):
+        compiled = _compiled(text, GOOD | {"spill_bytes": spilled, "matrix_ops": 1}, "matmul", priced)
+        assert violations(compiled, whole=True)[SPILLS] == said
+
+
+def _compiled(text: str, figures: dict[str, object], kind: str = "pointwise", priced: int = 0) -> Compiled:
     functions = (Jit("f", {}, {"BLOCK": 128}, (), 4, 2),)
-    kernel = Emitted("f", re.sub(r"\A\n", "", text), functions, ("x",), (), kind=kind)
+    estimate = Estimate(1e-6, 0, 1e12, 0, 1e12, priced)
+    kernel = Emitted("f", re.sub(r"\A\n", "", text), functions, ("x",), (), kind=kind, estimate=estimate)
     return Compiled(kernel, SM_90, (Figures(**figures),))

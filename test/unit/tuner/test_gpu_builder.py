@@ -44,15 +44,19 @@ def test_what_a_binary_has_is_told_to_the_cost_model():
 
 
 @pytest.mark.parametrize(
-    ("spill_bytes", "registers", "warps", "said"),
-    [(8, 255, 4, "spills 8 bytes"), (0, 255, 16, "needs 130560 registers, sm_90 has 65536"), (0, 128, 16, "")],
-)
-def test_what_a_binary_takes_decides(monkeypatch, spill_bytes: int, registers: int, warps: int, said: str):
+    ("spill_bytes", "priced", "registers", "warps", "said"),
+    [
+        (8, 0, 255, 4, "spills 8 bytes"), (9, 4, 255, 4, "spills 9 bytes"), (8, 4, 255, 4, ""),
+        (0, 0, 255, 16, "needs 130560 registers, sm_90 has 65536"), (0, 0, 128, 16, ""),
+    ],
+)  # fmt: skip
+def test_what_a_binary_takes_decides(monkeypatch, spill_bytes: int, priced: int, registers: int, warps: int, said: str):
     """A compiler that says so: legality in closed form leaves few points that do this."""
 
     def compiled(kernels, targets, folder, processes, limit_s):
         figures = Figures("k", "k.cubin", "k.json", warps, 1024, registers, spill_bytes, 0, 0, 0, 0, 0, 0)
-        return [Compiled(kernel, targets[0], (figures,)) for kernel in kernels]
+        spilling = [replace(k, estimate=replace(k.estimate, spill_bytes=priced)) for k in kernels]
+        return [Compiled(kernel, targets[0], (figures,)) for kernel in spilling]
 
     monkeypatch.setattr("shardc.tuner.builder.gpu.compile_kernels", compiled)
     (built,) = GpuBuilder(1).build(task(), [space_of(task()).ranked(1)[0]])

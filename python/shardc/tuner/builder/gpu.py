@@ -14,6 +14,7 @@ from torch_mlir import ir
 from shardc.backends.triton.compile import Compiled, Figures, compile_kernels
 from shardc.backends.triton.emit import emit_function
 from shardc.backends.triton.emitted import Emitted
+from shardc.backends.triton.matmul_model import SPILL_BOUND
 from shardc.backends.triton.names import said_of_function
 from shardc.backends.triton.targets import Target, find_target
 from shardc.diagnostics.base import ShardcError
@@ -32,8 +33,8 @@ INSTRUCTIONS = ("loads", "wide_loads", "stores", "wide_stores", "matrix_ops")
 
 class GpuBuilder:
     """Compiles points ahead of time, in ``processes`` at once: one that crashes or takes longer than ``limit_s`` is not
-    built, and costs only itself. Nor is one whose binary spills registers, or needs more than the GPU has: it runs
-    slowly, or not at all. Binaries lie in a folder that goes with the builder.
+    built, and costs only itself. Nor is one whose binary spills more registers than its estimate may have priced, or
+    needs more than the GPU has: it runs slowly, or not at all. Binaries lie in a folder that goes with the builder.
     """
 
     def __init__(self, processes: int = 2, limit_s: float = LIMIT_S) -> None:
@@ -100,14 +101,18 @@ def _built(point: Point | None, code: str, compiled: Compiled, path: Path, secon
         "shared_bytes": max((f.shared_bytes for f in functions), default=0),
         **{name: sum(getattr(f, name) for f in functions) for name in INSTRUCTIONS},
     }
-    refused = [] if point is None else [said for f in functions if (said := _excess(f, target))]
+    estimate = compiled.kernel.estimate
+    priced = estimate.spill_bytes if estimate is not None else 0
+    refused = [] if point is None else [said for f in functions if (said := _excess(f, target, priced))]
     said = str(compiled.error) if compiled.error else next(iter(refused), "")
     return Built(point, None if said else path, code, seconds, said, figures)
 
 
-def _excess(function: Figures, target: Target) -> str | None:
-    """What a function takes that it should not, or cannot have; None if that is nothing."""
-    if function.spill_bytes:
+def _excess(function: Figures, target: Target, priced: int) -> str | None:
+    """What a function takes that it should not, or cannot have; None if that is nothing. ``priced``: bytes of spills that
+    are in its kernel's estimate.
+    """
+    if function.spill_bytes > SPILL_BOUND * priced:
         return f"{function.name} spills {function.spill_bytes} bytes of registers a thread"
     needed, limit = function.registers * function.num_warps * target.warp_size, UNIT_REGISTERS[target.backend]
     return f"{function.name} needs {needed} registers, {target.name} has {limit}" if needed > limit else None
