@@ -67,7 +67,7 @@ def behaving(built: Built, name: str, launch: str) -> Built:
 def test_points_are_checked_and_timed_in_turns():
     points = list(space_of(task()).ranked(2))
     with Measurer(processes=1, rule=RULE, gpu_runner=GpuRunner(environment=INTERPRETED)) as measurer:
-        trials = measurer.measure(task(), points)
+        trials = list(measurer.measure(task(), points))
         confirmed = measurer.confirm(task(), points[1])
     assert [t.point for t in trials] == points
     assert all(t.ok and t.ratio > 0 and t.seconds > 0 for t in [*trials, confirmed]), trials
@@ -116,7 +116,7 @@ def test_where_its_gpu_is_not_a_kernel_is_not_run(built: Built, monkeypatch: pyt
         GpuRunner().measure(task(), built, built.path, RULE)
     with Measurer(processes=1) as measurer:
         assert not measurer.runs(task())
-        assert measurer.measure(task(), [space_of(task()).ranked(1)[0]])[0].outcome is Outcome.BUILT
+        assert next(measurer.measure(task(), [space_of(task()).ranked(1)[0]])).outcome is Outcome.BUILT
     monkeypatch.setattr(gpu_runner, "gpu_here", lambda: TARGETS["sm_80"])
     with pytest.raises(GpuNotHere, match="there is sm_80"):
         GpuRunner().measure(task(), built, built.path, RULE)
