@@ -5,12 +5,10 @@ from __future__ import annotations
 import logging
 import pickle
 import sys
-import sysconfig
 import types
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +23,16 @@ from torch._guards import CompileId
 from shardc.backends.cpu import cache as disk
 from shardc.diagnostics.dynamo import KeptFrameBroken, KeptFrameNotWritten, KeptFrameWarning
 from shardc.driver.frames.conditions import Frame, conditions
-from shardc.driver.frames.content import PLAIN, Contents, NoContent, digest, nested_codes
+from shardc.driver.frames.content import (
+    PLAIN,
+    Contents,
+    NoContent,
+    digest,
+    has_set_in_order,
+    hidden_builtins,
+    is_of_versions,
+    nested_codes,
+)
 from shardc.driver.frames.entry import Entry, installed_modules, serialized
 from shardc.driver.frames.trace import Trace
 from shardc.driver.program_cache import versions
@@ -57,7 +64,7 @@ def name_of(called: Called) -> str:
     """A hash of what a frame's trace depends on beside its guards, and of the kinds of its values, to find it by."""
     contents = Contents()
     parts = [
-        contents.of(called.code), str(called.scope.get("__name__")), str(called.settings), repr(versions()),
+        contents.of(called.code), str(hidden_builtins(called.code, called.scope)), str(called.scope.get("__name__")), str(called.settings), repr(versions()),
         sys.version, str(called.is_whole), repr(_installed()), _settings_of(config), _settings_of(functorch_config),
         repr(convert_frame.initial_global_state.__getstate__()), str(torch.utils._device.CURRENT_DEVICE),
         str((torch.cuda.is_available(), torch.accelerator.is_available(), torch._C._get_cublas_allow_tf32())),
@@ -69,11 +76,15 @@ def name_of(called: Called) -> str:
 def _settings_of(module: Any) -> str:
     contents = Contents()
     found = module.get_config_copy()
-    return str([(name, contents.or_type(_listed(found[name]))) for name in sorted(found)])
+    return str([(name, _setting(contents, found[name])) for name in sorted(found)])
 
 
-def _listed(value: Any) -> Any:
-    return [_listed(item) for item in value.items()] if isinstance(value, dict) else value
+def _setting(contents: Contents, value: Any) -> Any:
+    if isinstance(value, dict):
+        return [_setting(contents, part) for item in value.items() for part in item]
+    if isinstance(value, set | frozenset):
+        return sorted(contents.or_type(item) for item in value)
+    return contents.or_type(value)
 
 
 def _installed() -> list[str]:
@@ -193,6 +204,8 @@ def _entry(called: Called, trace: Trace, code: types.CodeType) -> Entry:
     result = graph.result()
     frame, asked = Frame(called.variables, called.scope), conditions(trace.guards)
     answers = list(frame.answers(asked))
+    if frame.contents.constants:
+        raise NoContent(f"results that are taken for constants: {frame.contents.constants}")
     _check_codes(trace.codes, {*frame.contents.codes, *nested_codes(called.code)})
     return Entry(
         conditions=asked,
@@ -213,17 +226,9 @@ def _entry(called: Called, trace: Trace, code: types.CodeType) -> Entry:
 
 def _check_codes(traced: Iterable[types.CodeType], known: set[types.CodeType]) -> None:
     """Raises NoContent if Dynamo traced through a function that no condition has the content of, and that is not
-    Python's or PyTorch's."""
+    Python's or PyTorch's, or through one with a set whose order counts."""
     for code in traced:
-        if code not in known and not _is_of_versions(code.co_filename):
+        if has_set_in_order(code):
+            raise NoContent(f"a set of constants in {code.co_qualname} of {code.co_filename}")
+        if code not in known and not is_of_versions(code.co_filename):
             raise NoContent(f"nothing leads to {code.co_qualname} of {code.co_filename}")
-
-
-@cache
-def _is_of_versions(file: str) -> bool:
-    """Whether a file belongs to this version of Python or PyTorch."""
-    path = Path(file)
-    if path.is_relative_to(Path(torch.__file__).parent):
-        return True
-    of_python = path.is_relative_to(sysconfig.get_path("stdlib")) or file.startswith("<frozen ")
-    return of_python and not {"site-packages", "dist-packages"} & set(path.parts)

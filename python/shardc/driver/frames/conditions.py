@@ -10,8 +10,10 @@ trace. Here they are all asked, for much may have changed since another process.
 
 from __future__ import annotations
 
+import enum
 import functools
 import hashlib
+import types
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -19,7 +21,7 @@ import torch
 from torch._dynamo.guards import GuardBuilder, _get_closure_vars
 from torch._guards import Guard, Source
 
-from shardc.driver.frames.content import Contents, NoContent
+from shardc.driver.frames.content import PLAIN, TORCH, Contents, NoContent
 
 Condition = tuple[Source, str, dict[str, Any]]
 """Where the value is, the guard's kind, and the kind's own arguments."""
@@ -33,6 +35,10 @@ _OF_THE_PROCESS = (
     "FUNCTORCH_STACK_MATCH", "AUTOGRAD_SAVED_TENSORS_HOOKS",
 )  # fmt: skip
 """About no value of the frame. What they look at is part of a frame's name (``cache.py``)."""
+_FIXED = (
+    *PLAIN, *TORCH, tuple, frozenset, enum.Enum, type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType,
+)  # fmt: skip
+"""Of these it does not count which of two equal ones a name has."""
 _VALUES = ("value", "recompile_hint")
 """Arguments of kinds that are the value itself, or words for the user."""
 
@@ -56,6 +62,7 @@ class Frame:
     def __init__(self, variables: dict[str, Any], scope: dict[str, Any]) -> None:
         self.variables, self.scope, self.contents = variables, scope, Contents()
         self._found: dict[Source, Any] = {}
+        self._met: dict[int, tuple[int, object]] = {}
 
     def value(self, source: Source) -> Any:
         """Raises whatever reading it raises."""
@@ -64,7 +71,15 @@ class Frame:
     def answers(self, asked: Sequence[Condition]) -> Iterable[bytes]:
         """A hash of what each condition says of this frame. Raises NoContent, or what reading a value raises."""
         for condition in asked:
-            yield hashlib.blake2b(self._answer(*condition).encode(errors="surrogatepass"), digest_size=8).digest()
+            text = self._answer(*condition) + self._which(*condition[:2])
+            yield hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest()
+
+    def _which(self, source: Source, kind: str) -> str:
+        """The number of an object that can change, in the order in which they are met: a trace may depend on two
+        names being of one object, which no guard says."""
+        if kind in _OF_THE_PROCESS or kind == "SHAPE_ENV" or isinstance(value := self.value(source), _FIXED):
+            return ""
+        return f" object {self._met.setdefault(id(value), (len(self._met), value))[0]}"
 
     def _answer(self, source: Source, kind: str, arguments: dict[str, Any]) -> str:
         if kind in _OF_THE_PROCESS or kind == "SHAPE_ENV":

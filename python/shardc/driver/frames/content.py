@@ -4,14 +4,26 @@ of their code, constants by their text, tensors by their metadata.
 
 from __future__ import annotations
 
+import _abc
+import abc
+import builtins
+import dis
 import enum
+import functools
 import hashlib
+import re
+import sys
+import sysconfig
 import types
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils._ordered_set import OrderedSet
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented), range)
 TORCH = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size)
@@ -23,6 +35,7 @@ _FORMS = (type(typing.Union),)
 """Names of ``typing``, of which there is one each; in annotations."""
 _UNREAD = (
     "__dict__", "__weakref__", "__doc__", "_abc_impl", "__annotations__", "__dataclass_fields__", "__slotnames__",
+    "__abstractmethods__", "__static_attributes__",
 )  # fmt: skip
 """Attributes of classes that differ between processes, or that no trace reads without a guard on them."""
 _IDS = ("_torchdynamo_wrapper_id",)
@@ -34,18 +47,25 @@ _MARKS = (
 """What ``torch._dynamo.mark_dynamic`` and its like leave on a tensor."""
 
 
+_BUILTIN_NAMES = frozenset(vars(builtins))
+_OF_MEMBERS = ("_value_", "_name_", "__objclass__", "_sort_order_")
+"""What each member of an enum has beside the user's attributes."""
+
+
 class NoContent(Exception):
     """A value that is itself and nothing else: another process cannot have the same one."""
 
 
 class Contents:
-    """Texts of values, each object's found once. ``codes`` are all code objects that were read on the way.
+    """Texts of values, each object's found once. ``codes`` are all code objects that were read on the way,
+    ``constants`` the user's functions whose results Dynamo takes for constants (``assume_constant_result``).
 
     The objects whose text is remembered live as long as this does.
     """
 
     def __init__(self) -> None:
         self.codes: set[types.CodeType] = set()
+        self.constants: list[str] = []
         self._texts: dict[int, str] = {}
         self._held: list[object] = []
 
@@ -64,11 +84,11 @@ class Contents:
         if isinstance(value, _BUILTIN):
             return self._builtin(value)
         if isinstance(value, enum.Enum):
-            return f"{self.of(type(value))}.{value.name}"
+            return f"{self.of(type(value))}.{self._member(value)}"
         if type(value) in (tuple, list):
             return f"{type(value).__name__}({', '.join(map(self.of, value))})"
         if type(value) in (set, frozenset):
-            return f"{type(value).__name__}({', '.join(sorted(map(self.of, value)))})"
+            return f"{type(value).__name__}({', '.join(map(self.of, value))})"  # a trace may have gone through it
         if type(value) is slice:
             return f"slice({self.of(value.start)}, {self.of(value.stop)}, {self.of(value.step)})"
         if isinstance(value, types.MethodType) and isinstance(value.__self__, type):
@@ -80,7 +100,15 @@ class Contents:
         raise NoContent(type(value).__qualname__)
 
     def or_type(self, value: Any) -> str:
-        """The content of a value; where it has none, that of its type."""
+        """The content of a value; where it has none, that of its type, with what a container holds.
+
+        Dynamo has no guards on what it reaches through a property, a class made in the frame or their methods, and
+        writes what it finds there (``SourcelessBuilder``) into the trace as it is.
+        """
+        if isinstance(value, _CONTAINERS):
+            return self._once(value, self._container)
+        if isinstance(value, re.Pattern):
+            return f"pattern {value.pattern!r} {value.flags}"
         try:
             return self.of(value)
         except NoContent:
@@ -93,7 +121,7 @@ class Contents:
             raise NoContent("a tensor with marks about its sizes")
         fields = (
             self.of(type(value)), value.dtype, value.device, value.requires_grad, tuple(value.shape), value.stride(),
-            value.layout, torch._C._dispatch_keys(value).raw_repr(),
+            value.layout, value.is_leaf, torch._C._dispatch_keys(value).raw_repr(),
         )  # fmt: skip
         return f"tensor {fields}"
 
@@ -107,7 +135,7 @@ class Contents:
 
     def _code(self, code: types.CodeType) -> str:
         self.codes.add(code)
-        constants = [self.of(c) for c in code.co_consts]
+        constants = [self._constant(c) for c in code.co_consts]
         fields = (
             code.co_filename, code.co_firstlineno, code.co_qualname, code.co_flags, code.co_code, constants,
             code.co_names, code.co_varnames, code.co_cellvars, code.co_freevars, code.co_argcount,
@@ -115,8 +143,28 @@ class Contents:
         )  # fmt: skip
         return digest([repr(fields)])
 
+    def _constant(self, value: Any) -> str:
+        """Of a code: a set by its members, for their order differs between processes (``has_set_in_order``)."""
+        return f"frozenset({sorted(map(self.of, value))})" if type(value) is frozenset else self.of(value)
+
+    def _container(self, value: Any) -> str:
+        kind = self.of(type(value))
+        if isinstance(value, functools.partial):
+            value = [value.func, *value.args, value.keywords]
+        if isinstance(value, dict | types.MappingProxyType):  # what a subclass makes of its items may run anything
+            items = dict.items(value) if isinstance(value, dict) else value.items()
+            value = [part for item in list(items) for part in item]
+        return digest([kind, *map(self.or_type, value)])
+
+    def _member(self, member: enum.Enum) -> str:
+        attributes = {name: value for name, value in vars(member).items() if name not in _OF_MEMBERS}
+        return f"{member.name} {self.or_type(member.value)} {self.or_type(attributes)}"
+
     def _function(self, function: types.FunctionType) -> str:
         parts = [function.__module__ or "", function.__qualname__, self.of(function.__code__)]
+        parts += hidden_builtins(function.__code__, function.__globals__)
+        if "_dynamo_marked_constant" in function.__dict__ and not _is_installed(function.__code__.co_filename):
+            self.constants.append(function.__qualname__)
         parts += [self.or_type(value) for value in function.__defaults__ or ()]
         parts += [f"{name}={self.or_type(value)}" for name, value in (function.__kwdefaults__ or {}).items()]
         for cell in function.__closure__ or ():
@@ -132,29 +180,34 @@ class Contents:
         if cls.__flags__ & _HEAP:
             parts += [self.of(base) for base in cls.__bases__]
             parts += [f"{name}:{self._attribute(v)}" for name, v in list(cls.__dict__.items()) if name not in _UNREAD]
+            if isinstance(cls, abc.ABCMeta) and not _is_installed_module(cls.__module__):
+                registered = (reference() for reference in _abc._get_dump(cls)[0])
+                parts += sorted(f"{c.__module__}.{c.__qualname__}" for c in registered if c is not None)
+            if isinstance(cls, enum.EnumMeta):
+                parts += [self._member(member) for member in cls.__members__.values()]
         return digest(parts)
 
     def _metaclass(self, cls: type) -> str:
         return "" if type(cls) is type else self.of(type(cls))
 
     def _attribute(self, value: Any) -> str:
-        """What stands in a class: of containers the type, for a trace that reads them has guards on them."""
+        """What stands in a class."""
         if isinstance(value, property):
             return f"property({', '.join(self.or_type(f) for f in (value.fget, value.fset, value.fdel))})"
         if isinstance(value, staticmethod | classmethod):
             return f"{type(value).__name__}({self.or_type(value.__func__)})"
-        if type(value) in (tuple, list, set, frozenset, dict):
-            return type(value).__name__
         return self.or_type(value)
 
     def _builtin(self, value: Any) -> str:
-        owner = getattr(value, "__self__", None) or getattr(value, "__objclass__", None)
+        owner = getattr(value, "__self__", None)
+        owner = getattr(value, "__objclass__", None) if owner is None else owner
         where = owner.__name__ if isinstance(owner, types.ModuleType | type) else None
         if owner is not None and where is None:
             raise NoContent(f"{type(value).__qualname__} of an object")
         return f"{type(value).__name__} {getattr(value, '__module__', None)} {where} {value.__name__}"
 
 
+_CONTAINERS = (tuple, list, set, frozenset, dict, OrderedSet, types.MappingProxyType, functools.partial)
 _HEAP = 1 << 9
 """``Py_TPFLAGS_HEAPTYPE``: a class whose attributes Python code can set."""
 
@@ -173,3 +226,46 @@ def nested_codes(code: types.CodeType) -> Iterable[types.CodeType]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from nested_codes(constant)
+
+
+def hidden_builtins(code: types.CodeType, scope: Mapping[str, Any]) -> list[str]:
+    """The names of builtins in a code that its globals give another meaning: no guard asks whether there are some."""
+    names = {name for nested in nested_codes(code) for name in nested.co_names}
+    return sorted(name for name in names & _BUILTIN_NAMES if name in scope)
+
+
+def has_set_in_order(code: types.CodeType) -> bool:
+    """Whether a code does more with a set of constants than to look a value up in it: go through it, say, in an order
+    that differs between processes.
+    """
+    if not any(type(constant) is frozenset and len(constant) > 1 for constant in code.co_consts):
+        return False
+    steps = [step for step in dis.get_instructions(code) if step.opname not in ("EXTENDED_ARG", "CACHE")]
+    return any(
+        type(step.argval) is frozenset and len(step.argval) > 1 and after.opname != "CONTAINS_OP"
+        for step, after in pairwise(steps)
+        if step.opname == "LOAD_CONST"
+    )
+
+
+@cache
+def is_of_versions(file: str) -> bool:
+    """Whether a file belongs to this version of Python or PyTorch."""
+    if Path(file).is_relative_to(Path(torch.__file__).parent):
+        return True
+    of_python = Path(file).is_relative_to(sysconfig.get_path("stdlib")) or file.startswith("<frozen ")
+    return of_python and not _of_packages(file)
+
+
+def _is_installed(file: str) -> bool:
+    """Whether a file changes with the versions of Python, PyTorch and the installed packages alone."""
+    return is_of_versions(file) or _of_packages(file)
+
+
+def _is_installed_module(name: str) -> bool:
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return name in sys.builtin_module_names or (file is not None and _is_installed(file))
+
+
+def _of_packages(file: str) -> bool:
+    return bool({"site-packages", "dist-packages"} & set(Path(file).parts))

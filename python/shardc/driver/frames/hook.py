@@ -81,8 +81,9 @@ def _is_plain_process() -> bool:
     distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
     modes = torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack()
     transforms = retrieve_all_functorch_interpreters() or torch.autograd.forward_ad._current_level >= 0
+    hooks = torch.nn.modules.module._has_any_global_hook() or top_saved_tensors_hooks() is not None
     is_off = os.environ.get("SHARDC_KEEP_FRAMES") == "0" or convert_frame._bytecode_hooks
-    return not (distributed or modes or transforms or is_off or top_saved_tensors_hooks() is not None)
+    return not (distributed or modes or transforms or hooks or is_off)
 
 
 def _called(given: dict[str, Any], settings: Settings) -> cache.Called:
