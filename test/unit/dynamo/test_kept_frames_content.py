@@ -13,7 +13,8 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from shardc.driver.frames.content import Contents, has_set_in_order
+from shardc.driver.frames.codes import has_set_in_order
+from shardc.driver.frames.content import Contents
 
 pytestmark = pytest.mark.filterwarnings("error::shardc.diagnostics.dynamo.KeptFrameWarning")
 

@@ -22,18 +22,11 @@ from torch._guards import CompileId
 
 from shardc.backends.cpu import cache as disk
 from shardc.diagnostics.dynamo import KeptFrameBroken, KeptFrameNotWritten, KeptFrameWarning
+from shardc.driver.frames.codes import has_set_in_order, hidden_builtins, nested_codes
 from shardc.driver.frames.conditions import Frame, conditions
-from shardc.driver.frames.content import (
-    PLAIN,
-    Contents,
-    NoContent,
-    digest,
-    has_set_in_order,
-    hidden_builtins,
-    is_of_versions,
-    nested_codes,
-)
+from shardc.driver.frames.content import PLAIN, Contents, NoContent, digest
 from shardc.driver.frames.entry import Entry, installed_modules, serialized
+from shardc.driver.frames.installed import is_of_versions
 from shardc.driver.frames.trace import Trace
 from shardc.driver.program_cache import versions
 from shardc.driver.settings import Settings

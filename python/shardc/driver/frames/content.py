@@ -6,24 +6,20 @@ from __future__ import annotations
 
 import _abc
 import abc
-import builtins
-import dis
 import enum
 import functools
 import hashlib
 import re
-import sys
-import sysconfig
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
-from functools import cache
-from itertools import pairwise
-from pathlib import Path
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch.utils._ordered_set import OrderedSet
+
+from shardc.driver.frames.codes import hidden_builtins
+from shardc.driver.frames.installed import is_installed, is_installed_module
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented), range)
 TORCH = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size)
@@ -47,7 +43,6 @@ _MARKS = (
 """What ``torch._dynamo.mark_dynamic`` and its like leave on a tensor."""
 
 
-_BUILTIN_NAMES = frozenset(vars(builtins))
 _OF_MEMBERS = ("_value_", "_name_", "__objclass__", "_sort_order_")
 """What each member of an enum has beside the user's attributes."""
 
@@ -163,7 +158,7 @@ class Contents:
     def _function(self, function: types.FunctionType) -> str:
         parts = [function.__module__ or "", function.__qualname__, self.of(function.__code__)]
         parts += hidden_builtins(function.__code__, function.__globals__)
-        if "_dynamo_marked_constant" in function.__dict__ and not _is_installed(function.__code__.co_filename):
+        if "_dynamo_marked_constant" in function.__dict__ and not is_installed(function.__code__.co_filename):
             self.constants.append(function.__qualname__)
         parts += [self.or_type(value) for value in function.__defaults__ or ()]
         parts += [f"{name}={self.or_type(value)}" for name, value in (function.__kwdefaults__ or {}).items()]
@@ -180,7 +175,7 @@ class Contents:
         if cls.__flags__ & _HEAP:
             parts += [self.of(base) for base in cls.__bases__]
             parts += [f"{name}:{self._attribute(v)}" for name, v in list(cls.__dict__.items()) if name not in _UNREAD]
-            if isinstance(cls, abc.ABCMeta) and not _is_installed_module(cls.__module__):
+            if isinstance(cls, abc.ABCMeta) and not is_installed_module(cls.__module__):
                 registered = (reference() for reference in _abc._get_dump(cls)[0])
                 parts += sorted(f"{c.__module__}.{c.__qualname__}" for c in registered if c is not None)
             if isinstance(cls, enum.EnumMeta):
@@ -218,54 +213,3 @@ def digest(parts: Iterable[str]) -> str:
     for part in parts:
         found.update(part.encode(errors="surrogatepass") + b"\0")
     return found.hexdigest()[:32]
-
-
-def nested_codes(code: types.CodeType) -> Iterable[types.CodeType]:
-    """``code`` and the code objects of functions made in it."""
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from nested_codes(constant)
-
-
-def hidden_builtins(code: types.CodeType, scope: Mapping[str, Any]) -> list[str]:
-    """The names of builtins in a code that its globals give another meaning: no guard asks whether there are some."""
-    names = {name for nested in nested_codes(code) for name in nested.co_names}
-    return sorted(name for name in names & _BUILTIN_NAMES if name in scope)
-
-
-def has_set_in_order(code: types.CodeType) -> bool:
-    """Whether a code does more with a set of constants than to look a value up in it: go through it, say, in an order
-    that differs between processes.
-    """
-    if not any(type(constant) is frozenset and len(constant) > 1 for constant in code.co_consts):
-        return False
-    steps = [step for step in dis.get_instructions(code) if step.opname not in ("EXTENDED_ARG", "CACHE")]
-    return any(
-        type(step.argval) is frozenset and len(step.argval) > 1 and after.opname != "CONTAINS_OP"
-        for step, after in pairwise(steps)
-        if step.opname == "LOAD_CONST"
-    )
-
-
-@cache
-def is_of_versions(file: str) -> bool:
-    """Whether a file belongs to this version of Python or PyTorch."""
-    if Path(file).is_relative_to(Path(torch.__file__).parent):
-        return True
-    of_python = Path(file).is_relative_to(sysconfig.get_path("stdlib")) or file.startswith("<frozen ")
-    return of_python and not _of_packages(file)
-
-
-def _is_installed(file: str) -> bool:
-    """Whether a file changes with the versions of Python, PyTorch and the installed packages alone."""
-    return is_of_versions(file) or _of_packages(file)
-
-
-def _is_installed_module(name: str) -> bool:
-    file = getattr(sys.modules.get(name), "__file__", None)
-    return name in sys.builtin_module_names or (file is not None and _is_installed(file))
-
-
-def _of_packages(file: str) -> bool:
-    return bool({"site-packages", "dist-packages"} & set(Path(file).parts))
