@@ -93,9 +93,29 @@ def _too_much(b: Blocks, s: Scores, target: Target) -> str | None:
         return f"{b.queries} queries by {b.keys} keys: blocks of queries pass through registers, too"
     if target.arch in (90, 100) and s.kind == "dkdv" and b.queries > 32 and b.stages > 2:
         return f"{b.queries} queries in {b.stages} stages: both loops over queries keep their addresses"
-    if (held := accumulators(b, s, target)) > (limit := _limit(s, b, target)):
+    held = accumulators(b, s, target)
+    if held > (limit := _limit(s, b, target)):
         return f"a thread holds {held} scores and sums, at most {limit}"
+    if (own := _own_factors(b, s, target)) and held + own > (limit := _wide_limit(s, target)):
+        return f"a thread holds {held} scores and sums and {own} factors of 4 bytes, at most {limit}"
     return None
+
+
+def _own_factors(b: Blocks, s: Scores, target: Target) -> int:
+    """Registers of a thread that hold its own rows: products of tf32 read one of their factors from there."""
+    if s.element_bytes < 4 or not s.matrix or s.kind == "forward" or target.backend == "hip":
+        return 0
+    own = b.keys if s.kind == "dkdv" else b.queries
+    return own * (s.size + s.value_size) // (target.warp_size * b.warps)
+
+
+def _wide_limit(s: Scores, target: Target) -> int:
+    """Of sums and own rows in tf32 (measured by compiling, heads of 64: ``dkdv`` spills nothing with 120, and 256 to 1320
+    bytes from 160 on; ``dq`` on sm_80 nothing with 64, 40 to 144 with 80, elsewhere at most 8 with 160).
+    """
+    if s.kind == "dkdv":
+        return 128
+    return 64 if target.arch == 80 else 160
 
 
 def refusal(b: Blocks, s: Scores, target: Target) -> str | None:

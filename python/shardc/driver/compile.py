@@ -11,7 +11,6 @@ from shardc.driver.api import compile_step
 from shardc.driver.artefact import check_folder
 from shardc.driver.report import Report
 from shardc.driver.script import read_script
-from shardc.frontend.recorder import called_from
 
 
 def compile_script(
@@ -25,7 +24,7 @@ def compile_script(
     """
     check_folder(out.absolute())
     training = read_script(script)
-    with called_from(str(script), training.line):
+    with training.asks():
         step = compile_step(
             training.model,
             training.optimizer,

@@ -169,8 +169,9 @@ def _parsed(text: str, path: Path) -> ir.Module:
 def _script_text(path: Path) -> str:
     """The step that a script builds, for one device."""
     training = read_script(path)
-    capture = capture_step(
-        training.model, training.optimizer, training.batch, loss=training.loss, context=new_context()
-    )
+    with training.asks():
+        capture = capture_step(
+            training.model, training.optimizer, training.batch, loss=training.loss, context=new_context()
+        )
     run(capture.module, build("torch-lift-bmm,torch-share"))
     return capture.module.operation.get_asm(enable_debug_info=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -14,17 +15,23 @@ import torch
 
 from shardc.diagnostics.api import BadScript, ScriptFailed
 from shardc.diagnostics.base import ShardcError
+from shardc.frontend.recorder import called_from
 
 
 @dataclass(frozen=True)
 class Training:
-    """What a script's ``build()`` returns, and the line that defines ``build``."""
+    """What a script's ``build()`` returns, the line that defines ``build``, and the script."""
 
     model: torch.nn.Module
     optimizer: torch.optim.Optimizer
     batch: Any
     loss: Callable[[Any, Any], torch.Tensor] | None = None
     line: int = 1
+    path: Path = Path()
+
+    def asks(self) -> AbstractContextManager[None]:
+        """Traces inside were asked for by ``build``: errors that no line of the user's raised name it."""
+        return called_from(str(self.path), self.line)
 
 
 def read_script(path: Path) -> Training:
@@ -45,7 +52,7 @@ def read_script(path: Path) -> Training:
         if not is_right(part):
             problem = f"has a build() whose {name} is {_article(part)}, not {expected}"
             raise BadScript(script=path, problem=problem, where=where)
-    return Training(*made, **({"line": line} if line else {}))
+    return Training(*made, **({"line": line} if line else {}), path=path)
 
 
 PARTS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (

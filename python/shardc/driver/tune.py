@@ -213,9 +213,10 @@ def _module(path: Path, target: str, matmuls: str) -> ir.Module:
     if path.suffix != ".py":
         return read_module(path / "levels" / "4-kernel.mlir" if path.is_dir() else path)
     training = read_script(path)
-    step = compile_step(
-        training.model, training.optimizer, training.batch, loss=training.loss, mesh={"data": 1}, fuse=False
-    )
+    with training.asks():
+        step = compile_step(
+            training.model, training.optimizer, training.batch, loss=training.loss, mesh={"data": 1}, fuse=False
+        )
     if target == CPU:
         wished = FusionRecord(matmuls=matmuls)
         module, _ = fuse_copy(step.compiled.unfused, wished, step_matmuls(wished.numerics, matmuls))

@@ -118,6 +118,15 @@ def test_bad_input_is_named(script, arguments, expected, capsys):
     assert expected in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", [["tune"], ["explain", "--fusion"]])
+def test_a_loss_that_fails_outside_the_script_is_of_its_build(command, tmp_path, capsys):
+    """No line of the user's raises: the line that defines build is said, not one of the command line's libraries."""
+    path = tmp_path / "train.py"
+    path.write_text(SCRIPT.replace("lambda out, batch: out.pow(2).mean()", "torch.nn.CrossEntropyLoss()"))
+    assert main([command[0], str(path), *command[1:]]) == 2
+    assert f"at: {path}:" in capsys.readouterr().err
+
+
 def test_a_program_without_kernels_is_said(tmp_path, capsys):
     path = tmp_path / "empty.mlir"
     path.write_text("func.func @main() { return }")

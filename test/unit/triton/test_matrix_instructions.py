@@ -88,7 +88,9 @@ def attentions(target: str) -> list[Emitted]:
     mask = torch.ones(2, 1, 1, 1000, dtype=torch.bool)
     odd, _ = emitted_attention(padded, mask, target=target)
     _, gradient = emitted_attention(replace(case, size=64, value_size=64), target=target)
-    return [replace(long, name="long"), replace(odd, name="odd"), gradient]
+    wide = Case(3, 6, 2, 257, 257, 54, 54, torch.float32, causal=True, heads_last=True)
+    _, tf32 = emitted_attention(wide, target=target, tf32=True)
+    return [replace(long, name="long"), replace(odd, name="odd"), gradient, replace(tf32, name="tf32")]
 
 
 def held_to(compiled: Compiled) -> None:
