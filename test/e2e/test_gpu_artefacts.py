@@ -92,6 +92,36 @@ def test_it_is_refused_where_its_gpu_is_not(folder: Path, monkeypatch: pytest.Mo
         TrainStep.load(folder, device="cpu")
 
 
+@pytest.mark.parametrize(
+    ("version", "message"), [("3.5.1", "Triton 3.5.1 is too old for these kernels"), (None, "Triton does not import")]
+)
+def test_triton_missing_or_too_old_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, version: str | None, message: str
+) -> None:
+    if version is None:
+        monkeypatch.setitem(sys.modules, "triton", None)
+    else:
+        monkeypatch.setattr("triton.__version__", version)
+    with pytest.raises(RuntimeFailure, match=message) as raised:
+        TrainStep.load(folder, device="cpu")
+    assert "pip install 'triton>=3.6'" in str(raised.value)
+
+
+@pytest.mark.parametrize(("found", "is_refused"), [(11080, True), (12000, False)])
+def test_a_driver_that_is_too_old_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, found: int, is_refused: bool
+) -> None:
+    """What a driver for CUDA 12 may load is refused for no other reason than that there is no GPU."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    monkeypatch.setattr(torch._C, "_cuda_getDriverVersion", lambda: found, raising=False)
+    message = "the GPU's driver is for CUDA 11.8; these kernels need one for 12" if is_refused else "rank 0 is on cpu"
+    with pytest.raises(RuntimeFailure, match=message):
+        TrainStep.load(folder, device="cpu")
+
+
 def test_a_lost_kernel_is_named(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder, tmp_path / "out")
     lost = sorted((tmp_path / "out" / "kernels").glob("*.py"))[0]

@@ -76,7 +76,7 @@ Kernels = Library | Modules
 
 def library_of(folder: Path, manifest: Mapping[str, Any]) -> Kernels | None:
     """The compiled kernels of an artefact, None if it has none.
-    Raises BadLibrary or BadTriton where they cannot run.
+    Raises BadLibrary, BadTriton or BadDriver where they cannot run.
     """
     if not manifest["kernels"]:
         return None

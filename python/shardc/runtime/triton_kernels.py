@@ -36,6 +36,10 @@ class BadTriton(RuntimeFailure):
     """Triton is missing or too old for the kernels of an artefact."""
 
 
+class BadDriver(RuntimeFailure):
+    """The GPU's driver does not load what Triton's assembler makes."""
+
+
 class BadModules(RuntimeFailure):
     """A folder of Triton kernels lacks a kernel, or has one of another form than the program calls."""
 
@@ -45,12 +49,14 @@ class Modules:
 
     Raises:
         BadTriton: Triton does not import, or is older than the modules need.
+        BadDriver: the driver of the GPU that is here is older than Triton's assembler.
     """
 
     def __init__(self, folder: str | Path) -> None:
         check_triton()
         self.folder, self.device = Path(folder), torch.device("cpu" if interprets() else "cuda")
         if not interprets():
+            check_driver()
             fill_cache(self.folder / CACHE)
 
     def kernel(
@@ -125,6 +131,25 @@ def check_triton() -> None:
     if found < OLDEST:
         raise BadTriton(
             f"Triton {triton.__version__} is too old for these kernels", hint=f"pip install 'triton>={_text(OLDEST)}'"
+        )
+
+
+def check_driver() -> None:
+    """Raises BadDriver if an NVIDIA GPU is here whose driver does not load what Triton's assembler makes.
+
+    A driver for some CUDA runs the machine code of every CUDA with the same major number.
+    """
+    from triton import knobs
+
+    if torch.version.cuda is None or not torch.cuda.is_available():
+        return
+    found = torch._C._cuda_getDriverVersion()  # 12040: for CUDA 12.4
+    is_late = torch.cuda.get_device_capability() >= (10, 0)
+    needed = (knobs.nvidia.ptxas_blackwell if is_late else knobs.nvidia.ptxas).version
+    if found // 1000 < int(needed.partition(".")[0]):
+        raise BadDriver(
+            f"the GPU's driver is for CUDA {found // 1000}.{found % 1000 // 10}; these kernels need one for {needed}",
+            hint="install a newer driver, or a Triton that comes with an older assembler",
         )
 
 
