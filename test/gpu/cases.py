@@ -122,6 +122,29 @@ def attend_masked_backward(g: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Ten
     return torch.ops.shardc.attention_backward(g, q, k, v, bias, out, lse, False, 0.2, 0)
 
 
+def attend_window(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Each row sees itself and the 39 keys before it."""
+    row, key = torch.arange(q.shape[2], device=q.device)[:, None], torch.arange(k.shape[2], device=q.device)
+    return torch.ops.shardc.attention(q, k, v, ((key <= row) & (key > row - 40))[None, None], False, 0.2)[0]
+
+
+def experts(x: Tensor, w: Tensor, shares: Tensor) -> Tensor:
+    """Rows of ``x`` by the matrix of their group; how many rows a group has is in proportion to ``shares``."""
+    ends = shares.cumsum(0) * x.shape[0] // shares.sum()
+    if x.dtype != torch.float64:
+        return torch._grouped_mm(x, w, offs=ends.to(torch.int32))
+    group = (torch.arange(x.shape[0], device=x.device)[:, None] >= ends).sum(-1)
+    return torch.bmm(x[:, None], w[group])[:, 0]
+
+
+def linear_loss(x: Tensor, w: Tensor, target: Tensor) -> Any:
+    """Loss and both gradients of a linear layer with a cross entropy behind it, which hold no logits."""
+    logp, lse, _ = torch.ops.shardc.linear_cross_entropy(x, w, None, target)
+    grad = torch.full_like(logp, -1 / x.shape[0])
+    dx, dw, _ = torch.ops.shardc.linear_cross_entropy_backward(grad, None, x, w, None, target, lse)
+    return -logp.mean(), dx, dw
+
+
 def matmul_gelu(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
     return F.gelu(torch.addmm(b, x, w))
 
@@ -167,6 +190,14 @@ CASES: dict[str, Case] = {
     ),
     "attention_masked_backward": Case(
         attend_masked_backward, (*(t(2, 4, 37, 40),) * 2, t(2, 2, 45, 40), t(2, 2, 45, 40), t(1, 4, 37, 45)), 1e-3
+    ),
+    "attention_window_bf16": Case(attend_window, (*(t(2, 4, 131, 64, dtype=BF16),) * 3,), 2.0**-5),
+    "experts_bf16": Case(experts, (t(77, 48, dtype=BF16), t(5, 48, 40, dtype=BF16), Given((5,), I64, 9))),
+    "experts_large_bf16": Case(
+        experts, (t(4096, 1024, dtype=BF16), t(8, 1024, 2048, dtype=BF16), Given((8,), I64, 9)), small=False
+    ),
+    "linear_loss_bf16": Case(
+        linear_loss, (t(65, 48, dtype=BF16), t(203, 48, dtype=BF16), Given((65,), I64, 203)), 2.0**-5
     ),
 }  # fmt: skip
 """By name. f32 products may be tf32 on a GPU only where torch allows it; attention in f32 rounds as its tiles do."""

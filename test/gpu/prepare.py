@@ -37,6 +37,9 @@ from shardc.backends.triton.targets import Target, find_target  # noqa: E402
 from shardc.driver.gpu_compile import make_kernels  # noqa: E402
 from shardc.frontend.aot_graph import import_graph  # noqa: E402
 from shardc.passes.fuse.kern_fuse import fuse_module  # noqa: E402
+
+# Importing it defines ops that cases call.
+from shardc.runtime import linear_cross_entropy  # noqa: E402, F401
 from shardc.runtime.check import MANIFEST  # noqa: E402
 
 LIMIT_BYTES = 56 << 20
@@ -57,7 +60,7 @@ def prepare_case(case: cases.Case, target: Target, folder: Path, processes: int 
     count, said, without = len(traced.graph.output_node().args[0]), [], frozenset()
     while True:
         module = import_graph(traced, "forward").module
-        fuse_module(module, lone=True, matmuls="generated", without=without)
+        fuse_module(module, lone=True, matmuls="generated", without=without, for_gpu=True)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             made, failed = make_kernels(module, target, folder, processes)

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "python"), str(Path(__file__).parent)]
 
 # Importing these defines the ops that cases call.
-from shardc.runtime import attention, random, sampling  # noqa: E402, F401
+from shardc.runtime import attention, linear_cross_entropy, random, sampling  # noqa: E402, F401
 from shardc.runtime.triton_kernels import Modules, interprets  # noqa: E402
 
 if interprets():

@@ -19,7 +19,7 @@ import pytest
 pytest.importorskip("triton", reason="Triton is not installed: its kernels can be neither run nor compiled")
 
 TEST = Path(__file__).parents[2]
-CASES = ("softmax", "cross_entropy", "matmul_gelu")
+CASES = ("softmax", "cross_entropy", "matmul_gelu", "attention_window_bf16", "experts_bf16", "linear_loss_bf16")
 ALONE = """
 import runpy
 import sys
@@ -68,6 +68,9 @@ def test_prepared_programs_run_without_the_compiler(folder: Path, tmp_path: Path
     """Pytest of ``test/gpu`` as ``run.py`` starts it; what needs a real GPU is skipped and says so."""
     said = _alone(folder, tmp_path, str(TEST / "gpu" / "run.py"), str(folder), "-k", "not artefacts")
     assert f"{len(CASES)} passed" in said, said
+    for name, call in (("experts_bf16", "_grouped_mm"), ("linear_loss_bf16", "linear_cross_entropy")):
+        program = (folder / "cases" / name / "program.py").read_text()
+        assert f"ops.aten.{call}" not in program and f"ops.shardc.{call}" not in program, program
     assert "needs a GPU: this is Triton's interpreter" in said and "was left out of what was prepared" in said
 
 
