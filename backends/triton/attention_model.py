@@ -96,26 +96,27 @@ def _too_much(b: Blocks, s: Scores, target: Target) -> str | None:
     held = accumulators(b, s, target)
     if held > (limit := _limit(s, b, target)):
         return f"a thread holds {held} scores and sums, at most {limit}"
-    if (own := _own_factors(b, s, target)) and held + own > (limit := _wide_limit(s, target)):
-        return f"a thread holds {held} scores and sums and {own} factors of 4 bytes, at most {limit}"
+    if (passing := _passing(b, s, target)) and held + passing > (limit := _wide_limit(s, target)):
+        return f"a thread holds {held} scores and sums and {passing} factors of 4 bytes, at most {limit}"
     return None
 
 
-def _own_factors(b: Blocks, s: Scores, target: Target) -> int:
-    """Registers of a thread that hold its own rows: products of tf32 read one of their factors from there."""
+def _passing(b: Blocks, s: Scores, target: Target) -> int:
+    """Registers of a thread for a block of the rows that pass by: in tf32 they are factors of products both ways."""
     if s.element_bytes < 4 or not s.matrix or s.kind == "forward" or target.backend == "hip":
         return 0
-    own = b.keys if s.kind == "dkdv" else b.queries
-    return own * (s.size + s.value_size) // (target.warp_size * b.warps)
+    others = b.queries if s.kind == "dkdv" else b.keys
+    return others * (s.size + s.value_size) // (target.warp_size * b.warps)
 
 
 def _wide_limit(s: Scores, target: Target) -> int:
-    """Of sums and own rows in tf32 (measured by compiling, heads of 64: ``dkdv`` spills nothing with 120, and 256 to 1320
-    bytes from 160 on; ``dq`` on sm_80 nothing with 64, 40 to 144 with 80, elsewhere at most 8 with 160).
+    """Of these with scores and sums (measured by compiling, heads of 64: ``dkdv`` spills nothing with 112, 40 bytes with 128
+    and 112 to 1320 from 160 on; ``dq`` on sm_80 nothing with 64, 40 to 144 with 80, elsewhere at most 8 with 144 and up
+    to 128 with 160). Larger heads on sm_80 fit in no blocks that hold so little.
     """
     if s.kind == "dkdv":
-        return 128
-    return 64 if target.arch == 80 else 160
+        return 120
+    return 64 if target.arch == 80 and s.size + s.value_size <= 128 else 144
 
 
 def refusal(b: Blocks, s: Scores, target: Target) -> str | None:
