@@ -1,8 +1,8 @@
 """Binds every function of a folder of Triton modules as on a GPU that is not here, and prints which ones had to be
 compiled.
 
-``python cache_hits.py FOLDER FUNCTIONS``: a JSON list of [module, function, types of its arguments, constants, warps,
-stages].
+``python cache_hits.py FOLDER FUNCTIONS ARCH``: a JSON list of [module, function, types of its arguments, constants, warps,
+stages], and the GPU's architecture (90).
 """
 
 import itertools
@@ -22,10 +22,10 @@ SIZES = (1 << 12, (1 << 12) + 3)
 """Of which one is a multiple of 16: Triton compiles a function for each such case."""
 
 
-def main(folder: str, functions: str) -> None:
+def main(folder: str, functions: str, arch: str) -> None:
     driver.set_active(
         SimpleNamespace(
-            get_current_target=lambda: GPUTarget("cuda", 90, 32),
+            get_current_target=lambda: GPUTarget("cuda", int(arch), 32),
             get_current_device=lambda: 0,
             get_current_stream=lambda device: 0,
         )

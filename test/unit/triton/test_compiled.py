@@ -19,6 +19,7 @@ from torch_mlir import ir
 
 from shardc.backends.triton import compile as compiling
 from shardc.backends.triton.compile import compile_kernels
+from shardc.backends.triton.emitted import Emitted
 from shardc.backends.triton.folder import write_folder
 from shardc.backends.triton.targets import TARGETS, find_target
 from shardc.diagnostics.triton import (
@@ -137,20 +138,31 @@ def test_compiled_binaries_are_found(tmp_path: Path) -> None:
     made += emitted(fused(_adamw, *(torch.empty(64, 64) for _ in range(4))))
     assert made[-1].flat
     write_folder(compile_kernels(made, [SM_90], tmp_path / "kernels"), tmp_path / "kernels")
+    hits = _hits(tmp_path, made, "90")
+    assert hits.keys() == {f.name for k in made for f in k.functions} and all(hits.values()), hits
+
+
+def test_another_gpu_compiles_from_the_source(tmp_path: Path) -> None:
+    """Binaries of sm_90 are of no use on sm_80: the module beside them is compiled at its first call there."""
+    made = list(emitted(fused(*_softmax())))
+    write_folder(compile_kernels(made, [SM_90], tmp_path / "kernels"), tmp_path / "kernels")
+    hits = _hits(tmp_path, made, "80")
+    assert hits.keys() == {f.name for k in made for f in k.functions} and not any(hits.values()), hits
+    assert all(_hits(tmp_path, made, "80").values()), "what was compiled at the first call is found at the next"
+
+
+def _hits(folder: Path, made: list[Emitted], arch: str) -> dict[str, bool]:
+    """For each function whether a process on such a GPU finds all of its binaries; the others it compiles."""
     asked = [
         [k.name, f.name, [t for t in f.signature.values() if t != "constexpr"], dict(f.constants), f.num_warps, f.num_stages]
         for k in made for f in k.functions
     ]  # fmt: skip
     command = [
-        sys.executable,
-        str(Path(__file__).with_name("cache_hits.py")),
-        str(tmp_path / "kernels"),
-        json.dumps(asked),
-    ]
-    environment = os.environ | {"TRITON_CACHE_DIR": str(tmp_path / "user")}
+        sys.executable, str(Path(__file__).with_name("cache_hits.py")), str(folder / "kernels"), json.dumps(asked), arch,
+    ]  # fmt: skip
+    environment = os.environ | {"TRITON_CACHE_DIR": str(folder / "user")}
     said = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
-    hits = json.loads(said.splitlines()[-1])
-    assert hits.keys() == {name for _, name, *_ in asked} and all(hits.values()), [n for n in hits if not hits[n]]
+    return json.loads(said.splitlines()[-1])
 
 
 def _drawn() -> ir.Module:
