@@ -64,14 +64,18 @@ def compile_(
     ] = None,
     clip: Annotated[float | None, typer.Option(min=0.0, help="Clip the gradients to this global norm.")] = None,
     fuse: Annotated[
-        bool, typer.Option(help="Compile groups of ops to kernels for this machine's CPU (none where there are GPUs).")
+        bool, typer.Option(help="Compile groups of ops to kernels.")
     ] = True,
     numerics: Annotated[
         str,
         typer.Option(help="Where kernels round 16-bit floats: at their results (fused), or after each op (eager)."),
     ] = "fused",
     target: Annotated[
-        str | None, typer.Option(help="A GPU to compile kernels for (sm_80, sm_90, sm_100, gfx942); none need be here.")
+        str | None,
+        typer.Option(
+            help="What kernels are for: cpu, or a GPU (sm_80, sm_90, sm_100, gfx942), which need not be here. Unless said "
+            "otherwise the GPU of this machine, and its CPU where torch sees none."
+        ),
     ] = None,
     matmuls: Annotated[
         str,

@@ -22,7 +22,7 @@ from shardc.dialects.pipe.schedule import Schedule
 from shardc.driver.arguments import check_arguments, world_size
 from shardc.driver.artefact import write_artefact
 from shardc.driver.compiler import Compiled, PlanLike, compile_capture, make_mesh
-from shardc.driver.gpu_kernels import check_gpu, fuse_step_for
+from shardc.driver.gpu_kernels import CPU, fuse_step_for, is_for_cpu, step_gpu
 from shardc.driver.manifest import ManifestFields, build_manifest, describe_kernels, fields_of
 from shardc.driver.memory import explain_pipeline, said_peak, step_peak
 from shardc.driver.model_plan import model_plan_of
@@ -51,13 +51,14 @@ class CompiledStep:
     """
 
     def __init__(
-        self, compiled: Compiled, fields: ManifestFields, batch: Any, optimizer: torch.optim.Optimizer, state: Source
+        self, compiled: Compiled, fields: ManifestFields, batch: Any, optimizer: torch.optim.Optimizer, state: Source,
+        device: str | None = None,
     ) -> None:
         self.compiled = compiled
         self._fields = fields
         self._batch = batch
         self._optimizer = optimizer
-        self._source = state
+        self._source, self._device = state, device
         self._running: TrainStep | None = None
 
     @property
@@ -136,6 +137,7 @@ class CompiledStep:
                 build_manifest(c.program, self._planned(), {}, c.target),
                 c.capture.constants,
                 state=state,
+                device=self._device,
             )
             self._running.bind(self._optimizer)
         return self._running
@@ -206,9 +208,10 @@ def compile_step(
     in a step, from gradients of older weights.
     ``state`` gives initial values (a state dict, or a function ``(name, shape, dtype, slices) -> tensor`` called for
     each block) where the model's own tensors are not to be used, or have no storage.
-    ``fuse``: on machines without GPUs, groups of ops become kernels compiled for the CPU; ``numerics`` says where their
-    chains of 16-bit floats are rounded: ``"fused"`` at a kernel's results, ``"eager"`` after each op.
-    ``target`` names a GPU (``"sm_90"``), which need not be here: kernels are then Triton's, compiled for it.
+    ``fuse``: groups of ops become kernels; ``numerics`` says where their chains of 16-bit floats are rounded:
+    ``"fused"`` at a kernel's results, ``"eager"`` after each op.
+    ``target`` is what kernels are for, and where the step runs: ``"cpu"``, or a GPU (``"sm_90"``), which need not be
+    here; if not given, the GPU of this machine, and its CPU where torch sees none.
     ``matmuls``: ``"auto"`` decides for each piece of the program whether its matmuls and attention are calls of a
     library or parts of kernels, by measurement on CPUs and by a model of ``target``; ``"extern"`` has calls,
     ``"generated"`` kernels.
@@ -222,10 +225,12 @@ def compile_step(
     a difference.
     """
     check_arguments(locals())
-    if target is not None:
-        check_gpu(target)
+    gpu = step_gpu(target) if fuse or target else None
     Wishes.of(forbid_fusion, force_fusion)
-    _check_wishes(forbid_fusion, force_fusion, fuse, target)
+    if not fuse:
+        check_no_force(force_fusion, "fuse is False")
+    elif gpu is None and not is_for_cpu(target):
+        check_no_force(force_fusion, "there can be no kernels for this machine's GPU")
     world = world_size()
     device_mesh = make_mesh(mesh, micro_batches)
     if world is not None and world != device_mesh.world_size:
@@ -248,21 +253,13 @@ def compile_step(
         given = {name: value for name, value in said.items() if value is not None}
         options = PipelineOptions(**given, stale_weights=stale_weights) if given else None
         compiled = compile_capture(capture, device_mesh, plan, model_plan=model_plan_of(model), pipeline=options)
-        if fuse and target is not None:
-            fuse_step_for(compiled, target, numerics, forbid_fusion, force_fusion, matmuls)
-        elif fuse and not torch.cuda.is_available():
+        if fuse and gpu is not None:
+            fuse_step_for(compiled, gpu, numerics, forbid_fusion, force_fusion, matmuls)
+        elif fuse and is_for_cpu(target):
             fuse_step(compiled, numerics, forbid_fusion, force_fusion, matmuls)
-    step = CompiledStep(compiled, fields, example_batch, optimizer, state)
+    step = CompiledStep(compiled, fields, example_batch, optimizer, state, CPU if target == CPU else None)
     if verify:
         outcome = step.check()
         if not outcome.passed:
             raise NotEqual(table=outcome.render())
     return step
-
-
-def _check_wishes(forbid: Sequence[str], force: Sequence[str], fuse: bool, target: str | None) -> None:
-    """Raises FusionRefused for edges that this compile has no kernels for."""
-    if not fuse:
-        check_no_force(force, "fuse is False")
-    elif target is None and torch.cuda.is_available():
-        check_no_force(force, "this machine has GPUs, and kernels are for the CPU")

@@ -35,6 +35,7 @@ from shardc.passes.fuse.lower_grouped_matmul import GROUPED
 from shardc.passes.fuse.piece import Choose, EveryPiece, Piece, Verdict
 from shardc.passes.program import copy_module, find_function
 from shardc.runtime.attention import LIBRARIES
+from shardc.runtime.connect import own_device
 from shardc.runtime.triton_kernels import Modules
 from shardc.tuner.database.place import tuning_choices
 
@@ -53,10 +54,8 @@ def is_here(device: torch.device) -> bool:
 
 
 def device_for(target: Target) -> torch.device | None:
-    """The current GPU, if kernels for ``target`` are those for it; None where there is none, or another."""
-    if not cuda.is_available():
-        return None
-    device = torch.device("cuda", cuda.current_device())
+    """This process's GPU, if kernels for ``target`` are those for it; None where there is none, or another."""
+    device = own_device()
     found = gpu_target(device)
     return device if found is not None and (found.backend, found.arch) == (target.backend, target.arch) else None
 

@@ -23,12 +23,13 @@ from shardc.driver.fusion import collect_modules
 from shardc.driver.fusion_record import FusionRecord
 from shardc.driver.gpu_compile import is_tf32
 from shardc.driver.gpu_contest import device_for, gpu_matmuls
-from shardc.driver.gpu_kernels import check_gpu
+from shardc.driver.gpu_kernels import CPU, check_gpu
 from shardc.driver.module_file import read_module, read_text
 from shardc.driver.piece_contest import Lost, collect_lost
 from shardc.driver.script import read_script
 from shardc.driver.step_kernels import choose_libraries, fuse_copy, step_matmuls
 from shardc.passes.fuse.flat import FLAT, SIZE, element_count
+from shardc.runtime.check import is_for_gpu
 from shardc.tuner.cost_model.boosted_trees import BoostedTrees
 from shardc.tuner.database import open_database
 from shardc.tuner.database.shipped import best_shipped
@@ -44,7 +45,6 @@ from shardc.tuner.task import Task
 from shardc.tuner.task_scheduler import Job
 from shardc.tuner.trial import Trial
 
-CPU = "cpu"
 NO_WISHES = Wishes()
 
 
@@ -133,10 +133,11 @@ def _shipped(task: Task) -> list[Point]:
 
 def jobs_of(path: Path, target: str | None = None, matmuls: str = "auto") -> list[Job]:
     """The kernels of ``path`` and how often a step calls each. Raises as :func:`tune_path` does."""
-    if target not in (None, CPU, *TARGETS):
+    manifest = read_manifest(path) if path.is_dir() else None
+    if target is None:
+        target = manifest["target"] if manifest and is_for_gpu(manifest) else CPU
+    if target not in (CPU, *TARGETS):
         raise UnknownTuningTarget(target=target, known=", ".join((CPU, *TARGETS)))
-    made_for = read_manifest(path)["target"] if path.is_dir() else None
-    target = (made_for if made_for in TARGETS else CPU) if target is None else target
     with collect_lost() as lost:
         module = _module(path, target, matmuls)
     found = _jobs([module], lost.values(), None if target == CPU else target)

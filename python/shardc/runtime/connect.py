@@ -9,7 +9,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from .errors import WorldMismatch
+from .errors import NoSuchDevice, WorldMismatch
 from .mesh import Mesh
 
 TIMEOUT_S = float(os.environ.get("SHARDC_TIMEOUT_S", "300"))
@@ -17,6 +17,10 @@ TIMEOUT_S = float(os.environ.get("SHARDC_TIMEOUT_S", "300"))
 
 AFTER = timedelta(seconds=30)
 """How much longer NCCL's own watchdog waits, which ends the process without saying what the program was at."""
+
+
+GPU_HINT = "install the GPU's driver and a torch for it, or compile for the CPU (target='cpu', --target cpu)"
+OTHER_HINT = "leave the device out: each rank then takes its own"
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,9 @@ class Place:
 def connect(mesh: Mesh, device: torch.device | str | None = None, timeout_s: float = TIMEOUT_S) -> Place:
     """Join the process group that torchrun describes; a mesh of one rank needs none.
 
-    Raises WorldMismatch if the number of ranks is not the size of the mesh.
+    ``device`` is that of this rank's tensors: its own if not given, and ``"cuda"`` is the GPU that is its own.
+
+    Raises WorldMismatch if the number of ranks is not the size of the mesh, NoSuchDevice for a GPU that is not here.
     """
     world = dist.get_world_size() if dist.is_initialized() else int(os.environ.get("WORLD_SIZE", "1"))
     if world != mesh.world_size:
@@ -45,7 +51,7 @@ def connect(mesh: Mesh, device: torch.device | str | None = None, timeout_s: flo
             f"start it with `torchrun --nproc-per-node {mesh.world_size} ...`, or compile it for another mesh",
         )
     timeout = timedelta(seconds=timeout_s)
-    place = torch.device(device) if device is not None else _own_device()
+    place = own_device() if device is None else _found(torch.device(device))
     if place.type == "cuda":
         torch.cuda.set_device(place)
     if world > 1:
@@ -61,10 +67,22 @@ def ensure_group(timeout: timedelta) -> None:
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1, timeout=timeout)
 
 
-def _own_device() -> torch.device:
+def own_device() -> torch.device:
+    """The GPU of this process among those of its host; the CPU where torch sees none."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+
+
+def _found(device: torch.device) -> torch.device:
+    """``device``, by its number if it is a GPU. Raises NoSuchDevice."""
+    if device.type != "cuda":
+        return device
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if (device.index or 0) >= count:
+        seen = f"torch {torch.__version__} sees {count or 'no'} GPU{'s' * (count > 1)} here"
+        raise NoSuchDevice(f"there is no device {str(device)!r}: {seen}", hint=GPU_HINT if count == 0 else OTHER_HINT)
+    return own_device() if device.index is None else device
 
 
 def _join(device: torch.device, timeout: timedelta) -> None:

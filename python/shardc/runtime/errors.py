@@ -36,6 +36,10 @@ class WorldMismatch(RuntimeFailure):
     """The number of running ranks is not the size of the mesh that the program was compiled for."""
 
 
+class NoSuchDevice(RuntimeFailure):
+    """A rank was to run on a GPU that torch does not see."""
+
+
 class BatchMismatch(RuntimeFailure):
     """A leaf of the batch is missing, unknown, or of another shape, dtype or value than the compiled one."""
 

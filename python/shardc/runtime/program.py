@@ -96,6 +96,12 @@ def _given(library: Kernels | None) -> dict[str, Any]:
     return {"kernel": library.kernel, "kernels": library.batch, "empty": empty}
 
 
+def device_of(manifest: Mapping[str, Any]) -> str | None:
+    """What a program's kernels run on, where that is not this rank's GPU: the CPU. None if the program runs anywhere."""
+    is_elsewhere = is_for_gpu(dict(manifest)) and not interprets()
+    return "cpu" if manifest["kernels"] and not is_elsewhere else None
+
+
 def check_device(manifest: Mapping[str, Any], device: torch.device, rank: int) -> None:
     """Raises BadLibrary if the program has kernels that do not run on this rank's device."""
     if not manifest["kernels"]:

@@ -27,7 +27,7 @@ from .memory import check_memory, told
 from .mesh import Mesh
 from .operators import check_operators
 from .pipeline import part_of
-from .program import Program, check_device, library_of
+from .program import Program, check_device, device_of, library_of
 from .state import ROLES, Source, State
 from .symmetric import taken, use_symmetric_memory
 from .tensor_file import TensorFile
@@ -53,7 +53,7 @@ class TrainStep:
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         self._mesh = Mesh.read(manifest["mesh"])
-        self._place = connect(self._mesh, device, timeout_s)
+        self._place = connect(self._mesh, device or device_of(manifest), timeout_s)
         check_device(manifest, self._place.device, self._place.rank)
         self._manifest = manifest
         self._planned_bytes: int = manifest.get("peak_bytes", 0)

@@ -278,9 +278,9 @@ def test_the_clock_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_artefact_is_measured_where_its_gpu_is(
     monkeypatch: pytest.MonkeyPatch, found: str | None, there: bool
 ) -> None:
-    gpu = SimpleNamespace(is_available=lambda: found is not None, current_device=lambda: 0)
-    monkeypatch.setattr(gpu_contest, "cuda", gpu)
-    monkeypatch.setattr(gpu_contest, "gpu_target", lambda _: TARGETS.get(found))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: found is not None)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(gpu_contest, "gpu_target", lambda device: TARGETS.get(found) if device.type == "cuda" else None)
     assert (device_for(H100) == torch.device("cuda", 0)) is there
 
 
