@@ -194,7 +194,7 @@ def test_kernels_for_another_cpu_are_refused(
     monkeypatch.setattr("shardc.driver.run._launch", lambda _: pytest.fail("processes were started"))
     code, out, err = run(command[0], whole, *command[1:])
     assert (code, out) == (2, "")
-    for part in ("kernels.so was compiled for a CPU with ", "shardc compile` again on this machine, or with --no-fuse"):
+    for part in ("kernels.so was compiled for a CPU with ", "shardc compile` again on this machine (or for its --target: cpu, sm_90, ...), or with --no-fuse"):
         assert part in err
 
 

@@ -20,7 +20,8 @@ from .mesh import Axes
 from .triton_kernels import Modules, interprets
 
 ANYWHERE = (
-    "run `shardc compile` again on this machine, or with --no-fuse (fuse=False) for a program without compiled kernels"
+    "run `shardc compile` again on this machine (or for its --target: cpu, sm_90, ...), or with --no-fuse (fuse=False) for "
+    "a program without compiled kernels"
 )
 
 
