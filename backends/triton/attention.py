@@ -70,6 +70,14 @@ class Writer:
         """The same at the end of a line."""
         return f" {self.parameters}".rstrip()
 
+    @cached_property
+    def loops_once(self) -> bool:
+        """Whether blocks that no mask touches share a loop with the others: products that are no matrix instructions
+        take longer than all masks, and a loop of one step becomes plain code, whose factors are loaded before the other
+        loop and take registers throughout it.
+        """
+        return self.is_f32 and not self.tf32
+
     def cast(self, value: str) -> str:
         """A value in f32 as a tensor in memory or a ``tl.dot`` takes it."""
         if self.is_f32:

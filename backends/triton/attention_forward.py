@@ -68,7 +68,7 @@ def hidden(w: Writer) -> list[str]:
 
 def key_range(w: Writer) -> list[str]:
     """The lines that say which keys a block of queries sees:
-    up to ``whole`` all of it all, up to ``last`` some of it.
+    up to ``whole`` all of it all (if they have a loop of their own), up to ``last`` some of it.
     """
     return [*_causal_range(w), *(_shown(w) if w.ranges else [])]
 
@@ -78,13 +78,19 @@ def _shown(w: Writer) -> list[str]:
     return [
         f"low = tl.load({entry(w, 'm')}) // BLOCK_N * BLOCK_N  # of what the mask shows",
         f"high = tl.load({entry(w, 'm')} + 1)",
-        "whole = tl.minimum(whole, high // BLOCK_N * BLOCK_N)",
+        *_unless_once(w, "whole = tl.minimum(whole, high // BLOCK_N * BLOCK_N)"),
         "last = tl.minimum(last, high)",
     ]
 
 
+def _unless_once(w: Writer, line: str) -> list[str]:
+    return [] if w.loops_once else [line]
+
+
 def key_loops(w: Writer, whole: list[str], edge: list[str]) -> list[str]:
     """The loops over those keys; each has the lines of a step."""
+    if w.loops_once:
+        return [f"for start in tl.range({'low' if w.ranges else '0'}, last, BLOCK_N):", *edge]
     first, second = ("low", "tl.maximum(low, whole)") if w.ranges else ("0", "whole")
     return [
         f"for start in tl.range({first}, whole, BLOCK_N):",
@@ -96,10 +102,10 @@ def key_loops(w: Writer, whole: list[str], edge: list[str]) -> list[str]:
 
 def _causal_range(w: Writer) -> list[str]:
     if not w.spec.causal:
-        return ["whole = KEYS // BLOCK_N * BLOCK_N", "last = KEYS"]
+        return [*_unless_once(w, "whole = KEYS // BLOCK_N * BLOCK_N"), "last = KEYS"]
     return [
         "first = block * BLOCK_M + OFFSET  # the last key that the first query sees",
-        "whole = tl.minimum(tl.maximum(first + 1, 0), KEYS) // BLOCK_N * BLOCK_N",
+        *_unless_once(w, "whole = tl.minimum(tl.maximum(first + 1, 0), KEYS) // BLOCK_N * BLOCK_N"),
         "last = tl.minimum(tl.maximum(first + BLOCK_M, 0), KEYS)",
     ]
 

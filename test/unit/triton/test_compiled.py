@@ -78,6 +78,14 @@ def test_contracts(target: str, tmp_path: Path) -> None:
                 )
 
 
+def test_attention_without_matrix_instructions_spills_nothing(tmp_path: Path) -> None:
+    """Where the last block of keys is a ragged one: loaded ahead of the others, its factors spilled 184 to 272 bytes."""
+    made = emitted_attention(Case(3, 6, 2, 257, 257, 54, 54, torch.float32, causal=False, heads_last=True))
+    for compiled in compile_kernels(made, [SM_90], tmp_path):
+        assert compiled.error is None, compiled.error
+        assert [f.spill_bytes for f in compiled.functions] == [0] * len(compiled.functions)
+
+
 def test_an_unknown_target_names_those_that_there_are() -> None:
     with pytest.raises(UnknownGpuTarget, match="'sm_89'; known ones are sm_80, sm_90, sm_100, gfx942"):
         find_target("sm_89")
