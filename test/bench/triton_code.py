@@ -169,12 +169,18 @@ def table(
             said.append(f"| {' | '.join(map(str, cells))} |")
     said += ["", f"{len(rows)} kernels ({sum(len(r['functions']) for r in rows)} binaries), {sum(counts.values())} before equal ones were counted once.", "", "## Violations", ""]
     lines = [
-        f"- {r['target']}, {r['kind']}, {contract}: {'; '.join(broken)} ({r['subject']}: {r['title']})"
+        f"- {r['target']}, {r['kind']}, {contract}: {'; '.join(broken)} ({r['subject']}: {relative(r['title'])})"
         for r in rows for contract, broken in r["contracts"].items() if broken
     ]  # fmt: skip
-    lines += [f"- {r['target']}, {r['kind']}: {r['error']} ({r['subject']}: {r['title']})" for r in rows if r["error"]]
+    lines += [f"- {r['target']}, {r['kind']}: {r['error']} ({r['subject']}: {relative(r['title'])})" for r in rows if r["error"]]
     lines += [f"- no code: {where}: {why}" for where, why in refused.items()]
     return "\n".join([*said, *(lines or ["None."])]) + "\n"
+
+
+def relative(text: str) -> str:
+    """A kernel's title whose path begins in the repository, whose checkout may lie anywhere, or in an installed package."""
+    text = re.sub(r"(?<=From )/\S*/site-packages/", "", text)
+    return re.sub(r"(?<=From )/\S*/(?=(?:test|python)/)", "", text)
 
 
 def _kept(rows: list[dict[str, Any]], contract: str) -> str:

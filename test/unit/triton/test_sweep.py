@@ -5,6 +5,7 @@ every target, is run by hand: `docs/triton_code.md`.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -89,6 +90,23 @@ def test_matmuls_spill_no_more_than_twice_what_is_priced() -> None:
     ):
         compiled = _compiled(text, GOOD | {"spill_bytes": spilled, "matrix_ops": 1}, "matmul", priced)
         assert violations(compiled, whole=True)[SPILLS] == said
+
+
+def test_the_page_has_no_paths_of_a_machine() -> None:
+    row = {
+        "kind": "matmul", "target": "sm_90", "subject": "a model", "functions": [], "error": "",
+        "contracts": {SPILLS: ["f: 17 bytes, 0 priced"]},
+    }  # fmt: skip
+    places = {
+        "/a/test/b/test/gpu/models.py:52": "test/gpu/models.py:52",
+        "/home/x/shardc/test/gpu/models.py:52": "test/gpu/models.py:52",
+        f"{triton_code.ROOT}/test/bench/whole_models.py:102": "test/bench/whole_models.py:102",
+        "/x/test/lib/python3.11/site-packages/transformers/models/t5/modeling_t5.py:84": "transformers/models/t5/modeling_t5.py:84",
+    }
+    for title, shown in places.items():
+        rows = [row | {"title": f"f: mm. From {title}."}, row | {"title": f"f: mm. From {title}.", "contracts": {}, "error": "bad"}]
+        page = triton_code.table(rows, {}, ["a model"], [SM_90], Counter())
+        assert page.count(f"(a model: f: mm. From {shown}.)") == 2, page
 
 
 def _compiled(text: str, figures: dict[str, object], kind: str = "pointwise", priced: int = 0) -> Compiled:
