@@ -44,10 +44,13 @@ class Descriptor:
 
 
 def find_descriptor(matmul: Matmul, side: int) -> Descriptor | None:
-    """That of the left (0) or right (1) factor; None if it is computed, or does not lie as a descriptor needs it."""
+    """That of the left (0) or right (1) factor; None if it is computed, or does not lie as a descriptor needs it, or if
+    no matrix instructions take it: all of a thread's factors are loaded to registers then, a turned one twice, which
+    spilled 344 to 616 bytes in tiles that spill nothing when they are read by pointers.
+    """
     source = _source(matmul, side)
     bytes_ = _BYTES.get(matmul.element)
-    if source is None or bytes_ is None:
+    if source is None or bytes_ is None or not matmul.matrix:
         return None
     argument, offset = source
     letter = "mn"[side]

@@ -89,6 +89,11 @@ class Matmul:
         """The type of the sums."""
         return str(self.value.element)
 
+    @property
+    def matrix(self) -> bool:
+        """Whether matrix instructions multiply it."""
+        return self.element in ("f16", "bf16") or (self.element == "f32" and self.tf32)
+
     @cached_property
     def product(self) -> Product:
         """What the model of costs knows of it."""
@@ -97,7 +102,6 @@ class Matmul:
         around = [*stored, *self._read_after()]
         result_bytes = sum(_BYTES.get(t, 8) for t in around)
         narrow = len(around) == 1 and _BYTES.get(around[0], 8) <= 2
-        matrix = self.element in ("f16", "bf16") or (self.element == "f32" and self.tf32)
         direct = all(is_direct(self, side) for side in (0, 1))
         (left_bytes, left_work), (right_bytes, right_work) = (self._made(side) for side in (0, 1))
         work = self._work_after()
@@ -108,7 +112,7 @@ class Matmul:
         if self.target.backend == "hip":
             beside = AMD_BESIDE * (work >= LITTLE_WORK)
         return Product(
-            b, m, n, k, _BYTES[self.element], result_bytes, matrix, direct, 1 if narrow else 4, self.by_descriptor,
+            b, m, n, k, _BYTES[self.element], result_bytes, self.matrix, direct, 1 if narrow else 4, self.by_descriptor,
             left_bytes, right_bytes, left_work, right_work, work, beside,
         )  # fmt: skip
 
