@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shardc.backends.triton.compile import Compiled, Figures
-from shardc.runtime.triton_kernels import CACHE
+from shardc.runtime.triton_kernels import CACHE, KEY
 
 
 def write_folder(made: Sequence[Compiled], folder: Path) -> None:
     """Leaves of a folder of :func:`compile_kernels` the modules of ``made`` and, in ``cache``, what Triton looks for
-    before it compiles one: binary and metadata.
+    before it compiles one: binary, metadata, and what they are found by.
     """
     kept = {Path(f.binary).parent.name: (Path(f.binary), Path(f.metadata)) for c in made for f in c.functions}
     names = {f"{c.kernel.name}.py" for c in made}
@@ -28,7 +28,7 @@ def write_folder(made: Sequence[Compiled], folder: Path) -> None:
         if key.name not in kept:
             shutil.rmtree(key)
             continue
-        files = {path.name for path in kept[key.name]}
+        files = {KEY, *(path.name for path in kept[key.name])}
         for path in key.iterdir():
             if path.name not in files:
                 path.unlink()

@@ -16,6 +16,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+KEY = "key"
+"""The file beside a binary that says what Triton finds it by: ``shardc.runtime.triton_kernels`` reads it."""
+
 
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
@@ -65,11 +68,25 @@ def compile_function(function, form: dict, sizes: list[str], target) -> dict:
     source = ASTSource(function, form["signature"], form["constants"], aligned)
     options = {"num_warps": form["num_warps"], "num_stages": form["num_stages"]}
     compiled = triton.compile(source, target=target, options=options)
+    files = {Path(p).suffix[1:]: str(p) for p in compiled.metadata_group.values()}
+    said = {"triton": triton.__version__, "metadata": Path(files["json"]).name, "rest": _key(source, target, options)}
+    (Path(files["json"]).parent / KEY).write_text(json.dumps(said))
     extension = "cubin" if target.backend == "cuda" else "hsaco"
     figures = {"name": form["name"], "shared_bytes": compiled.metadata.shared, "num_warps": form["num_warps"]}
-    files = {Path(p).suffix[1:]: str(p) for p in compiled.metadata_group.values()}
     figures |= {"aligned": sizes, "binary": files[extension], "metadata": files["json"]}
     return figures | (_nvidia(files) if target.backend == "cuda" else _amd(files))
+
+
+def _key(source, target, options: dict) -> str:
+    """What Triton's cache finds a binary by, less the part that is a hash of Triton's own files: those differ between
+    builds of one version for different Pythons.
+    """
+    from triton.compiler.compiler import get_cache_invalidating_env_vars, make_backend
+    from triton.runtime.cache import get_cache_key, triton_key
+
+    backend = make_backend(target)
+    key = get_cache_key(source, backend, backend.parse_options(options), get_cache_invalidating_env_vars())
+    return key.removeprefix(triton_key())
 
 
 def _nvidia(files: dict) -> dict:

@@ -8,6 +8,8 @@ Under
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import importlib.util
 import json
 import os
@@ -30,6 +32,10 @@ OLDEST = (3, 6)
 """The Triton that generated modules need."""
 CACHE = "cache"
 """The folder, beside the modules, of binaries: a folder for each key of Triton's own cache."""
+KEY = "key"
+"""The JSON file beside a binary: ``triton``, the version that made it; ``metadata``, the name of that file; ``rest``,
+Triton's key of it, less the part that stands for Triton's own files.
+"""
 
 
 class BadTriton(RuntimeFailure):
@@ -99,18 +105,27 @@ class Modules:
 def fill_cache(binaries: Path) -> None:
     """Puts binaries where Triton looks before it compiles: found under the same target, Triton version and source,
     else not.
-    """
-    from triton import knobs
 
-    for key in sorted(binaries.iterdir()) if binaries.is_dir() else []:
-        target = Path(knobs.cache.dir) / key.name
+    Triton's key has a hash of its own files, too, which differ between its builds for different Pythons: here stands
+    that of the Triton that is here.
+    """
+    import triton
+    from triton import knobs
+    from triton.runtime.cache import triton_key
+
+    for key in sorted(binaries.glob(f"*/{KEY}")):
+        found, folder = json.loads(key.read_text()), key.parent
+        if found["triton"] != triton.__version__:
+            continue
+        digest = hashlib.sha256((triton_key() + found["rest"]).encode()).digest()
+        target = Path(knobs.cache.dir) / base64.b32encode(digest).decode().rstrip("=")
         if target.exists():
             continue
-        new = target.with_name(f"{key.name}.{os.getpid()}.new")
-        shutil.copytree(key, new)
-        for metadata in new.glob("*.json"):
-            group = {path.name: str(target / path.name) for path in key.iterdir() if path.stem == metadata.stem}
-            (new / f"__grp__{metadata.name}").write_text(json.dumps({"child_paths": group}))
+        new = target.with_name(f"{target.name}.{os.getpid()}.new")
+        shutil.copytree(folder, new)
+        metadata = found["metadata"]
+        group = {p.name: str(target / p.name) for p in folder.iterdir() if p.stem == Path(metadata).stem}
+        (new / f"__grp__{metadata}").write_text(json.dumps({"child_paths": group}))
         with suppress(OSError):  # another process was first
             new.rename(target)
         shutil.rmtree(new, ignore_errors=True)

@@ -1,8 +1,8 @@
 """Binds every function of a folder of Triton modules as on a GPU that is not here, and prints which ones had to be
 compiled.
 
-``python cache_hits.py FOLDER FUNCTIONS ARCH``: a JSON list of [module, function, types of its arguments, constants, warps,
-stages], and the GPU's architecture (90).
+``python cache_hits.py FOLDER FUNCTIONS ARCH [BUILD]``: a JSON list of [module, function, types of its arguments, constants,
+warps, stages], the GPU's architecture (90), and what stands for a hash of Triton's files, if not these.
 """
 
 import itertools
@@ -22,7 +22,9 @@ SIZES = (1 << 12, (1 << 12) + 3)
 """Of which one is a multiple of 16: Triton compiles a function for each such case."""
 
 
-def main(folder: str, functions: str, arch: str) -> None:
+def main(folder: str, functions: str, arch: str, build: str | None = None) -> None:
+    if build is not None:
+        triton.runtime.cache.triton_key = lambda: build
     driver.set_active(
         SimpleNamespace(
             get_current_target=lambda: GPUTarget("cuda", int(arch), 32),

@@ -29,6 +29,7 @@ from shardc.diagnostics.triton import (
     TritonTooOld,
     UnknownGpuTarget,
 )
+from shardc.runtime.triton_kernels import KEY
 
 from .contractions import Case, emitted_attention
 from .programs import SM_90, emitted, fused
@@ -150,6 +151,21 @@ def test_compiled_binaries_are_found(tmp_path: Path) -> None:
     assert hits.keys() == {f.name for k in made for f in k.functions} and all(hits.values()), hits
 
 
+def test_binaries_are_found_under_another_python(tmp_path: Path) -> None:
+    """Triton's key has a hash of its own library, which is another file in the build for each Python."""
+    made = list(emitted(fused(*_softmax())))
+    write_folder(compile_kernels(made, [SM_90], tmp_path / "kernels"), tmp_path / "kernels")
+    assert all(_hits(tmp_path, made, "90", "another").values())
+
+
+def test_binaries_of_another_triton_are_not_taken(tmp_path: Path) -> None:
+    made = list(emitted(fused(*_softmax())))
+    write_folder(compile_kernels(made, [SM_90], tmp_path / "kernels"), tmp_path / "kernels")
+    (key,) = (tmp_path / "kernels" / "cache").glob(f"*/{KEY}")
+    key.write_text(json.dumps(json.loads(key.read_text()) | {"triton": "3.6.1"}))
+    assert not any(_hits(tmp_path, made, "90").values())
+
+
 def test_another_gpu_compiles_from_the_source(tmp_path: Path) -> None:
     """Binaries of sm_90 are of no use on sm_80: the module beside them is compiled at its first call there."""
     made = list(emitted(fused(*_softmax())))
@@ -159,7 +175,7 @@ def test_another_gpu_compiles_from_the_source(tmp_path: Path) -> None:
     assert all(_hits(tmp_path, made, "80").values()), "what was compiled at the first call is found at the next"
 
 
-def _hits(folder: Path, made: list[Emitted], arch: str) -> dict[str, bool]:
+def _hits(folder: Path, made: list[Emitted], arch: str, *build: str) -> dict[str, bool]:
     """For each function whether a process on such a GPU finds all of its binaries; the others it compiles."""
     asked = [
         [k.name, f.name, [t for t in f.signature.values() if t != "constexpr"], dict(f.constants), f.num_warps, f.num_stages]
@@ -167,6 +183,7 @@ def _hits(folder: Path, made: list[Emitted], arch: str) -> dict[str, bool]:
     ]  # fmt: skip
     command = [
         sys.executable, str(Path(__file__).with_name("cache_hits.py")), str(folder / "kernels"), json.dumps(asked), arch,
+        *build,
     ]  # fmt: skip
     environment = os.environ | {"TRITON_CACHE_DIR": str(folder / "user")}
     said = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
