@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import cases
 import prepared
 import pytest
@@ -44,14 +46,17 @@ def test_equal_calls_give_equal_bits(name: str, gpu: torch.device) -> None:
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
-def test_nothing_is_compiled_here_that_was_compiled_there(gpu: torch.device) -> None:
-    """On the prepared target, under the Triton that prepared it, the binaries are found."""
+def test_nothing_is_compiled_here_that_was_compiled_there(
+    gpu: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the prepared target, under the Triton that prepared it, the binaries are found, in a cache that was empty."""
     import triton
 
     facts = prepared.facts()
     major, minor = torch.cuda.get_device_capability()
     if facts["made_with"]["triton"] != triton.__version__ or facts["target"] != f"sm_{10 * major + minor}":
         pytest.skip(f"prepared by Triton {facts['made_with']['triton']} for {facts['target']}")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     compiled: list[str] = []
     before = triton.knobs.compilation.listener
     triton.knobs.compilation.listener = lambda src, cache_hit, **_: None if cache_hit else compiled.append(src.name)

@@ -24,6 +24,7 @@ from typing import Any
 import measured
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 sys.path.append(str(Path(__file__).parents[2] / "gpu"))
 
@@ -145,10 +146,9 @@ def contender(kind: str, name: str, case: Any, inputs: list[torch.Tensor]) -> tu
         compiled = torch.compile(function) if not prepared.interprets() else function
         return lambda: compiled(*inputs), "torch.compile"
     q, k, v = (x.detach().clone().requires_grad_() for x in inputs[-3:])
-    flash = torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION)
 
     def attend() -> torch.Tensor:
-        with flash:
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):  # one serves one block
             return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
 
     if name == "flash_forward":

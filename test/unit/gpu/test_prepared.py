@@ -106,6 +106,26 @@ def test_a_benchmark_writes_its_table(folder: Path, tmp_path: Path) -> None:
     assert "failed" not in text, text
 
 
+AGAIN = """
+import sys
+
+sys.path.insert(0, {bench!r})
+import run
+
+inputs = [run.torch.randn(1, 2, 16, 8) for _ in range(4)]
+for name in ("flash_forward", "flash_backward"):
+    call, _ = run.contender("flash", name, None, inputs)
+    first, second = call(), call()
+    assert all(run.torch.equal(a, b) for a, b in zip(first, second, strict=True))
+"""
+
+
+def test_what_attention_is_held_against_runs_again(tmp_path: Path) -> None:
+    script = tmp_path / "again.py"
+    script.write_text(AGAIN.format(bench=str(TEST / "bench" / "gpu")))
+    _alone(tmp_path, tmp_path, str(script))
+
+
 def test_without_a_gpu_each_test_says_why_it_is_skipped(folder: Path) -> None:
     command = [sys.executable, str(TEST / "gpu" / "run.py"), str(folder), "-k", "bias_gelu or trains"]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"CUDA_VISIBLE_DEVICES": ""})
