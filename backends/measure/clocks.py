@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import torch
 
 from shardc.backends.cpu.target import host_model
+from shardc.runtime.triton_kernels import driver_version
 
 ALIVE = 2
 """Results that stay alive: a candidate's next one does not lie in what it has just read, but in memory that was used
@@ -77,11 +78,6 @@ class DeviceClock:
 
         name, precision = cuda.get_device_name(self._device), torch.get_float32_matmul_precision()
         library = f"ROCm {torch.version.hip}" if torch.version.hip else f"CUDA {torch.version.cuda}"
-        versions = f"driver {_driver()}, torch {torch.__version__}, {library}, triton {triton.__version__}"
+        driver = driver_version() if torch.version.cuda else "unknown"
+        versions = f"driver {driver}, torch {torch.__version__}, {library}, triton {triton.__version__}"
         return f"{name}, {versions}, {precision}"
-
-
-def _driver() -> str:
-    """Its number, where PyTorch tells."""
-    found = getattr(torch._C, "_cuda_getDriverVersion", None)
-    return str(found()) if found else "unknown"

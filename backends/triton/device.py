@@ -10,6 +10,7 @@ from triton import knobs
 
 from shardc.backends.triton.targets import TARGETS, Target
 from shardc.diagnostics.triton import DriverTooOld, UnknownGpuTarget
+from shardc.runtime import triton_kernels
 
 _LIKE = {8: "sm_80", 9: "sm_90", 10: "sm_100", 12: "sm_80"}
 """By the major number of a compute capability, the known target that schedules are chosen as for.
@@ -30,7 +31,7 @@ def device_target(device: torch.device) -> Target:
     name = f"sm_{major}{minor}"
     if major not in _LIKE:
         raise UnknownGpuTarget(target=name, known=", ".join(TARGETS))
-    check_driver(torch._C._cuda_getDriverVersion(), "ptxas_blackwell" if major >= 10 else "ptxas")
+    check_driver(triton_kernels.driver_version(), "ptxas_blackwell" if major >= 10 else "ptxas")
     like = TARGETS[_LIKE[major]]
     return replace(
         like, name=name, arch=10 * major + minor, units=found.multi_processor_count,

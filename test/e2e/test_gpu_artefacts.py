@@ -16,7 +16,7 @@ from torch import nn
 
 import shardc
 from shardc.diagnostics.triton import UnknownGpuTarget
-from shardc.runtime import RuntimeFailure, TrainStep
+from shardc.runtime import RuntimeFailure, TrainStep, triton_kernels
 
 pytest.importorskip("triton", reason="Triton is not installed: its kernels can be neither run nor compiled")
 
@@ -116,7 +116,7 @@ def test_a_driver_that_is_too_old_is_named(
     monkeypatch.setattr(torch.version, "cuda", "12.8")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
-    monkeypatch.setattr(torch._C, "_cuda_getDriverVersion", lambda: found, raising=False)
+    monkeypatch.setattr(triton_kernels, "driver_version", lambda: found)
     message = "the GPU's driver is for CUDA 11.8; these kernels need one for 12" if is_refused else "rank 0 is on cpu"
     with pytest.raises(RuntimeFailure, match=message):
         TrainStep.load(folder, device="cpu")

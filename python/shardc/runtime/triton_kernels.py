@@ -9,6 +9,7 @@ Under
 from __future__ import annotations
 
 import base64
+import ctypes
 import hashlib
 import importlib.util
 import json
@@ -158,7 +159,7 @@ def check_driver() -> None:
 
     if torch.version.cuda is None or not torch.cuda.is_available():
         return
-    found = torch._C._cuda_getDriverVersion()  # 12040: for CUDA 12.4
+    found = driver_version()
     is_late = torch.cuda.get_device_capability() >= (10, 0)
     needed = (knobs.nvidia.ptxas_blackwell if is_late else knobs.nvidia.ptxas).version
     if found // 1000 < int(needed.partition(".")[0]):
@@ -166,6 +167,13 @@ def check_driver() -> None:
             f"the GPU's driver is for CUDA {found // 1000}.{found % 1000 // 10}; these kernels need one for {needed}",
             hint="install a newer driver, or a Triton that comes with an older assembler",
         )
+
+
+def driver_version() -> int:
+    """What the NVIDIA driver that is here is for: 12040 for CUDA 12.4. PyTorch does not tell."""
+    found = ctypes.c_int()
+    ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(found))
+    return found.value
 
 
 def _text(version: tuple[int, ...]) -> str:

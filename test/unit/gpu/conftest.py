@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from shardc.driver import gpu_target
+from shardc.runtime import triton_kernels
 
 H200 = {
     "major": 9, "minor": 0, "multi_processor_count": 132, "shared_memory_per_block_optin": 232448,
@@ -29,7 +30,7 @@ def h200(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: Properties())
-    monkeypatch.setattr(torch._C, "_cuda_getDriverVersion", lambda: 13000, raising=False)
+    monkeypatch.setattr(triton_kernels, "driver_version", lambda: 13000)
     gpu_target.gpu_target.cache_clear()
     yield
     gpu_target.gpu_target.cache_clear()

@@ -21,6 +21,7 @@ from shardc.diagnostics.dynamo import ShardcFallbackWarning
 from shardc.diagnostics.triton import DriverTooOld
 from shardc.driver import gpu_target, graph_compiler, graph_program
 from shardc.driver.settings import Settings
+from shardc.runtime import triton_kernels
 
 pytest.importorskip("triton", reason="Triton is not installed: its kernels can be neither run nor compiled")
 
@@ -136,7 +137,7 @@ def test_an_unknown_gpu_is_named(h200: None, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_driver_that_is_too_old_is_named(h200: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch._C, "_cuda_getDriverVersion", lambda: 11080)
+    monkeypatch.setattr(triton_kernels, "driver_version", lambda: 11080)
     assert "the GPU's driver is for CUDA 11.8; kernels that Triton makes here need one for 12" in _warning()
     with pytest.raises(DriverTooOld):
         device.check_driver(11080)

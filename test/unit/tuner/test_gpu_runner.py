@@ -20,6 +20,7 @@ from shardc.diagnostics.tuner import GpuNotHere
 from shardc.dialects.kern.config import read_config
 from shardc.driver.tune import tune_jobs
 from shardc.driver.tuned import use_tuned
+from shardc.runtime import triton_kernels
 from shardc.tuner.builder.built import Built
 from shardc.tuner.builder.gpu import GpuBuilder
 from shardc.tuner.database import open_database
@@ -129,9 +130,9 @@ def test_the_gpu_that_is_here_is_asked_of_its_driver(monkeypatch: pytest.MonkeyP
         major=9, minor=0, multi_processor_count=132, max_threads_per_multi_processor=2048, gcnArchName=""
     )
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: found)
-    monkeypatch.setattr(torch._C, "_cuda_getDriverVersion", lambda: 13000, raising=False)
+    monkeypatch.setattr(triton_kernels, "driver_version", lambda: 13000)
     assert gpu_runner.gpu_here().name == "sm_90" and GpuRunner().runs("sm_90")
-    monkeypatch.setattr(torch._C, "_cuda_getDriverVersion", lambda: 11000, raising=False)
+    monkeypatch.setattr(triton_kernels, "driver_version", lambda: 11000)
     assert gpu_runner.gpu_here() is None  # its driver does not load what Triton makes
 
 
