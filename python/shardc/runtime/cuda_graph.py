@@ -72,6 +72,7 @@ class Captured:
         self._graph = cuda.CUDAGraph()
         with (
             _capturing() as capture,
+            _in_its_stream(),
             cuda.graph(self._graph, capture_error_mode="thread_local"),  # other threads go on
         ):
             self.results = work()
@@ -184,6 +185,20 @@ class GraphedStep:
 def first_line(error: Exception) -> str:
     """Of what an error says."""
     return str(error).strip().partition("\n")[0]
+
+
+@contextmanager
+def _in_its_stream() -> Iterator[None]:
+    """Around a capture: where that is broken off, PyTorch stays in the capture's stream, and raises that it was instead
+    of why.
+    """
+    stream = cuda.current_stream()
+    try:
+        yield
+    except RuntimeError as error:
+        cuda.set_stream(stream)
+        cause = error.__context__
+        raise cause if isinstance(cause, RuntimeError) else error from None
 
 
 @contextmanager

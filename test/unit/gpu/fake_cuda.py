@@ -105,13 +105,20 @@ class FakeCuda:
     def current_stream(self) -> str:
         return self.stream
 
+    def set_stream(self, stream: str) -> None:
+        self.stream = stream
+
     @contextmanager
     def graph(self, graph: FakeGraph, capture_error_mode: str) -> Iterator[None]:
+        """As PyTorch's, it ends what was broken off by an error of its own, in the capture's stream."""
         assert capture_error_mode == "thread_local"
-        recorder = _Recorder(graph)
+        recorder, stream, self.stream = _Recorder(graph), self.stream, "the capture's stream"
         try:
             with recorder:
                 yield
             self.graphs.append(graph)
+            self.stream = stream
+        except RuntimeError:
+            raise RuntimeError("CUDA error: operation failed due to a previous error during capture")  # noqa: B904
         finally:
             recorder.undo()

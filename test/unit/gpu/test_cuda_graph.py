@@ -103,7 +103,7 @@ def test_a_step_that_waits_for_the_device_runs_as_it_is(fake: FakeCuda) -> None:
     graphed = cuda_graph.GraphedStep(function, _rank(), [False])
     with pytest.warns(CudaGraphWarning, match="not captured as a CUDA graph: operation not permitted"):
         found = [graphed([torch.tensor(float(n))]) for n in range(4)]
-    assert [f.item() for f in found] == [0, 1, 4, 9]
+    assert [f.item() for f in found] == [0, 1, 4, 9] and fake.stream == "the stream"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert graphed([torch.tensor(4.0)]).item() == 16
