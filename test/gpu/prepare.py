@@ -48,7 +48,9 @@ NOT_RUN = ("levels/", "batches.safetensors")
 """Files of an artefact that no test reads."""
 STEPS = 4
 """Of training whose losses are kept, for artefacts to be held against."""
-MESHES = {"llama": {"data": 1}, "llama_2_ranks": {"data": 2}, "llama_tensor": {"tensor": 2}}
+MESHES = {
+    "llama": {"data": 1}, "llama_2_ranks": {"data": 2}, "llama_tensor": {"tensor": 2}, "llama_pipeline": {"pipeline": 2},
+}  # fmt: skip
 
 
 def prepare_case(case: cases.Case, target: Target, folder: Path, processes: int = 1) -> str:
@@ -81,7 +83,8 @@ def prepare_model(kind: str, size: models.Size, mesh: Mapping[str, int], target:
     optimizer = models.optimizer_of(model)
     batches = [models.batch(kind, size, n) for n in range(STEPS)]
     (plan,) = mesh  # its one axis
-    shardc.compile_step(model, optimizer, batches[0], mesh=mesh, plan=plan, target=target).save(folder)
+    cut = {"micro_batches": 2} if plan == "pipeline" else {}
+    shardc.compile_step(model, optimizer, batches[0], mesh=mesh, plan=plan, target=target, **cut).save(folder)
     strip(folder)
     losses = []
     for batch in batches:

@@ -1,12 +1,16 @@
-"""Artefacts of Llama's training step, made without a GPU: on one rank, as a CUDA graph, as ranks that share a GPU."""
+"""Artefacts of Llama's training step, made without a GPU: on one rank, as a CUDA graph, as ranks that share a GPU, as a
+pipeline, and with a rank that dies.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +21,17 @@ import torch
 WORKER = Path(__file__).with_name("train_worker.py")
 
 
-def train(name: str, ranks: int = 1, *options: str) -> dict[str, Any]:
-    """What rank 0 printed."""
+@dataclass(frozen=True)
+class Ended:
+    """A rank's process: its exit status and what it printed."""
+
+    code: int
+    output: str
+    errors: str
+
+
+def run(name: str, ranks: int = 1, *options: str) -> list[Ended]:
+    """The ranks of ``train_worker.py`` when all have ended."""
     if not (prepared.folder() / "models" / name).is_dir():
         problem = prepared.facts()["failed"].get(name)
         assert problem is None, problem
@@ -40,8 +53,14 @@ def train(name: str, ranks: int = 1, *options: str) -> dict[str, Any]:
     finally:
         for process in processes:
             process.kill()
-    assert all(process.returncode == 0 for process in processes), "\n".join(error[-3000:] for _, error in said)
-    return json.loads(said[0][0].strip().splitlines()[-1])
+    return [Ended(process.returncode, *texts) for process, texts in zip(processes, said, strict=True)]
+
+
+def train(name: str, ranks: int = 1, *options: str) -> dict[str, Any]:
+    """What rank 0 printed."""
+    ended = run(name, ranks, *options)
+    assert all(rank.code == 0 for rank in ended), "\n".join(rank.errors[-3000:] for rank in ended)
+    return json.loads(ended[0].output.strip().splitlines()[-1])
 
 
 def _assert_near(found: list[float], expected: list[float]) -> None:
@@ -65,6 +84,19 @@ def test_two_ranks(name: str) -> None:
     else:
         assert ("by symmetric memory" in line) == bool(said["taken"])
         assert "by symmetric memory" in line or "by NCCL (" in line
+
+
+def test_a_pipeline_of_two_ranks() -> None:
+    """Activations and gradients between stages, in order of a schedule: over Gloo on one GPU, over NCCL on two."""
+    said = train("llama_pipeline", 2)
+    _assert_near(said["losses"], said["expected"])
+
+
+def test_a_rank_that_dies_is_named() -> None:
+    """By the one that waits for it, long before the time-out."""
+    first, second = run("llama_2_ranks", 2, "--rank-1-dies")
+    assert second.code == -signal.SIGKILL, second.errors[-3000:]
+    assert first.code != 0 and "RankStopped: rank 1 died or hangs" in first.errors, first.errors[-3000:]
 
 
 def test_a_cuda_graph_gives_equal_bits(gpu: torch.device) -> None:
