@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -133,8 +134,8 @@ def experts(x: Tensor, w: Tensor, shares: Tensor) -> Tensor:
     ends = shares.cumsum(0) * x.shape[0] // shares.sum()
     if x.dtype != torch.float64:
         return torch._grouped_mm(x, w, offs=ends.to(torch.int32))
-    group = (torch.arange(x.shape[0], device=x.device)[:, None] >= ends).sum(-1)
-    return torch.bmm(x[:, None], w[group])[:, 0]
+    rows = pairwise([0, *ends.tolist()])
+    return torch.cat([x[first:last] @ w[n] for n, (first, last) in enumerate(rows)])
 
 
 def linear_loss(x: Tensor, w: Tensor, target: Tensor) -> Any:

@@ -90,6 +90,19 @@ def test_what_fails_is_named_and_the_rest_runs(folder: Path, tmp_path: Path) -> 
     assert "out of time" in (other / "tests.md").read_text()
 
 
+def test_after_an_error_of_the_device_another_process_runs_the_rest(folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "gpu"
+    shutil.copytree(folder, other)
+    error = "RuntimeError('CUDA error: an illegal memory access was encountered')"
+    (other / "cases" / "softmax" / "program.py").write_text(f"def graph(rank, inputs):\n    raise {error}\n")
+    run = [str(TEST / "gpu" / "run.py"), str(other), "-k", "eager and (softmax or cross_entropy) and not artefacts"]
+    assert "1 passed" in _alone(other, tmp_path, *run, code=1)
+    table = (other / "tests.md").read_text()
+    lines = {line.split("|")[1].partition("[")[2].partition("]")[0]: line for line in table.splitlines() if "[" in line}
+    assert "| failed |" in lines["softmax"] and "CUDA error: an illegal" in lines["softmax"]
+    assert "| passed |" in lines["cross_entropy"] and table.count("[softmax]") == table.count("# Tests on") == 1
+
+
 def test_a_prepared_llama_trains(folder: Path, tmp_path: Path) -> None:
     said = json.loads(_alone(folder, tmp_path, str(TEST / "gpu" / "train_worker.py"), "llama").strip().splitlines()[-1])
     assert len(said["losses"]) == 4
