@@ -5,6 +5,7 @@
 Needs torch and Triton; Inductor, as part of torch, is what whole models are held against. Times are medians of CUDA
 events, contenders take turns, and their ratios are of one run. What is faster has the ratio above 1. Every result is
 compared with the contender's before it is measured. What fails has a row that says why, as has what there is no time for.
+After an error of the device, which lasts for as long as its process, another process measures the rest.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import gc
+import itertools
 import math
 import os
 import statistics
@@ -34,20 +36,26 @@ import prepared
 from shardc.runtime import TrainStep
 
 ROUNDS, CALLS = 7, 10
+LOST = ("CUDA error", "Triton Error [CUDA]")
+"""What errors say after which a process can do nothing more on its GPU."""
 Call = Callable[[], Any]
 Row = tuple[str, ...]
+
+
+class DeviceLost(Exception):
+    """This process's GPU, while it measured what is named."""
 
 
 class Timer:
     """Milliseconds on a GPU; in Triton's interpreter of the host, where they say nothing and prove the path."""
 
     def __init__(self, minutes: float) -> None:
-        self._is_real, self._end_s = not prepared.interprets(), time.monotonic() + 60 * minutes
+        self._is_real, self.end_s = not prepared.interprets(), time.monotonic() + 60 * minutes
         self._wipe = torch.empty(256 << 20, dtype=torch.int8, device="cuda") if self._is_real else torch.empty(1)
 
     def is_over(self) -> bool:
         """Whether nothing more is to be begun."""
-        return time.monotonic() > self._end_s
+        return time.monotonic() > self.end_s
 
     def once(self, call: Call, calls: int) -> float:
         if not self._is_real:
@@ -95,12 +103,13 @@ def _same(found: Any, expected: Any, bound: float) -> None:
         torch.testing.assert_close(a.float(), b.float(), rtol=bound, atol=bound * scale)
 
 
-def kernel_rows(timer: Timer, wanted: list[str]) -> Iterator[Row]:
+def kernel_rows(timer: Timer, wanted: list[str], done: list[str]) -> Iterator[Row]:
+    """Raises DeviceLost."""
     copied = copy_bytes_s(timer)
     yield "copy", "", f"{copied / 1e12:.2f} TB/s", "", "", ""
     for name, case in measured.cases().items():
         kind, path = name.partition("_")[0], prepared.folder() / "bench" / name
-        if not {kind, name} & {*wanted} or not (path / "program.py").is_file():
+        if name in done or not {kind, name} & {*wanted} or not (path / "program.py").is_file():
             continue
         if timer.is_over():
             yield name, "out of time", "", "", "", ""
@@ -109,6 +118,8 @@ def kernel_rows(timer: Timer, wanted: list[str]) -> Iterator[Row]:
             yield kernel_row(timer, name, kind, case, path, copied)
         except Exception as error:  # the others are to be measured all the same
             yield name, "failed", _said(error), "", "", ""
+            if _is_lost(error):
+                raise DeviceLost(name) from error
         gc.collect()
         if not prepared.interprets():
             torch.cuda.empty_cache()
@@ -167,11 +178,16 @@ def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}".replace("|", "/")
 
 
-def model_rows(timer: Timer, wanted: list[str]) -> Iterator[Row]:
+def _is_lost(error: Exception) -> bool:
+    return any(sign in _said(error) for sign in LOST)
+
+
+def model_rows(timer: Timer, wanted: list[str], done: list[str]) -> Iterator[Row]:
+    """Raises DeviceLost."""
     facts = prepared.facts()
     for kind, size in (models.TINY if facts["tiny"] else models.SIZES).items():
         path = prepared.folder() / "whole" / kind
-        if not path.is_dir() or not {"whole", f"whole_{kind}"} & {*wanted}:
+        if f"whole_{kind}" in done or not path.is_dir() or not {"whole", f"whole_{kind}"} & {*wanted}:
             continue
         if timer.is_over():
             yield f"whole {kind}", "out of time", "", "", "", ""
@@ -180,6 +196,8 @@ def model_rows(timer: Timer, wanted: list[str]) -> Iterator[Row]:
             yield from model_row(timer, kind, size, path, facts["seconds"].get(f"whole_{kind}", math.nan))
         except Exception as error:  # the other models are to be measured all the same
             yield f"whole {kind}", "failed", _said(error), "", "", ""
+            if _is_lost(error):
+                raise DeviceLost(f"whole_{kind}") from error
         gc.collect()
         if not prepared.interprets():
             torch.cuda.empty_cache()
@@ -199,6 +217,8 @@ def model_row(timer: Timer, kind: str, size: models.Size, path: Path, compile_s:
     for _ in range(3):
         step(batch)
     ours_bytes = _reserved_bytes() - before
+    (alone_ms,) = timer.compare(lambda: step(batch))
+    yield f"whole {kind}, by itself", f"{alone_ms:.2f} ms", "", "", "", ""  # Inductor may take all the time there is
     before = _reserved_bytes()
     model = model.to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=is_real)
@@ -246,13 +266,15 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("gpu-benchmark.md"))
     parser.add_argument("--only", default="matmul,copy,flash,inductor,whole")
     parser.add_argument("--minutes", type=float, default=9, help="after which nothing more is begun")
+    parser.add_argument("--done", default="", help=argparse.SUPPRESS)
     options = parser.parse_args()
     os.environ[prepared.FOLDER] = str(options.folder.resolve())
     if not prepared.interprets() and not torch.cuda.is_available():
         raise SystemExit(f"no GPU: torch {torch.__version__} sees none")
     wanted, timer = options.only.split(","), Timer(options.minutes)
     name = torch.cuda.get_device_name() if not prepared.interprets() else "Triton's interpreter (no measurement)"
-    with options.out.open("w") as file:
+    done = options.done.split(",") if options.done else []
+    with options.out.open("a" if done else "w") as file:
 
         def line(text: str) -> None:
             print(text, flush=True)
@@ -263,10 +285,17 @@ def main() -> None:
         facts = prepared.facts()
         line(f"torch {torch.__version__}, prepared with {facts['made_with']} for {facts['target']}.\n")
         line("| what | ours | rate | against | ratio (above 1: ours is faster) | wanted |\n|---|--:|--:|--:|--:|--:|")
-        for row in kernel_rows(timer, wanted):
-            line("| " + " | ".join(row) + " |")
-        for row in model_rows(timer, wanted):
-            line("| " + " | ".join(row) + " |")
+        try:
+            for row in itertools.chain(kernel_rows(timer, wanted, done), model_rows(timer, wanted, done)):
+                line("| " + " | ".join(row) + " |")
+            return
+        except DeviceLost as lost:
+            every = [*measured.cases(), *(f"whole_{kind}" for kind in models.SIZES)]
+            done = every[: every.index(str(lost)) + 1]
+    minutes = (timer.end_s - time.monotonic()) / 60
+    rest = {"out": options.out, "only": options.only, "minutes": minutes, "done": ",".join(done)}
+    more = [f"--{name}={value}" for name, value in rest.items()]
+    os.execv(sys.executable, [sys.executable, __file__, str(options.folder), *more])
 
 
 if __name__ == "__main__":

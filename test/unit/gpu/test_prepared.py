@@ -119,6 +119,19 @@ def test_a_benchmark_writes_its_table(folder: Path, tmp_path: Path) -> None:
     assert "failed" not in text, text
 
 
+def test_after_an_error_of_the_device_another_process_measures_the_rest(folder: Path, tmp_path: Path) -> None:
+    other, table = tmp_path / "gpu", tmp_path / "table.md"
+    shutil.copytree(folder, other)
+    error = "RuntimeError('CUDA error: an illegal memory access was encountered')"
+    (other / "bench" / "copy_softmax").mkdir(parents=True)
+    (other / "bench" / "copy_softmax" / "program.py").write_text(f"raise {error}\n")
+    only = "copy_softmax,whole_llama"
+    _alone(other, tmp_path, str(TEST / "bench" / "gpu" / "run.py"), str(other), "--out", str(table), "--only", only)
+    text = table.read_text()
+    assert "| copy_softmax | failed | RuntimeError: CUDA error" in text and text.count("copy_softmax") == 1
+    assert text.index("copy_softmax") < text.index("| whole llama |") and text.count("# Triton's interpreter") == 2, text
+
+
 AGAIN = """
 import sys
 
