@@ -1,6 +1,6 @@
 """A small Llama with random weights: a plain single-device program, and what `shardc compile` reads.
 
-    shardc compile examples/llama.py --mesh data=2,tensor=2 --plan 'data*tensor' -o out/
+shardc compile examples/llama.py --mesh data=2,tensor=2 --plan 'data*tensor' -o out/
 """
 
 import torch

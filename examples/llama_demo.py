@@ -68,7 +68,15 @@ def main() -> int:
     """Start this file on four processes."""
     ranks = MESH["data"] * MESH["tensor"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), __file__]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        str(ranks),
+        __file__,
+    ]
     return subprocess.run(command, env=environment, cwd=Path(__file__).parent, check=False).returncode
 
 

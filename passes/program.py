@@ -163,9 +163,13 @@ def _read_call(op: ir.Operation, reader: CallReader) -> Call:
         raise UnknownOperation(op=error.args[0], where=source_line(op.location)) from None
     except TypeError as error:
         raise UnreadableOperation(op=name, problem=str(error), where=source_line(op.location)) from None
-    dynamic = next((t for t in (*call.spec.tensors, *call.spec.results) if t is not None and not t.is_static), None)
+    dynamic = next(
+        (t for t in (*call.spec.tensors, *call.spec.results) if t is not None and not t.is_static), None
+    )
     if dynamic is not None:
-        raise UnreadableOperation(op=name, problem=f"{dynamic} has no static shape", where=source_line(op.location))
+        raise UnreadableOperation(
+            op=name, problem=f"{dynamic} has no static shape", where=source_line(op.location)
+        )
     return call
 
 

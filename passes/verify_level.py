@@ -57,19 +57,26 @@ def _check_global(function: ir.Operation) -> None:
     for op in function.regions[0].blocks[0].operations:
         name = op.operation.name
         if not name.startswith("torch.") and name not in ("func.return", "dist.constraint"):
-            raise LevelBroken(level=1, problem=f"{name} is not an op of level 1", where=source_line(op.location))
+            raise LevelBroken(
+                level=1, problem=f"{name} is not an op of level 1", where=source_line(op.location)
+            )
 
 
 def _check_rank(function: ir.Operation) -> None:
     block = function.regions[0].blocks[0]
     returned = list(block.operations)[-1].operation.operands
-    for what, which, values in (("argument", "arg_attrs", block.arguments), ("result", "res_attrs", returned)):
+    for what, which, values in (
+        ("argument", "arg_attrs", block.arguments),
+        ("result", "res_attrs", returned),
+    ):
         for position in range(len(values)):
             if "dist.sharding" not in _edge(function, which, position):
                 raise LevelBroken(level=3, problem=f"{what} {position} has no dist.sharding")
     for op in function.regions[0].blocks[0].operations:
         if op.operation.name in ("dist.reshard", "dist.constraint", "builtin.unrealized_conversion_cast"):
-            raise LevelBroken(level=3, problem=f"{op.operation.name} is left over", where=source_line(op.location))
+            raise LevelBroken(
+                level=3, problem=f"{op.operation.name} is left over", where=source_line(op.location)
+            )
 
 
 def _check_annotated(program: Program, mesh: Mesh) -> None:
@@ -81,7 +88,14 @@ def _check_annotated(program: Program, mesh: Mesh) -> None:
         attribute = program.attribute(position, "dist.sharding")
         rank = len(program.types[value].shape)
         shardings.append(
-            _checked(attribute, rank, codec, mesh, f"argument {program.argument_key(position)[1] or position}", None)
+            _checked(
+                attribute,
+                rank,
+                codec,
+                mesh,
+                f"argument {program.argument_key(position)[1] or position}",
+                None,
+            )
         )
         attributes.append(attribute)
     for node in program.nodes:
@@ -103,7 +117,12 @@ def _check_annotated(program: Program, mesh: Mesh) -> None:
 
 
 def _checked(
-    attribute: ir.Attribute | None, rank: int, codec: ShardingCodec, mesh: Mesh, what: str, op: ir.Operation | None
+    attribute: ir.Attribute | None,
+    rank: int,
+    codec: ShardingCodec,
+    mesh: Mesh,
+    what: str,
+    op: ir.Operation | None,
 ) -> Sharding:
     if not isinstance(attribute, ShardingAttr):
         raise LevelBroken(level=2, problem=f"{what} has no #dist.sharding", where=_where(op))
@@ -138,4 +157,3 @@ def _edge(function: ir.Operation, which: str, position: int) -> dict[str, ir.Att
     if which not in function.attributes:
         return {}
     return {n.name: n.attr for n in ir.DictAttr(function.attributes[which][position])}
-

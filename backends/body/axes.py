@@ -43,7 +43,9 @@ def join_axes(roots: Roots) -> None:
     for root in roots.items:
         arguments += [(written, written.shape, index) for written, index in roots.written(root)]
         reads = roots.reads(root)
-        computed += [(value.generic, value.generic.dims_at(value.number, index)) for value, index in reads.between]
+        computed += [
+            (value.generic, value.generic.dims_at(value.number, index)) for value, index in reads.between
+        ]
         for (value, index), (shape, seen) in zip(reads.ends, reads.shapes, strict=True):
             if isinstance(value, Argument):
                 arguments.append((value, shape, seen))

@@ -56,7 +56,13 @@ def _identity(name: str, type_: ir.Type) -> ir.Attribute:
     if name in _FLOAT:
         return ir.FloatAttr.get(type_, _FLOAT[name])
     width = ir.IntegerType(type_).width
-    value = {"zero": 0, "one": 1, "ones": -1, "smallest": -(1 << (width - 1)), "largest": (1 << (width - 1)) - 1}
+    value = {
+        "zero": 0,
+        "one": 1,
+        "ones": -1,
+        "smallest": -(1 << (width - 1)),
+        "largest": (1 << (width - 1)) - 1,
+    }
     return ir.IntegerAttr.get(type_, value[_INTEGER[name]])
 
 

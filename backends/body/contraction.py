@@ -26,8 +26,14 @@ class Factor:
 
     def offsets(self, root: Root, roots: Roots) -> list[Linear]:
         """Where its elements lie in memory, in elements of each tensor that it is made from."""
-        operands = [(root.generic.operand(n), root.generic.operand_index(n, root.dims)) for n in self.operands]
-        return [row_major(index, value.shape) for value, index in roots.reads_of(operands).ends if index is not None]
+        operands = [
+            (root.generic.operand(n), root.generic.operand_index(n, root.dims)) for n in self.operands
+        ]
+        return [
+            row_major(index, value.shape)
+            for value, index in roots.reads_of(operands).ends
+            if index is not None
+        ]
 
 
 @dataclass(eq=False)
@@ -58,7 +64,9 @@ def _widened(factor: Factor) -> Factor | None:
     if isinstance(factor.value, ir.BlockArgument):
         return None
     made = factor.value.owner.operation
-    narrow = made.name == "arith.extf" and str(made.operands[0].type) == "bf16" and str(factor.value.type) == "f32"
+    narrow = (
+        made.name == "arith.extf" and str(made.operands[0].type) == "bf16" and str(factor.value.type) == "f32"
+    )
     return Factor(made.operands[0], factor.operands) if narrow else None
 
 

@@ -61,7 +61,9 @@ class View(Value):
     @cached_property
     def follows(self) -> bool:
         """An index of the source is linear in an index of the view."""
-        return self.expands or all(sum(self.source.shape[d] != 1 for d in group) <= 1 for group in self.groups)
+        return self.expands or all(
+            sum(self.source.shape[d] != 1 for d in group) <= 1 for group in self.groups
+        )
 
     def source_index(self, index: Index) -> Index:
         if self.expands:

@@ -70,10 +70,14 @@ def members_of(
         inside = rows <= root.parallel
         carried = bool(rows) and rows <= root.reduced and root.combiners is not None
         alone = not rows and root.parallel | root.reduced and members
-        if (inside or carried) and not alone and all(
-            roots.of[v] in done or (i is not None and in_row(roots.of[v], v, i, rows, members))
-            for v, i in reads[root].ends
-            if not isinstance(v, Argument)
+        if (
+            (inside or carried)
+            and not alone
+            and all(
+                roots.of[v] in done or (i is not None and in_row(roots.of[v], v, i, rows, members))
+                for v, i in reads[root].ends
+                if not isinstance(v, Argument)
+            )
         ):
             members.append(root)
     return members
@@ -82,7 +86,10 @@ def members_of(
 def in_row(made: Root, value: object, index: object, rows: frozenset[Axis], members: list[Root]) -> bool:
     """What ``made`` gives is there, at this very index, once its loops in the row are through."""
     return (
-        made in members and made.is_reduction and rows <= made.parallel and made.result_index(value.number) == index
+        made in members
+        and made.is_reduction
+        and rows <= made.parallel
+        and made.result_index(value.number) == index
     )
 
 

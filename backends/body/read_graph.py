@@ -125,7 +125,8 @@ def _simple(op: ir.Operation, values: _Values) -> Value | None:
         return Splat(*values.shape(result, []), scalar=value.get_splat_value())
     if op.name in ("tensor.expand_shape", "tensor.collapse_shape"):
         groups = [
-            [ir.IntegerAttr(d).value for d in ir.ArrayAttr(g)] for g in ir.ArrayAttr(op.attributes["reassociation"])
+            [ir.IntegerAttr(d).value for d in ir.ArrayAttr(g)]
+            for g in ir.ArrayAttr(op.attributes["reassociation"])
         ]
         expands, source = op.name == "tensor.expand_shape", values[operands[0]]
         if expands:
@@ -135,7 +136,11 @@ def _simple(op: ir.Operation, values: _Values) -> Value | None:
         if values.sizes:  # nothing else moves views to the edge of the body
             if isinstance(source, Argument):
                 return values.argument(source.position, shape, source.element)
-            if isinstance(source, Slice) and not expands and (sliced := _slice_of_view(source, shape, groups, values)):
+            if (
+                isinstance(source, Slice)
+                and not expands
+                and (sliced := _slice_of_view(source, shape, groups, values))
+            ):
                 return sliced
         return View(shape, source.element, source=source, groups=groups, expands=expands)
     if op.name == "tensor.extract_slice":
@@ -152,19 +157,26 @@ def _slice_of_view(
         return None  # a number, without groups, is one of the elements
     whole = [
         (first, step, size) == (0, 1, full)
-        for first, step, size, full in zip(source.offsets, source.steps, source.shape, base.shape, strict=True)
+        for first, step, size, full in zip(
+            source.offsets, source.steps, source.shape, base.shape, strict=True
+        )
     ]
     if not all(len(group) == 1 or all(whole[d] for d in group) for group in groups):
         return None
-    seen = values.argument(base.position, tuple(prod(base.shape[d] for d in group) for group in groups), base.element)
+    seen = values.argument(
+        base.position, tuple(prod(base.shape[d] for d in group) for group in groups), base.element
+    )
     offsets, steps = ([of[group[0]] for group in groups] for of in (source.offsets, source.steps))
-    return Slice(shape, source.element, source=seen, offsets=offsets, steps=steps, dims=list(range(len(groups))))
+    return Slice(
+        shape, source.element, source=seen, offsets=offsets, steps=steps, dims=list(range(len(groups)))
+    )
 
 
 def _slice(op: ir.Operation, values: _Values) -> Slice:
     source, *bounds = op.operands
     offsets, sizes, steps = (
-        list(ir.DenseI64ArrayAttr(op.attributes[f"static_{name}"])) for name in ("offsets", "sizes", "strides")
+        list(ir.DenseI64ArrayAttr(op.attributes[f"static_{name}"]))
+        for name in ("offsets", "sizes", "strides")
     )
     if DYNAMIC in offsets or DYNAMIC in steps:
         raise KernelNotSupported(what="a slice whose bounds are computed")

@@ -66,7 +66,11 @@ class Root:
 
     def result_index(self, result: int) -> Index:
         """Where result ``result`` is written when the loops stand at ``dims``."""
-        return self.generic.operand_index(len(self.generic.inputs) + result, self.dims) if self.generic else self.dims
+        return (
+            self.generic.operand_index(len(self.generic.inputs) + result, self.dims)
+            if self.generic
+            else self.dims
+        )
 
     def result_shape(self, result: int) -> Shape:
         return self.generic.inits[result].shape if self.generic else self.value.shape
@@ -113,7 +117,9 @@ class Roots:
         """What ``root`` touches, no further than where ``stop`` says so."""
         reads, seen = Reads(stop=stop), set()
         for value, index in root.read():
-            (self._through if value is root.value and value in self.of else self._walk)(value, index, reads, seen)
+            (self._through if value is root.value and value in self.of else self._walk)(
+                value, index, reads, seen
+            )
         if root.generic:
             inputs = len(root.generic.inputs)
             for number, value in enumerate(root.generic.inits):
@@ -123,7 +129,9 @@ class Roots:
     def written(self, root: Root) -> list[tuple[Argument, Index]]:
         """The arguments in whose memory results of ``root`` are stored, with their index."""
         places = self.graph.in_place
-        stores = [(n, number) for n, numbers in enumerate(root.stores) for number in numbers if number in places]
+        stores = [
+            (n, number) for n, numbers in enumerate(root.stores) for number in numbers if number in places
+        ]
         return [(self.graph.arguments[places[number]], root.result_index(n)) for n, number in stores]
 
     def reads_of(self, read: Iterable[tuple[Value, Index]]) -> Reads:

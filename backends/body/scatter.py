@@ -28,7 +28,9 @@ class ScatterBody:
 
 def is_scatter(function: ir.Operation) -> bool:
     """Whether a function of :func:`shardc.backends.body.extract.extract_kernels` holds a scatter_add."""
-    return any(op.operation.name == ScatterAddOp.OPERATION_NAME for op in function.regions[0].blocks[0].operations)
+    return any(
+        op.operation.name == ScatterAddOp.OPERATION_NAME for op in function.regions[0].blocks[0].operations
+    )
 
 
 def read_scatter(function: ir.Operation) -> ScatterBody:

@@ -110,7 +110,15 @@ class Blocks:
         if isinstance(units, int):
             threads = min(threads, units)
         return Emitted(
-            name, self.inputs, self.outputs, max(1, threads), self.buffers, 0, len(self.symbols), work, per_thread
+            name,
+            self.inputs,
+            self.outputs,
+            max(1, threads),
+            self.buffers,
+            0,
+            len(self.symbols),
+            work,
+            per_thread,
         )
 
     # Places
@@ -122,7 +130,9 @@ class Blocks:
 
     def shared(self, rows: AnySize, columns: int) -> Matrix:
         """A buffer of f32 that all threads see."""
-        return Matrix(self.buffers.add("shared", rows * columns, self.lanes.float), self.lanes.index(0), columns)
+        return Matrix(
+            self.buffers.add("shared", rows * columns, self.lanes.float), self.lanes.index(0), columns
+        )
 
     def tensor(self, role: str, b: ir.Value, h: ir.Value, first: ir.Value | int = 0) -> Matrix:
         """Rows (queries or keys) of a tensor from ``first`` on; ``h`` is the head of its own, or of its group."""
@@ -139,7 +149,9 @@ class Blocks:
         left = arith.subi(self.lanes.index(self.sizes["m"]), first)
         return Rows(b, h, first, arith.minui(left, self.lanes.index(self.queries)))
 
-    def loop(self, low: ir.Value | int, high: ir.Value | int, step: ir.Value | int = 1) -> AbstractContextManager:
+    def loop(
+        self, low: ir.Value | int, high: ir.Value | int, step: ir.Value | int = 1
+    ) -> AbstractContextManager:
         return bounded_loop(self.lanes.elements, low, high, step)
 
     def lane_starts(self) -> range:
@@ -164,7 +176,9 @@ class Blocks:
         source = self.tensor(role, rows.b, rows.h, rows.first)
         Turning(lanes, rows.count, columns, self.queries).into_lanes(source, into, finish)
 
-    def copy(self, source: Matrix, rows: ir.Value | int, columns: int, into: Matrix, scale: float = 1.0) -> None:
+    def copy(
+        self, source: Matrix, rows: ir.Value | int, columns: int, into: Matrix, scale: float = 1.0
+    ) -> None:
         """``into[row, column] = source[row, column] * scale``."""
         with self.loop(0, rows) as (r, _), self.loop(0, columns) as (c, _):
             value = self.lanes.scalar(source.buffer, source.at(self.lanes, r, c))
@@ -179,10 +193,17 @@ class Blocks:
     # Blocks of keys
 
     @contextmanager
-    def key_blocks(self, high: ir.Value | int, part: ir.Value | int = 0, parts: ir.Value | int = 1) -> Iterator[Keys]:
+    def key_blocks(
+        self, high: ir.Value | int, part: ir.Value | int = 0, parts: ir.Value | int = 1
+    ) -> Iterator[Keys]:
         """Blocks of the keys before ``high``: every ``parts``-th, from number ``part`` on."""
-        with self.loop(self.lanes.sum((part, self.keys)), high, self.lanes.sum((parts, self.keys))) as (first, _):
-            yield Keys(first, arith.minui(arith.subi(self.lanes.index(high), first), self.lanes.index(self.keys)))
+        with self.loop(self.lanes.sum((part, self.keys)), high, self.lanes.sum((parts, self.keys))) as (
+            first,
+            _,
+        ):
+            yield Keys(
+                first, arith.minui(arith.subi(self.lanes.index(high), first), self.lanes.index(self.keys))
+            )
 
     @contextmanager
     def seen_blocks(
@@ -199,7 +220,9 @@ class Blocks:
     def _seen_keys(self, rows: Rows) -> ir.Value:
         if not self.spec.causal:
             return self.lanes.index(self.sizes["n"])
-        return self.lanes.clamp(self.lanes.sum(rows.first, rows.count, self.spec.q_offset), 0, self.sizes["n"])
+        return self.lanes.clamp(
+            self.lanes.sum(rows.first, rows.count, self.spec.q_offset), 0, self.sizes["n"]
+        )
 
     def operand(self, role: str, rows: Rows, keys: Keys, wide: Matrix | None) -> Matrix:
         """A block of keys or values in f32: where it lies, or copied into ``wide``."""
@@ -228,13 +251,21 @@ class Blocks:
             beyond = arith.subi(arith.addi(block.first, n), diagonal)
             for start in self.lane_starts():
                 at = scores.at(self.lanes, n, start)
-                seen = self.lanes.since(self.lanes.load(scores.buffer, at), self.lanes.sum(beyond, -start), -inf)
+                seen = self.lanes.since(
+                    self.lanes.load(scores.buffer, at), self.lanes.sum(beyond, -start), -inf
+                )
                 self.lanes.store(seen, scores.buffer, at)
 
     # Products
 
     def product(
-        self, left: Matrix, right: Matrix, into: Matrix, rows: ir.Value | int, depth: ir.Value | int, start: Initial
+        self,
+        left: Matrix,
+        right: Matrix,
+        into: Matrix,
+        rows: ir.Value | int,
+        depth: ir.Value | int,
+        start: Initial,
     ) -> None:
         vectors = into.row_stride // self.lanes.width
         Product(left, right, into, rows, depth, vectors).emit(self.lanes, self.registers, start)

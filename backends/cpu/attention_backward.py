@@ -22,7 +22,9 @@ from shardc.dialects.kern.attention_maps import Attention
 from shardc.dialects.kern.size import Symbol, hint
 
 
-def emit_backward(name: str, spec: Attention, symbols: list[Symbol], config: Config, module: ir.Module) -> Emitted:
+def emit_backward(
+    name: str, spec: Attention, symbols: list[Symbol], config: Config, module: ir.Module
+) -> Emitted:
     """Adds the function of one ``kern.attention_backward`` to ``module``."""
     inputs = [role for role in ("grad_out", "q", "k", "v", "out", "lse", "mask") if role in spec.tensors]
     blocks = Blocks(name, inputs, ["dq", "dk", "dv"], spec, symbols, config, module)
@@ -51,7 +53,9 @@ class _Backward:
         self.most_parts = max(1, min(most, -(-hint(sizes["n"]) // keys)))
         self.parts = self._parts()
         elements = self.most_parts * sizes["b"] * sizes["h"] * blocks.padded_rows * d
-        self.shared_dq = replace(blocks.shared(elements, 1), row_stride=queries) if self.most_parts > 1 else None
+        self.shared_dq = (
+            replace(blocks.shared(elements, 1), row_stride=queries) if self.most_parts > 1 else None
+        )
 
     def _parts(self) -> ir.Value:
         """Into how many parts the keys of a head are cut: as many as give each thread one, if that may be."""
@@ -61,14 +65,22 @@ class _Backward:
 
     def emit(self) -> None:
         blocks, lanes, kv_heads = self.blocks, self.lanes, self.blocks.spec.kv_heads
-        with blocks.loop(blocks.thread, arith.muli(self.parts, lanes.index(self.heads)), blocks.threads) as (unit, _):
+        with blocks.loop(blocks.thread, arith.muli(self.parts, lanes.index(self.heads)), blocks.threads) as (
+            unit,
+            _,
+        ):
             head, part = arith.divui(unit, self.parts), arith.remui(unit, self.parts)
-            self._head(arith.divui(head, lanes.index(kv_heads)), arith.remui(head, lanes.index(kv_heads)), part)
+            self._head(
+                arith.divui(head, lanes.index(kv_heads)), arith.remui(head, lanes.index(kv_heads)), part
+            )
         if self.shared_dq is None:
             return
         with when(arith.cmpi(arith.CmpIPredicate.ugt, self.parts, lanes.index(1))):
             barrier()
-            with blocks.loop(blocks.thread, lanes.index(self.blocks.row_blocks), blocks.threads) as (number, _):
+            with blocks.loop(blocks.thread, lanes.index(self.blocks.row_blocks), blocks.threads) as (
+                number,
+                _,
+            ):
                 self._join(number)
 
     def _head(self, b: ir.Value, kv_head: ir.Value, part: ir.Value) -> None:
@@ -83,7 +95,12 @@ class _Backward:
                 self._rows(blocks.rows(b, head, number), part, number)
         with blocks.key_blocks(sizes["n"], part, self.parts) as keys:
             for role, source, columns in (("dk", self.dk, sizes["d"]), ("dv", self.dv, sizes["e"])):
-                blocks.copy(self._block(source, keys), keys.count, columns, blocks.tensor(role, b, kv_head, keys.first))
+                blocks.copy(
+                    self._block(source, keys),
+                    keys.count,
+                    columns,
+                    blocks.tensor(role, b, kv_head, keys.first),
+                )
 
     def _block(self, sums: Matrix, keys: Keys) -> Matrix:
         return replace(sums, start=self.lanes.sum((keys.first, sums.row_stride)))
@@ -111,13 +128,17 @@ class _Backward:
             head = self.lanes.sum((rows.b, sizes["h"]), rows.h)
             mine = self._shared_block(part, self.lanes.sum((head, blocks.blocks), number))
             with blocks.loop(0, d * blocks.queries, self.lanes.width) as (p, _):
-                self.lanes.store(self.lanes.load(self.dq.buffer, p), mine.buffer, self.lanes.sum(mine.start, p))
+                self.lanes.store(
+                    self.lanes.load(self.dq.buffer, p), mine.buffer, self.lanes.sum(mine.start, p)
+                )
 
     def _shared_block(self, part: ir.Value, number: ir.Value) -> Matrix:
         """What a part of the keys adds to dq of a block of queries, whose number over all heads is given."""
         assert self.shared_dq is not None
         rows = self.lanes.sum((part, self.blocks.row_blocks), number)
-        return replace(self.shared_dq, start=self.lanes.sum((rows, self.blocks.sizes["d"] * self.blocks.queries)))
+        return replace(
+            self.shared_dq, start=self.lanes.sum((rows, self.blocks.sizes["d"] * self.blocks.queries))
+        )
 
     def _join(self, number: ir.Value) -> None:
         """dq of a block of queries from what the parts added to it."""
@@ -167,7 +188,9 @@ class _Backward:
         blocks.product(v, self.turned_grad, self.slopes, keys.count, sizes["e"], blocks.zero)
         self._probabilities(keys)
         for left, right, into in ((self.weights, self.grad, self.dv), (self.slopes, self.q, self.dk)):
-            blocks.product(left, right, self._block(into, keys), keys.count, blocks.queries, blocks.kept(into))
+            blocks.product(
+                left, right, self._block(into, keys), keys.count, blocks.queries, blocks.kept(into)
+            )
         across = Matrix(k.buffer, k.start, k.column_stride, k.row_stride)
         blocks.product(across, self.slopes, self.dq, sizes["d"], keys.count, blocks.kept(self.dq))
 

@@ -15,7 +15,9 @@ from shardc.dialects.kern.attention_maps import Attention
 from shardc.dialects.kern.size import Symbol
 
 
-def emit_forward(name: str, spec: Attention, symbols: list[Symbol], config: Config, module: ir.Module) -> Emitted:
+def emit_forward(
+    name: str, spec: Attention, symbols: list[Symbol], config: Config, module: ir.Module
+) -> Emitted:
     """Adds the function of one ``kern.attention`` to ``module``. Threads take blocks of queries in turn."""
     inputs = [role for role in ("q", "k", "v", "mask") if role in spec.tensors]
     blocks = Blocks(name, inputs, ["out", "lse"], spec, symbols, config, module)
@@ -67,7 +69,9 @@ class _Forward:
 
     def _decayed(self, position: ir.Value, vector: int) -> ir.Value:
         """What the sums of earlier blocks are worth under the new maximum."""
-        return arith.mulf(self.lanes.load(self.out.buffer, position), self._get(self.decay, vector * self.lanes.width))
+        return arith.mulf(
+            self.lanes.load(self.out.buffer, position), self._get(self.decay, vector * self.lanes.width)
+        )
 
     def _softmax(self, keys: Keys) -> None:
         """Scores become exponentials under the new maximum."""
@@ -79,7 +83,9 @@ class _Forward:
             scf.YieldOp([lanes.maximum(self._score(loop, start), top) for start, top in held])
         tops = [lanes.instead(top, -inf, 0.0) for top in loop.results]
         decays = [lanes.exp(arith.subf(old, top)) for old, top in zip(before, tops, strict=True)]
-        totals = [arith.mulf(self._get(self.total, start), d) for start, d in zip(starts, decays, strict=True)]
+        totals = [
+            arith.mulf(self._get(self.total, start), d) for start, d in zip(starts, decays, strict=True)
+        ]
         sums = scf.ForOp(lanes.index(0), keys.count, lanes.index(1), totals)
         with ir.InsertionPoint(sums.body):
             made = []

@@ -36,4 +36,6 @@ def emit_attention(function: ir.Operation, module: ir.Module) -> Emitted:
     name = ir.StringAttr(function.attributes["sym_name"]).value
     if op.name == AttentionOp.OPERATION_NAME:
         return emit_forward(name, attention_of(op, shapes), symbols, Config.of(config_of(function)), module)
-    return emit_backward(name, attention_backward_of(op, shapes), symbols, Config.of(config_of(function)), module)
+    return emit_backward(
+        name, attention_backward_of(op, shapes), symbols, Config.of(config_of(function)), module
+    )

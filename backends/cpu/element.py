@@ -67,7 +67,9 @@ class Elements:
         """A number or a size, of type index, made once at the function's entry."""
         if value not in self.constants:
             if isinstance(value, Size):
-                self.constants[value] = evaluate(value, self.symbols.__getitem__, self.number, self._times, self._plus)
+                self.constants[value] = evaluate(
+                    value, self.symbols.__getitem__, self.number, self._times, self._plus
+                )
             else:
                 with ir.InsertionPoint.at_block_begin(self.entry):
                     self.constants[value] = arith.constant(ir.IndexType.get(), value)
@@ -107,7 +109,9 @@ class Elements:
             position = position if kept.start is None else arith.subi(position, kept.start)
             made = self.load(kept.buffer, position, value.element)
         elif value in self.buffers:
-            made = self.load(self.buffers[value], self.position(row_major(index, value.shape), place), value.element)
+            made = self.load(
+                self.buffers[value], self.position(row_major(index, value.shape), place), value.element
+            )
         elif isinstance(value, Slice):
             made = self.element(value.source, value.source_index(index), place)
         elif isinstance(value, View):
@@ -127,7 +131,9 @@ class Elements:
         source = base(value)
         if isinstance(source, Splat):
             return self.scalar(source.scalar)
-        return self.load(self.buffers[source], self.position(row_major(index, value.shape), place), value.element)
+        return self.load(
+            self.buffers[source], self.position(row_major(index, value.shape), place), value.element
+        )
 
     def results(
         self, generic: Generic, dims: Index, accumulators: dict[int, ir.Value], place: Place

@@ -16,7 +16,16 @@ PAGE = 4096
 ALLOCATED, RELOCATIONS, SYMBOLS, NO_BITS = 0x2, 4, 2, 8
 PC64, GOTOFF64, GOTPC64, GOT64 = 24, 25, 29, 27
 GLOB_DAT, RELATIVE = 6, 8
-HASH, STRTAB, SYMTAB, RELA_TABLE, RELA_BYTES, RELA_ENTRY_BYTES, STRTAB_BYTES, SYMBOL_BYTES = 4, 5, 6, 7, 8, 9, 10, 11
+HASH, STRTAB, SYMTAB, RELA_TABLE, RELA_BYTES, RELA_ENTRY_BYTES, STRTAB_BYTES, SYMBOL_BYTES = (
+    4,
+    5,
+    6,
+    7,
+    8,
+    9,
+    10,
+    11,
+)
 HEADERS_BYTES = 64 + 4 * 56
 GOT_SYMBOL = "_GLOBAL_OFFSET_TABLE_"
 SYMBOL, RELA, PROGRAM_HEADER, DYNAMIC = "<IBBHQQ", "<QQq", "<IIQQQQQQ", "<QQ"
@@ -70,7 +79,9 @@ class _Linker:
             if section.kind == RELOCATIONS and _is_loaded(sections[section.info])
             for found in _relocations(section)
         ]
-        self.slots = list(dict.fromkeys(symbol for _, _, symbol, kind, _ in self.relocations if kind == GOT64))
+        self.slots = list(
+            dict.fromkeys(symbol for _, _, symbol, kind, _ in self.relocations if kind == GOT64)
+        )
         names = [*self.missing, *(s.name for s in self.exported)]
         self.names = b"\0" + b"".join(name.encode() + b"\0" for name in names)
         self._lay_out()
@@ -127,7 +138,9 @@ class _Linker:
             return self._value(self.symbols[symbol]) - self.got
         if kind == PC64 and self.symbols[symbol].section:
             return self._value(self.symbols[symbol]) - where
-        output = f"a relocation of kind {kind} to {self.symbols[symbol].name!r} in {self.sections[section].name}"
+        output = (
+            f"a relocation of kind {kind} to {self.symbols[symbol].name!r} in {self.sections[section].name}"
+        )
         raise LinkFailed(linker="shardc's linker", code=1, output=output)
 
     def _value(self, symbol: _Symbol) -> int:
@@ -141,7 +154,10 @@ class _Linker:
 
     def _dynamic_symbols(self) -> bytes:
         packed = [struct.pack(SYMBOL, self._name(name), 0x10, 0, 0, 0, 0) for name in self.missing]
-        packed += [struct.pack(SYMBOL, self._name(s.name), s.info, 0, 1, self._value(s), s.size) for s in self.exported]
+        packed += [
+            struct.pack(SYMBOL, self._name(s.name), s.info, 0, 1, self._value(s), s.size)
+            for s in self.exported
+        ]
         return bytes(24) + b"".join(packed)
 
     def _name(self, name: str) -> int:
@@ -161,11 +177,16 @@ class _Linker:
             RELA_BYTES: 24 * len(self.slots),
             RELA_ENTRY_BYTES: 24,
         }
-        return b"".join(struct.pack(DYNAMIC, *entry) for entry in [*self.place.items(), *sizes.items(), (0, 0)])
+        return b"".join(
+            struct.pack(DYNAMIC, *entry) for entry in [*self.place.items(), *sizes.items(), (0, 0)]
+        )
 
 
 def _sections(content: bytes) -> list[_Section]:
-    start, (size, count, names) = struct.unpack_from("<Q", content, 40)[0], struct.unpack_from("<HHH", content, 58)
+    start, (size, count, names) = (
+        struct.unpack_from("<Q", content, 40)[0],
+        struct.unpack_from("<HHH", content, 58),
+    )
     raw = [struct.unpack_from("<IIQQQQIIQQ", content, start + n * size) for n in range(count)]
     strings = content[raw[names][4] : raw[names][4] + raw[names][5]]
     return [

@@ -76,7 +76,9 @@ class _Writer:
         arguments = arguments[len(sizes) :]
         self.outputs = {number: arguments[at] for number, at in graph.in_place.items()}
         self.outputs.update(zip(new, arguments[len(inputs) :], strict=True))
-        self.elements = Elements(self.block, {a: arguments[a.position] for a in graph.arguments}, symbols, graph.sizes)
+        self.elements = Elements(
+            self.block, {a: arguments[a.position] for a in graph.arguments}, symbols, graph.sizes
+        )
         self.computed = {(v.generic, v.number): v for v in graph.computed}
 
     def finish(self) -> Emitted:
@@ -145,7 +147,11 @@ class _Writer:
         """What nests after this one find in memory."""
         for (root, n), target in targets.items():
             value = self.computed[root.generic, n] if root.generic else root.value
-            if target is not None and isinstance(value, Computed | Slice) and self.roots.of.get(value) is root:
+            if (
+                target is not None
+                and isinstance(value, Computed | Slice)
+                and self.roots.of.get(value) is root
+            ):
                 self.elements.buffers[value] = target
 
     def _target(self, root: Root, n: int, needed: bool) -> ir.Value | None:
@@ -246,7 +252,8 @@ class _Writer:
             row.emit(Place())
             return
         row.sums = {
-            (root, n): (partial, self._part(count_of(root.result_shape(n)))) for (root, n), partial in partials.items()
+            (root, n): (partial, self._part(count_of(root.result_shape(n))))
+            for (root, n), partial in partials.items()
         }
         block = self.config.block
         with bounded_loop(self.elements, low, high, block) as (first, _):
@@ -261,7 +268,9 @@ class _Writer:
         with bounded_loop(self.elements, low, high) as (q, _):
             place, rest = Place(), q
             plain = [
-                (p.plain(), self.elements.number(n)) for p, n in zip(index, shape, strict=True) if p.plain() is not None
+                (p.plain(), self.elements.number(n))
+                for p, n in zip(index, shape, strict=True)
+                if p.plain() is not None
             ]
             for at, (axis, size) in reversed(list(enumerate(plain))):
                 place.axes[axis] = arith.remui(rest, size) if at else rest
@@ -277,5 +286,7 @@ class _Writer:
     def _combine_at(
         self, combiner: Combiner, into: ir.Value, at: ir.Value, other: ir.Value, other_at: ir.Value
     ) -> None:
-        old, new = (self.elements.load(b, p, combiner.identity.type) for b, p in ((into, at), (other, other_at)))
+        old, new = (
+            self.elements.load(b, p, combiner.identity.type) for b, p in ((into, at), (other, other_at))
+        )
         self.elements.store(combine(combiner, old, new), into, at)

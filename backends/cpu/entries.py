@@ -40,7 +40,9 @@ def _target(target: str) -> str:
 
 
 def _entry(kernel: Emitted) -> str:
-    return "\n".join([_flat_entry(kernel) if kernel.elements_per_thread else _plain_entry(kernel), _info(kernel)])
+    return "\n".join(
+        [_flat_entry(kernel) if kernel.elements_per_thread else _plain_entry(kernel), _info(kernel)]
+    )
 
 
 _THREADS = """
@@ -137,7 +139,11 @@ def _plain_entry(kernel: Emitted) -> str:
     plain = 2 + kernel.sizes
     types = ", ".join(["i64"] * plain + ["!llvm.ptr"] * (len(arguments) - plain))
     lines += [_THREADS, *arithmetic.lines]
-    lines += [f"  llvm.call @{kernel.name}_body({', '.join(arguments)}) : ({types}) -> ()", "  llvm.return", "}"]
+    lines += [
+        f"  llvm.call @{kernel.name}_body({', '.join(arguments)}) : ({types}) -> ()",
+        "  llvm.return",
+        "}",
+    ]
     lines.append(f"llvm.func @{kernel.name}_body({types})")
     return "\n".join(lines)
 
@@ -151,7 +157,9 @@ def _workspace(arithmetic: _Arithmetic, buffers: Buffers) -> list[str]:
     for kind, number in buffers.kinds:
         before = arithmetic.total(getattr(buffers, kind)[:number])
         if kind == "partial":
-            found.append(arithmetic.at(privates, arithmetic.times("%threads", arithmetic.plus(private, before))))
+            found.append(
+                arithmetic.at(privates, arithmetic.times("%threads", arithmetic.plus(private, before)))
+            )
         else:
             found.append(arithmetic.at("%workspace" if kind == "shared" else mine, before))
     return found
@@ -175,7 +183,9 @@ def _info(kernel: Emitted) -> str:
     if not kernel.sizes:
         return text
     terms = {"work": _terms(kernel.work), "shared": _terms(shared), "thread": _terms(thread)}
-    found = json.dumps({"sizes": kernel.sizes, "work_per_thread": kernel.work_per_thread, **terms}).replace('"', "\\22")
+    found = json.dumps({"sizes": kernel.sizes, "work_per_thread": kernel.work_per_thread, **terms}).replace(
+        '"', "\\22"
+    )
     name = f"{kernel.name}{SIZES_SUFFIX}"
     return f'{text}\nllvm.mlir.global external constant @{name}("{found}\\00") {{addr_space = 0 : i32}}'
 

@@ -26,7 +26,12 @@ def is_extreme(root: Root) -> bool:
     computed indices, or made of the loop's own position.
     """
     found = root.combiners or []
-    if architecture() != "x86_64" or len(found) != 1 or found[0].op not in _PLAIN or any(op.operation.name in _PLACED for op in root.generic.block):
+    if (
+        architecture() != "x86_64"
+        or len(found) != 1
+        or found[0].op not in _PLAIN
+        or any(op.operation.name in _PLACED for op in root.generic.block)
+    ):
         return False
     return isinstance(found[0].identity.type, ir.F32Type | ir.F64Type)
 
@@ -38,7 +43,10 @@ def step(root: Root, so_far: ir.Value, squares: ir.Value, elements: Elements, pl
     (joined,) = (v for v in op.operands if v != accumulator)
     term = elements.part(generic, joined, root.dims, place)
     larger = ir.Operation.create(
-        _PLAIN[op.name], results=[term.type], operands=[term, so_far], attributes={"fastmath": _flags("nnan,nsz")}
+        _PLAIN[op.name],
+        results=[term.type],
+        operands=[term, so_far],
+        attributes={"fastmath": _flags("nnan,nsz")},
     )
     square = arith.mulf(term, term, fastmath=_flags("contract"))
     return [larger.result, arith.addf(squares, square, fastmath=_flags("reassoc,contract"))]

@@ -61,7 +61,9 @@ class Lanes:
     def splat(self, value: float | ir.Value) -> ir.Value:
         if isinstance(value, ir.Value):
             return vector.broadcast(self.type, value)
-        return arith.constant(self.type, ir.DenseElementsAttr.get_splat(self.type, ir.FloatAttr.get(self.float, value)))
+        return arith.constant(
+            self.type, ir.DenseElementsAttr.get_splat(self.type, ir.FloatAttr.get(self.float, value))
+        )
 
     def of(self, element: ir.Type) -> ir.Type:
         return ir.VectorType.get([self.width], element)
@@ -75,7 +77,9 @@ class Lanes:
     def store(self, value: ir.Value, buffer: ir.Value, position: ir.Value) -> None:
         """Lanes of f32, rounded to the buffer's type."""
         element = ir.MemRefType(buffer.type).element_type
-        vector.store(value if element == self.float else arith.truncf(self.of(element), value), buffer, [position])
+        vector.store(
+            value if element == self.float else arith.truncf(self.of(element), value), buffer, [position]
+        )
 
     def scalar(self, buffer: ir.Value, position: ir.Value) -> ir.Value:
         """The element there, in f32."""
@@ -96,7 +100,9 @@ class Lanes:
 
     def instead(self, value: ir.Value, bad: float, good: float) -> ir.Value:
         """``value``, or ``good`` in lanes where it is ``bad``."""
-        return arith.select(arith.cmpf(arith.CmpFPredicate.OEQ, value, self.splat(bad)), self.splat(good), value)
+        return arith.select(
+            arith.cmpf(arith.CmpFPredicate.OEQ, value, self.splat(bad)), self.splat(good), value
+        )
 
     def exp(self, value: ir.Value) -> ir.Value:
         return math.exp(value)
@@ -177,7 +183,9 @@ class Product:
             right = [lanes.load(self.right.buffer, self.right.at(lanes, k, c * lanes.width)) for c in columns]
             made = []
             for r, start in enumerate(starts):
-                factor = lanes.splat(lanes.scalar(self.left.buffer, lanes.sum(start, (k, self.left.column_stride))))
+                factor = lanes.splat(
+                    lanes.scalar(self.left.buffer, lanes.sum(start, (k, self.left.column_stride)))
+                )
                 made += [lanes.fma(factor, x, held[r * len(right) + c]) for c, x in enumerate(right)]
             scf.YieldOp(made)
         flat = [p for row in positions for p in row]

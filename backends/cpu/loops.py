@@ -66,7 +66,9 @@ def share(
         count, total = number(-(-total // multiple)), number(total)
     else:
         total = total if isinstance(total, ir.Value) else number(total)
-        count = arith.divui(arith.addi(total, number(multiple - 1)), number(multiple)) if multiple > 1 else total
+        count = (
+            arith.divui(arith.addi(total, number(multiple - 1)), number(multiple)) if multiple > 1 else total
+        )
     low = arith.divui(arith.muli(count, thread), threads)
     high = arith.divui(arith.muli(count, arith.addi(thread, number(1))), threads)
     if multiple == 1:

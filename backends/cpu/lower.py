@@ -43,7 +43,9 @@ def lower(module: ir.Module, entries: str, without: str) -> None:
             for block in function.regions[0].blocks:
                 _annotate(block.operations[len(block.operations) - 1].operation)
             if len(function.regions[0].blocks):
-                function.attributes["passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get("noinline"), *limits])
+                function.attributes["passthrough"] = ir.ArrayAttr.get(
+                    [ir.StringAttr.get("noinline"), *limits]
+                )
         _append(ir.Module.parse(entries), module)
 
 

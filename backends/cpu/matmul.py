@@ -45,7 +45,9 @@ class Matmul:
 
     def __post_init__(self) -> None:
         self.product, self.factors = find_product(self.nest, self.contraction, self.value, self.roots)
-        self.batch, self.m, self.n, self.k = (getattr(self.product, name) for name in ("batch", "m", "n", "k"))
+        self.batch, self.m, self.n, self.k = (
+            getattr(self.product, name) for name in ("batch", "m", "n", "k")
+        )
         self.element, self.alone = self.value.element, self.product.alone(self.config)
         self.tiles = self.product.tiles(self.config)
         packed = packed_element(self.product, self.value)
@@ -66,7 +68,9 @@ class Matmul:
         self.right, step = self._right(panels), self._step()
         kept = 1 if self.k == self.tiles.block_k else panels
         self.partial = self.buffers.add("private", kept * self.tiles.block_m * self.tiles.n, self.element)
-        low, high = share(e, self.batch, self.thread, self.threads) if self.alone else (number(0), number(self.batch))
+        low, high = (
+            share(e, self.batch, self.thread, self.threads) if self.alone else (number(0), number(self.batch))
+        )
         with bounded_loop(e, low, high) as (b, _):
             place = Place(self._spread(self.contraction.batch, b))
             with bounded_loop(e, 0, self.n, step) as (n, _):
@@ -123,7 +127,9 @@ class Matmul:
         with bounded_loop(self.elements, *panels) as (p, _):
             first = arith.addi(n, arith.muli(p, self.elements.number(self.tiles.n)))
             sizes = (self.n, self.k)
-            self.packing.pack_right(self.right.buffer, self._panel(p), get, first, sizes, turned, self._lines(place))
+            self.packing.pack_right(
+                self.right.buffer, self._panel(p), get, first, sizes, turned, self._lines(place)
+            )
         if not self.alone:
             barrier()
 
@@ -176,7 +182,9 @@ class Matmul:
             with bounded_loop(e, *panels) as (p, _):
                 self._finish(place, rows, arith.addi(n, arith.muli(p, number(tiles.n))), self._partial(p))
 
-    def _position(self, offset: Linear, place: Place, axes: list[Axis], at: ir.Value, k: ir.Value) -> ir.Value:
+    def _position(
+        self, offset: Linear, place: Place, axes: list[Axis], at: ir.Value, k: ir.Value
+    ) -> ir.Value:
         """Where an operand that lies in memory has the element at ``at`` on its own axis and term ``k``."""
         return self.elements.position(offset, place.inside({axes[0]: at, self.contraction.k[0]: k}))
 

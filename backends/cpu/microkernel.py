@@ -28,7 +28,9 @@ def register_tile(
     rows = [arith.addi(a, packed.offset(elements, i, last)) for i in range(tiles.m)]
     type_ = ir.VectorType.get([lanes], ir.MemRefType(memory.type).element_type)
     zero = elements.scalar(ir.DenseElementsAttr.get_splat(type_, ir.FloatAttr.get(type_.element_type, 0.0)))
-    places = [arith.addi(c, number(i * tiles.n + j)) for i in range(tiles.m) for j in range(0, tiles.n, lanes)]
+    places = [
+        arith.addi(c, number(i * tiles.n + j)) for i in range(tiles.m) for j in range(0, tiles.n, lanes)
+    ]
     loaded = ir.VectorType.get([lanes * tiles.terms], ir.MemRefType(panel.buffer.type).element_type)
     with bounded_loop(elements, 0, count, tiles.terms, [zero] * len(places)) as (k, loop):
         row = arith.addi(b, arith.muli(k, number(panel.step)))
@@ -45,7 +47,9 @@ def register_tile(
                 sums[at] = _added(sums[at], term, column, tiles.terms)
         scf.YieldOp(sums)
     for value, at in zip(loop.results, places, strict=True):
-        if first is not None:  # blocks of terms are summed by themselves: the error grows with a block's length
+        if (
+            first is not None
+        ):  # blocks of terms are summed by themselves: the error grows with a block's length
             value = arith.select(first, value, arith.addf(value, vector.load(type_, memory, [at])))
         vector.store(value, memory, [at])
 
@@ -65,5 +69,8 @@ def _added(total: ir.Value, x: ir.Value, y: ir.Value, terms: int) -> ir.Value:
     if terms == 1:
         return vector.fma(x, y, total)
     name = {"intrin": ir.StringAttr.get("llvm.x86.avx512bf16.dpbf16ps.512")}
-    sizes = {"op_bundle_sizes": ir.DenseI32ArrayAttr.get([]), "operandSegmentSizes": ir.DenseI32ArrayAttr.get([3, 0])}
+    sizes = {
+        "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([3, 0]),
+    }
     return ir.Operation.create("llvm.call_intrinsic", [total.type], [total, x, y], name | sizes).result

@@ -15,7 +15,9 @@ from shardc.backends.body.roots import Reads, Root, Roots
 from shardc.backends.cpu.parts import part_axes
 from shardc.dialects.kern.size import hint
 
-PARALLEL_ROWS = 16  # with fewer rows than this, a sum over the middle of a tensor is rather cut over what it sums
+PARALLEL_ROWS = (
+    16  # with fewer rows than this, a sum over the middle of a tensor is rather cut over what it sums
+)
 
 
 @dataclass(eq=False)
@@ -49,7 +51,9 @@ def find_nests(roots: Roots, reads: dict[Root, Reads]) -> list[Nest]:
     remaining = list(roots.items)
     near_ones = components(remaining)
     while remaining:
-        if product := next((r for r in remaining if is_contraction(r) and is_ready(r, done, roots, reads)), None):
+        if product := next(
+            (r for r in remaining if is_contraction(r) and is_ready(r, done, roots, reads)), None
+        ):
             nests.append(_matmul(product, remaining, done, roots, reads))
             done |= set(nests[-1].roots)
             remaining = [r for r in remaining if r not in done]
@@ -69,7 +73,9 @@ def find_nests(roots: Roots, reads: dict[Root, Reads]) -> list[Nest]:
     return nests
 
 
-def _matmul(product: Root, remaining: list[Root], done: set[Root], roots: Roots, reads: dict[Root, Reads]) -> Nest:
+def _matmul(
+    product: Root, remaining: list[Root], done: set[Root], roots: Roots, reads: dict[Root, Reads]
+) -> Nest:
     """A contraction with the roots over its result's loops that read nothing but this, there, and what is done."""
     index = product.result_index(0)
 
@@ -115,7 +121,9 @@ def _suited(rows: frozenset[Axis], roots: list[Root], reads: dict[Root, Reads]) 
 
 def _strided(rows: frozenset[Axis], members: list[Root], reads: dict[Root, Reads]) -> bool:
     """Whether a reduction inside the rows would step across what lies contiguous: a vector lane at a time."""
-    return any(root.reduced and rows <= root.parallel and fast_axis([root], reads) in rows for root in members)
+    return any(
+        root.reduced and rows <= root.parallel and fast_axis([root], reads) in rows for root in members
+    )
 
 
 def _nest(rows: frozenset[Axis], members: list[Root], reads: dict[Root, Reads]) -> Nest:
@@ -131,7 +139,9 @@ def _nest(rows: frozenset[Axis], members: list[Root], reads: dict[Root, Reads]) 
         return nest
     fast = [a for a in nest.rows if a not in parts or len(parts) == len(nest.rows)][-1]
     nest.rows.remove(fast)
-    nest.transposed = any(o.factor(axis) == 1 and hint(o.factor(fast)) > 1 for o in offsets for axis in nest.rows)
+    nest.transposed = any(
+        o.factor(axis) == 1 and hint(o.factor(fast)) > 1 for o in offsets for axis in nest.rows
+    )
     if nest.transposed and len(nest.rows) == 1:
         nest.turned = list(dict.fromkeys(_turned(nest.rows[0], fast, members, reads)))
     elif not nest.transposed:  # inside of the loop over ``fast``, what the parts both read is loaded once
@@ -142,7 +152,9 @@ def _nest(rows: frozenset[Axis], members: list[Root], reads: dict[Root, Reads]) 
     return nest
 
 
-def _turned(row: Axis, fast: Axis, members: list[Root], reads: dict[Root, Reads]) -> Iterator[tuple[Argument, Index]]:
+def _turned(
+    row: Axis, fast: Axis, members: list[Root], reads: dict[Root, Reads]
+) -> Iterator[tuple[Argument, Index]]:
     """The arguments that are read across the rows, each with its index."""
     for value, index in (end for root in members for end in reads[root].ends):
         if isinstance(value, Argument) and index is not None:

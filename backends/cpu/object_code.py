@@ -67,7 +67,9 @@ def _made_by(compiler: Callable[[str], str], module: ir.Module, entries: str, wi
         if problem := compiler(name):
             said = folder / "said.txt"
             more = " ".join(said.read_text(errors="replace").split()) if said.exists() else ""
-            raise KernelNotLowered(names=_names(module), reason=": ".join(filter(None, [problem, more]))[:500])
+            raise KernelNotLowered(
+                names=_names(module), reason=": ".join(filter(None, [problem, more]))[:500]
+            )
         return (folder / "kernels.o").read_bytes()
 
 
@@ -118,7 +120,9 @@ def _running() -> subprocess.Popen[bytes]:
         _end()
         command = [sys.executable, "-I", "-S", str(WORKER), openmp_path(), *filter(None, sys.path)]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        _worker = subprocess.Popen(command, **pipes, start_new_session=True)  # an interrupt is for the user's process
+        _worker = subprocess.Popen(
+            command, **pipes, start_new_session=True
+        )  # an interrupt is for the user's process
     return _worker
 
 

@@ -76,10 +76,18 @@ class Packing:
         if along_k:
             return Left(self.buffers.add("private", tiles.block_m * ld, self.element), True, ld, ld, 1)
         count = tiles.block_m * tiles.block_k
-        return Left(self.buffers.add("private", count, self.element), False, tiles.block_k, tiles.terms, tiles.m)
+        return Left(
+            self.buffers.add("private", count, self.element), False, tiles.block_k, tiles.terms, tiles.m
+        )
 
     def pack_left(
-        self, left: Left, at: At, rows: tuple[ir.Value, ir.Value], k: ir.Value, count: ir.Value | int, uneven: bool
+        self,
+        left: Left,
+        at: At,
+        rows: tuple[ir.Value, ir.Value],
+        k: ir.Value,
+        count: ir.Value | int,
+        uneven: bool,
     ) -> None:
         """``rows`` (from, to) from term ``k`` on, ``count`` terms. ``uneven``: they may be no multiple of a tile's."""
         e, number, m = self.elements, self.elements.number, self.tiles.m
@@ -126,7 +134,13 @@ class Packing:
         self._whole_or_clamped(panel, at, first, width, last, n % width != 0)
 
     def _across(
-        self, at: At, buffer: ir.Value, base: ir.Value, rows: tuple[ir.Value, int], k: ir.Value, count: ir.Value | int
+        self,
+        at: At,
+        buffer: ir.Value,
+        base: ir.Value,
+        rows: tuple[ir.Value, int],
+        k: ir.Value,
+        count: ir.Value | int,
     ) -> None:
         """``count`` terms from ``k`` on of ``rows`` (the first, and how many), which lie side by side."""
         e, number, terms = self.elements, self.elements.number, self.tiles.terms
@@ -177,13 +191,19 @@ class Packing:
                 return arith.minui(arith.addi(first, arith.addi(j0, j)), last)
 
             if lines is not None and count == length:
-                found = [vector.load(line, lines.buffer, [lines.at(column(number(j)), k0)]) for j in range(lanes)]
+                found = [
+                    vector.load(line, lines.buffer, [lines.at(column(number(j)), k0)]) for j in range(lanes)
+                ]
             else:
                 found = staged(column, k0, count)
-            to = arith.addi(arith.addi(base, arith.muli(j0, number(terms))), arith.muli(k0, number(self.tiles.n)))
+            to = arith.addi(
+                arith.addi(base, arith.muli(j0, number(terms))), arith.muli(k0, number(self.tiles.n))
+            )
             turned = _transposed([vector.bitcast(lane, each) for each in found])
             for kk, row in enumerate(turned[: count // terms]):
-                vector.store(vector.bitcast(line, row), buffer, [arith.addi(to, number(kk * terms * self.tiles.n))])
+                vector.store(
+                    vector.bitcast(line, row), buffer, [arith.addi(to, number(kk * terms * self.tiles.n))]
+                )
 
         def staged(column: Callable[[ir.Value], ir.Value], k0: ir.Value, count: int) -> list[ir.Value]:
             nonlocal stage

@@ -126,9 +126,19 @@ def _erf(s: Scalars, x: ir.Value) -> ir.Value:
     t, q = s.clamp(s.arithmetic("math.absf", x), 0.0, 4.0), s.mul(x, x)
     outer = s.polynomial(
         t,
-        [-1.72853470e-5, 3.83197126e-4, -3.88396438e-3, 2.42546219e-2, -1.06777877e-1, -6.34846687e-1, -1.28717512e-1],
+        [
+            -1.72853470e-5,
+            3.83197126e-4,
+            -3.88396438e-3,
+            2.42546219e-2,
+            -1.06777877e-1,
+            -6.34846687e-1,
+            -1.28717512e-1,
+        ],
     )
-    n, minus_one = _exp_parts(s, s.fma(outer, t, s.arithmetic("arith.negf", t)))  # of -20 to 0: a normal number
+    n, minus_one = _exp_parts(
+        s, s.fma(outer, t, s.arithmetic("arith.negf", t))
+    )  # of -20 to 0: a normal number
     outer = s.sub(s.number(1.0), s.mul(s.add(minus_one, s.number(1.0)), s.power_of_two(n)))
     inner = s.polynomial(
         q, [-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1]
@@ -215,7 +225,9 @@ def expand_math(module: ir.Module, scales: bool, tables: bool) -> None:
 
 def is_expanded(op: ir.Operation) -> bool:
     """Whether arithmetic takes the place of ``op``."""
-    return op.name in EXPANSIONS and isinstance(_scalar(op.results[0].type), ir.F32Type | ir.F16Type | ir.BF16Type)
+    return op.name in EXPANSIONS and isinstance(
+        _scalar(op.results[0].type), ir.F32Type | ir.F16Type | ir.BF16Type
+    )
 
 
 def _shape(type_: ir.Type) -> list[int] | None:

@@ -74,14 +74,18 @@ def find_product(
 ) -> tuple[Product, tuple[Factor, Factor]]:
     """The product whose result is ``value``, and its factors as they are multiplied."""
     batch, m, n, k = (
-        prod(nest.sizes[a] for a in axes) for axes in (contraction.batch, contraction.m, contraction.n, contraction.k)
+        prod(nest.sizes[a] for a in axes)
+        for axes in (contraction.batch, contraction.m, contraction.n, contraction.k)
     )
     factors, terms = (contraction.left, contraction.right), 1
     if multiplies_pairs() and k % 2 == 0 and (narrow := pairs(contraction)):
         factors, terms = narrow, 2
     c = contraction
     fast_and_slow = ((c.k, c.m), (c.n, c.k))
-    lie = [as_it_lies(f, *axes, c.root, roots) is not None for f, axes in zip(factors, fast_and_slow, strict=True)]
+    lie = [
+        as_it_lies(f, *axes, c.root, roots) is not None
+        for f, axes in zip(factors, fast_and_slow, strict=True)
+    ]
     return Product(batch, m, n, k, value.element.width // 8, terms, *lie), factors
 
 

@@ -65,7 +65,9 @@ class Row:
                 self._loop(loop, place)
             for (value, index), root in self.stages.again.items():
                 if any(root in loop.roots for loop in stage):
-                    self.elements.kept[value, index] = Kept(self.targets[root, 0], row_major(index, value.shape))
+                    self.elements.kept[value, index] = Kept(
+                        self.targets[root, 0], row_major(index, value.shape)
+                    )
 
     def _loop(self, loop: Loop, place: Place) -> None:
         for root, n in self._lanes(loop):
@@ -77,7 +79,9 @@ class Row:
         carry = [self._start(root, n, place) for root, n in registers]
         carry += [self._zero(root) for root, _ in self._extremes(loop)]
         in_pieces = self._fetches(loop) or self.streams.get(loop)
-        ends = self._in_pieces(loop, place, carry) if in_pieces else self._nested(loop, loop.axes, place, carry)
+        ends = (
+            self._in_pieces(loop, place, carry) if in_pieces else self._nested(loop, loop.axes, place, carry)
+        )
         found = dict(zip(registers, ends, strict=False))
         for key, squares in zip(self._extremes(loop), ends[len(registers) :], strict=True):
             found[key] = checked(found[key], squares)
@@ -157,7 +161,9 @@ class Row:
         for key, kept in hidden.items():
             elements.store(elements.element(*key, place), kept.buffer, elements.position(kept.offset, place))
         stored = [root for root in loop.roots if not root.is_reduction]
-        made = [elements.element(root.value, root.dims, place) for root in stored]  # all, before one is stored in place
+        made = [
+            elements.element(root.value, root.dims, place) for root in stored
+        ]  # all, before one is stored in place
         streams = {stream.root: stream for stream in self.streams.get(loop, ())}
         for root, value in zip(stored, made, strict=True):
             if stream := streams.get(root):
@@ -173,7 +179,9 @@ class Row:
             elif root.is_reduction:
                 keys = [(root, n) for n in range(root.result_count())]
                 old = {
-                    key[1]: accumulators[key] if key in accumulators else elements.load(*lanes[key], _element(*key))
+                    key[1]: accumulators[key]
+                    if key in accumulators
+                    else elements.load(*lanes[key], _element(*key))
                     for key in keys
                 }
                 for key, new in zip(keys, elements.results(root.generic, root.dims, old, place), strict=True):

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from torch_mlir import ir
 
-ROUNDER, _ROUNDER_BITS = 1.5 * 2.0**23, 0x4B400000  # added to an f32, it rounds it to an integer in its last places
+ROUNDER, _ROUNDER_BITS = (
+    1.5 * 2.0**23,
+    0x4B400000,
+)  # added to an f32, it rounds it to an integer in its last places
 NE = 1  # arith.cmpi predicate
 OLT, OGT, OEQ, OGE, ULT = 4, 2, 1, 3, 11  # arith.cmpf predicates; ordered ones are false for NaN
 
@@ -108,7 +111,9 @@ class Scalars:
         """
         shifted = self.fma(x, self.number(factor), self.number(ROUNDER))
         bits = self.make("arith.bitcast", shifted, type_=self.integer)
-        return self.sub(shifted, self.number(ROUNDER)), self.make("arith.subi", bits, self.bits(_ROUNDER_BITS))
+        return self.sub(shifted, self.number(ROUNDER)), self.make(
+            "arith.subi", bits, self.bits(_ROUNDER_BITS)
+        )
 
     def scaled(self, x: ir.Value, n: ir.Value) -> ir.Value:
         """x * 2**n, which overflows to infinity and underflows through the subnormals:
@@ -117,11 +122,15 @@ class Scalars:
         if self.scales:
             return self._times_power(x, n)
         half = self.make("arith.shrsi", n, self.bits(1))
-        return self.mul(self.mul(x, self.power_of_two(half)), self.power_of_two(self.make("arith.subi", n, half)))
+        return self.mul(
+            self.mul(x, self.power_of_two(half)), self.power_of_two(self.make("arith.subi", n, half))
+        )
 
     def _times_power(self, x: ir.Value, n: ir.Value) -> ir.Value:
         """x * 2**n, as LLVM's intrinsic: its op of MLIR takes no vectors."""
-        return self.make("llvm.intr.ldexp", x, n) if self.shape is None else self.intrinsic("llvm.ldexp", x, n)
+        return (
+            self.make("llvm.intr.ldexp", x, n) if self.shape is None else self.intrinsic("llvm.ldexp", x, n)
+        )
 
     def intrinsic(self, name: str, *operands: ir.Value) -> ir.Value:
         """LLVM's function of that name, whose result has its first operand's type."""

@@ -35,7 +35,9 @@ LINE_BYTES = 64
 def emit_scatter(function: ir.Operation, module: ir.Module) -> Emitted:
     """Adds the loops of a function whose body is one ``kern.scatter_add`` to ``module``. Raises KernelNotSupported."""
     name, body = ir.StringAttr(function.attributes["sym_name"]).value, read_scatter(function)
-    return _Scatter(name, body.spec, body.tells, body.in_place, body.symbols, Config.of(body.config), module).emit()
+    return _Scatter(
+        name, body.spec, body.tells, body.in_place, body.symbols, Config.of(body.config), module
+    ).emit()
 
 
 class _Scatter:
@@ -102,7 +104,9 @@ class _Scatter:
     def _fill(self) -> None:
         """out as it is where nobody adds anything."""
         zero = arith.constant(self.element, 0 if isinstance(self.element, ir.IntegerType) else 0.0)
-        low, high = share(self.elements, prod(self.spec.out.shape), self.thread, self.threads, multiple=LINE_BYTES)
+        low, high = share(
+            self.elements, prod(self.spec.out.shape), self.thread, self.threads, multiple=LINE_BYTES
+        )
         with bounded_loop(self.elements, low, high) as (at, _):
             memref.store(zero if self.init is None else memref.load(self.init, [at]), self.out, [at])
 
@@ -162,7 +166,9 @@ class _Scatter:
                 into = self._start(spec.rows, outer, row)
                 with bounded_loop(self.elements, low, high) as (column, _):
                     place = arith.addi(into, column)
-                    memref.store(_plus(memref.load(self.out, [place]), self._update(base, column)), self.out, [place])
+                    memref.store(
+                        _plus(memref.load(self.out, [place]), self._update(base, column)), self.out, [place]
+                    )
 
     # Sums of 16 bits
 
@@ -183,7 +189,9 @@ class _Scatter:
                 here, last = arith.index_cast(self.i64, position), memref.load(self.last, [row])
                 is_new = arith.cmpi(arith.CmpIPredicate.slt, last, first)
                 memref.store(here, self.chains, [found])
-                memref.store(here, self.next, [arith.select(is_new, count, _position(arith.maxsi(last, first)))])
+                memref.store(
+                    here, self.next, [arith.select(is_new, count, _position(arith.maxsi(last, first)))]
+                )
                 memref.store(none, self.next, [position])
                 memref.store(here, self.last, [row])
                 scf.YieldOp([arith.select(is_new, arith.addi(found, number(1)), found)])
@@ -203,7 +211,9 @@ class _Scatter:
         with bounded_loop(self.elements, self.thread, total, self.threads) as (unit, _):
             low, rest = arith.muli(arith.remui(unit, pieces), piece), arith.divui(unit, pieces)
             chain, outer = arith.remui(rest, found), arith.divui(rest, found)
-            self._add_chain(outer, memref.load(self.chains, [chain]), low, arith.minui(inner, arith.addi(low, piece)))
+            self._add_chain(
+                outer, memref.load(self.chains, [chain]), low, arith.minui(inner, arith.addi(low, piece))
+            )
 
     def _add_chain(self, outer: ir.Value, first: ir.Value, low: ir.Value, high: ir.Value) -> None:
         """Adds up the columns from ``low`` to before ``high`` of the row of the chain from position ``first`` on."""
@@ -211,11 +221,15 @@ class _Scatter:
         _, row, _, _ = self._row(_position(first))
         into = self._start(spec.rows, outer, row)
         with bounded_loop(self.elements, low, high) as (column, _):
-            memref.store(self._widened(memref.load(self.out, [arith.addi(into, column)])), self.sums, [column])
+            memref.store(
+                self._widened(memref.load(self.out, [arith.addi(into, column)])), self.sums, [column]
+            )
         with self._positions(first) as position:
             base = self._start(spec.count, outer, position)
             with bounded_loop(self.elements, low, high) as (column, _):
-                memref.store(_plus(memref.load(self.sums, [column]), self._update(base, column)), self.sums, [column])
+                memref.store(
+                    _plus(memref.load(self.sums, [column]), self._update(base, column)), self.sums, [column]
+                )
         with bounded_loop(self.elements, low, high) as (column, _):
             total = arith.truncf(self.element, memref.load(self.sums, [column]))
             memref.store(total, self.out, [arith.addi(into, column)])

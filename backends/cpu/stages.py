@@ -55,7 +55,9 @@ def find_stages(nest: Nest, roots: Roots, reads: dict[Root, Reads], config: Conf
     return Stages(stages, _keep(nest, stages, roots, reads, config.recompute_cost))
 
 
-def _look_ahead(nest: Nest, stages: list[list[Loop]], roots: Roots, reads: dict[Root, Reads], config: Config) -> None:
+def _look_ahead(
+    nest: Nest, stages: list[list[Loop]], roots: Roots, reads: dict[Root, Reads], config: Config
+) -> None:
     """Fills ``ahead``: of the first loop whose arithmetic leaves the memory idle, or else the last one.
 
     A softmax that fetches the next row beside its exponentials takes three quarters of the time of one that fetches
@@ -67,15 +69,21 @@ def _look_ahead(nest: Nest, stages: list[list[Loop]], roots: Roots, reads: dict[
     (axis,), known = loops[-1].axes, {}
 
     def dear(loop: Loop) -> bool:
-        return any(cost(v, roots, known) >= config.recompute_cost for root in loop.roots for v, _ in root.read())
+        return any(
+            cost(v, roots, known) >= config.recompute_cost for root in loop.roots for v, _ in root.read()
+        )
 
     fetching = next((loop for loop in loops if loop.axes == [axis] and dear(loop)), loops[-1])
-    for value, index in dict.fromkeys(end for loop in stages[0] for root in loop.roots for end in reads[root].ends):
+    for value, index in dict.fromkeys(
+        end for loop in stages[0] for root in loop.roots for end in reads[root].ends
+    ):
         if not isinstance(value, Argument) or index is None:
             continue
         if hint(count_of(value.shape)) * width_bytes(value.element) >= config.far_bytes:
             offset = row_major(index, value.shape)
-            plain = all(axis in nest.sizes for axis, _ in offset.terms)  # no place that is itself read from memory
+            plain = all(
+                axis in nest.sizes for axis, _ in offset.terms
+            )  # no place that is itself read from memory
             if plain and offset.factor(axis) == 1 and offset.factor(nest.rows[0]) != 0:
                 fetching.ahead.append((value, index))
 

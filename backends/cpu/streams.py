@@ -55,7 +55,9 @@ def streamed(nest: Nest, loop: Loop, kept: Collection[Root], far_bytes: int) -> 
     axis, *rest = loop.axes or [None]
     if axis is None or axis in nest.written_out or not set(rest) <= set(nest.written_out):
         return []
-    return [r for r in loop.roots if not r.is_reduction and r not in kept and _in_lines(r, axis, nest, far_bytes)]
+    return [
+        r for r in loop.roots if not r.is_reduction and r not in kept and _in_lines(r, axis, nest, far_bytes)
+    ]
 
 
 def _in_lines(root: Root, axis: Axis, nest: Nest, far_bytes: int) -> bool:
@@ -64,7 +66,11 @@ def _in_lines(root: Root, axis: Axis, nest: Nest, far_bytes: int) -> bool:
         return False
     bytes_ = width_bytes(element)
     offset = row_major(root.dims, shape)
-    steps = [size, offset.constant, *(factor for other, factor in offset.terms if other not in {axis, *nest.merged})]
+    steps = [
+        size,
+        offset.constant,
+        *(factor for other, factor in offset.terms if other not in {axis, *nest.merged}),
+    ]
     whole = all(isinstance(n, int) and n * bytes_ % LINE_BYTES == 0 for n in steps)
     return whole and offset.factor(axis) == 1 and count_of(shape) * bytes_ >= far_bytes
 
@@ -100,7 +106,9 @@ class Stream:
             parts = {part: elements.number(n) for part, n in zip(self.parts, steps, strict=True)}
             with bounded_loop(elements, first, end, lanes) as (position, _):
                 inside = Place({**place.axes, **parts, self.axis: position})
-                line = vector.load(type_, self.buffer, [self.at(elements, inside, first)], alignment=LINE_BYTES)
+                line = vector.load(
+                    type_, self.buffer, [self.at(elements, inside, first)], alignment=LINE_BYTES
+                )
                 to = elements.position(self.offset, inside)
                 vector.store(line, self.target, [to], nontemporal=True, alignment=LINE_BYTES)
 

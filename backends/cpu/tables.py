@@ -18,7 +18,9 @@ from shardc.backends.cpu.scalars import OGT, ROUNDER, Scalars
 
 LANES = 16
 _EXACT, _TO_NEAREST = -1, 4  # all lanes; the rounding mode of the control register
-_NEARER_TO_ZERO = 2  # vrangeps: the smaller of two sizes, with the first operand's sign; of a number and NaN, the number
+_NEARER_TO_ZERO = (
+    2  # vrangeps: the smaller of two sizes, with the first operand's sign; of a number and NaN, the number
+)
 _LOG2_E, _LOG2_E_REST = 1.44269502162933349609375, 1.925963033500011e-08
 _SIXTEENTHS = 1.5 * 2.0**19
 """Added to an f32, it rounds it to sixteenths; the last four bits count them."""
@@ -85,7 +87,9 @@ def _erf_parts() -> list[tuple[float, ...]]:
     return list(zip(*found, strict=True))
 
 
-def _interpolated(function: Callable[[float], float], centre: float, width: float, degree: int) -> list[float]:
+def _interpolated(
+    function: Callable[[float], float], centre: float, width: float, degree: int
+) -> list[float]:
     """Coefficients, lowest first, of the polynomial in x - ``centre`` that meets ``function`` at Chebyshev's nodes of
     ``width`` to both sides (Newton's divided differences).
     """

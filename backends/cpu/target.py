@@ -45,19 +45,25 @@ def check_target() -> None:
     """Raises UnsupportedTarget if there are no loops for the target, or this machine cannot compile for it."""
     needed = NEEDED.get(architecture())
     if platform.system() != "Linux" or needed is None:
-        raise UnsupportedTarget(target=f"{architecture()} ({platform.system()})", problem="there are no loops for it")
+        raise UnsupportedTarget(
+            target=f"{architecture()} ({platform.system()})", problem="there are no loops for it"
+        )
     if missing := needed - features():
         raise UnsupportedTarget(target=target(), problem=f"it lacks {' '.join(sorted(missing))}")
     if architecture() != platform.machine() or not features() <= cpu_features():
         lacks = " ".join(sorted(features() - cpu_features())) or architecture()
-        raise UnsupportedTarget(target=target(), problem=f"code is made for this machine alone, which lacks {lacks}")
+        raise UnsupportedTarget(
+            target=target(), problem=f"code is made for this machine alone, which lacks {lacks}"
+        )
 
 
 def without() -> str:
     """LLVM's attribute of a function that must do without what this machine has and the target has not:
     ``-avx512f,...``.
     """
-    return ",".join(f"-{LLVM_NAMES.get(name, name.replace('_', ''))}" for name in sorted(cpu_features() - features()))
+    return ",".join(
+        f"-{LLVM_NAMES.get(name, name.replace('_', ''))}" for name in sorted(cpu_features() - features())
+    )
 
 
 @cache

@@ -56,14 +56,19 @@ def find_tiles(
     """
     m, n, k = sizes
     lanes = vector_bytes() // sum_bytes
-    vectors = _even(-(-n // lanes), max(1, config.tile_n // lanes) if config.tile_n else vector_registers() // 8)
-    free = vector_registers() - 2 - vectors  # beside the sums: a row of the right operand, and one element of the left
+    vectors = _even(
+        -(-n // lanes), max(1, config.tile_n // lanes) if config.tile_n else vector_registers() // 8
+    )
+    free = (
+        vector_registers() - 2 - vectors
+    )  # beside the sums: a row of the right operand, and one element of the left
     tile_m, tile_n = _even(m, config.tile_m or max(1, min(MAX_ROWS, free // vectors))), lanes * vectors
     fitting = packed_bytes * terms // (k * sum_bytes)
     rows, columns = IN_PLACE_BLOCKS if in_place else PACKED_BLOCKS
     rows, columns = config.block_m or rows, config.block_n or columns
     block_n, most_n = (
-        _multiple(max(tile_n, min(wanted, n, fitting)), tile_n) for wanted in (columns, max(columns, PACKED_COLUMNS))
+        _multiple(max(tile_n, min(wanted, n, fitting)), tile_n)
+        for wanted in (columns, max(columns, PACKED_COLUMNS))
     )
     return Tiles(
         lanes, terms, tile_m, tile_n, _multiple(min(rows, m), tile_m), block_n,

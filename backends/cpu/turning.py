@@ -48,11 +48,15 @@ class Turning:
             with bounded_loop(lanes.elements, 0, self._whole(source), width) as (column, _):
                 found = [read(source.buffer, source.at(lanes, r, column), True) for r in row]
                 for i, value in enumerate(transposed(lanes, found)):
-                    lanes.store(finish(value, start), into.buffer, into.at(lanes, lanes.sum(column, i), start))
+                    lanes.store(
+                        finish(value, start), into.buffer, into.at(lanes, lanes.sum(column, i), start)
+                    )
             with bounded_loop(lanes.elements, self._whole(source), self.columns) as (column, _):
                 value = lanes.splat(0.0)
                 for i, r in enumerate(row):
-                    value = vector.insert(read(source.buffer, source.at(lanes, r, column), False), value, [], [i])
+                    value = vector.insert(
+                        read(source.buffer, source.at(lanes, r, column), False), value, [], [i]
+                    )
                 lanes.store(finish(value, start), into.buffer, into.at(lanes, column, start))
 
     def _read(self, buffer: ir.Value, position: ir.Value, wide: bool) -> ir.Value:
@@ -65,7 +69,9 @@ class Turning:
         rows = bounded_loop(lanes.elements, 0, whole, width)
         columns = bounded_loop(lanes.elements, 0, self._whole(into), width)
         with rows as (start, _), columns as (column, _):
-            found = [lanes.load(source.buffer, source.at(lanes, lanes.sum(column, i), start)) for i in range(width)]
+            found = [
+                lanes.load(source.buffer, source.at(lanes, lanes.sum(column, i), start)) for i in range(width)
+            ]
             for i, value in enumerate(transposed(lanes, found)):
                 lanes.store(value, into.buffer, into.at(lanes, lanes.sum(start, i), column))
         self._each(source, into, lanes.index(0), whole, self._whole(into))
@@ -73,7 +79,10 @@ class Turning:
 
     def _each(self, source: Matrix, into: Matrix, low: ir.Value, high: ir.Value, first: ir.Value) -> None:
         lanes = self.lanes
-        rows, columns = bounded_loop(lanes.elements, low, high), bounded_loop(lanes.elements, first, self.columns)
+        rows, columns = (
+            bounded_loop(lanes.elements, low, high),
+            bounded_loop(lanes.elements, first, self.columns),
+        )
         with rows as (r, _), columns as (c, _):
             lanes.put(lanes.scalar(source.buffer, source.at(lanes, c, r)), into.buffer, into.at(lanes, r, c))
 

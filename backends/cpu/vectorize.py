@@ -44,7 +44,10 @@ class _Lanes:
     def understood(self) -> bool:
         """Whether the loop is to be put in lanes, and can be. Fills ``kinds``."""
         *ops, end = (view.operation for view in self.loop.body.operations)
-        if not any(op.name in TABLED and is_expanded(op) for op in ops) or _constant(self.loop.operands[2]) != 1:
+        if (
+            not any(op.name in TABLED and is_expanded(op) for op in ops)
+            or _constant(self.loop.operands[2]) != 1
+        ):
             return False
         self.kinds[self.loop.induction_variable] = _NEXT
         added = dict(zip(self.loop.inner_iter_args, end.operands, strict=True))
@@ -164,7 +167,9 @@ class _Lanes:
     ) -> list[list[ir.Value]]:
         """A loop with a vector of each list of ``sums``; lanes from ``end`` on do nothing."""
         loop = scf.ForOp(low, high, step, [v for vectors in sums for v in vectors])
-        loop.operation.attributes[LOOP] = ir.Attribute.parse("#llvm.loop_annotation<unroll = <disable = true>>")
+        loop.operation.attributes[LOOP] = ir.Attribute.parse(
+            "#llvm.loop_annotation<unroll = <disable = true>>"
+        )
         made: list[ir.Value] = []
         with ir.InsertionPoint(loop.body):
             for number, held in enumerate(_chunks(loop.inner_iter_args, len(sums))):

@@ -40,7 +40,11 @@ def make(folder: Path, openmp: str) -> str:
         except ir.MLIRError as error:
             return " ".join(str(error).split())
         engine = ExecutionEngine(
-            module, opt_level=OPTIMIZATION_LEVEL, shared_libs=[openmp], enable_object_dump=True, enable_pic=True
+            module,
+            opt_level=OPTIMIZATION_LEVEL,
+            shared_libs=[openmp],
+            enable_object_dump=True,
+            enable_pic=True,
         )
         engine.dump_to_object_file(str(folder / "kernels.o"))  # raises nothing where LLVM refuses
     return "" if (folder / "kernels.o").exists() else "LLVM made no object file"

@@ -75,7 +75,9 @@ def compare_step(
     schedule = asynchronous_schedule(rank_module)
     if schedule is not None and uncut is None:
         raise ProgramsDiffer(problem=f"the schedule {schedule.name} changes the mathematics")
-    whole = _Program(global_module) if schedule is None or uncut is None else _Stale(uncut, rank_module, schedule)
+    whole = (
+        _Program(global_module) if schedule is None or uncut is None else _Stale(uncut, rank_module, schedule)
+    )
     outcome = Comparison()
     if schedule is not None and uncut is not None:
         outcome = compare_step(global_module, uncut, inputs, steps=steps, widen=widen, tolerance=tolerance)
@@ -88,7 +90,10 @@ def compare_step(
     )
     blocks = ranked.cut(values)
     for step in range(steps):
-        expected, found = whole.run(whole.cut(values), widen), ranked.run(blocks, widen, None if widen else library)
+        expected, found = (
+            whole.run(whole.cut(values), widen),
+            ranked.run(blocks, widen, None if widen else library),
+        )
         wanted = {key: value.join(value.shape)[0] for key, value in expected.items()}
         moved = rate * (step + 1 if widen else 1)
         outcome.rows += _rows(step, wanted, found, tolerance, moved)
@@ -116,7 +121,9 @@ def prove_step(
     """
     schedule = asynchronous_schedule(rank_module)
     exact = compare_step(global_module, rank_module, inputs, steps=steps, uncut=uncut)
-    own = compare_step(global_module, rank_module, inputs, steps=steps, widen=False, library=library, uncut=uncut)
+    own = compare_step(
+        global_module, rank_module, inputs, steps=steps, widen=False, library=library, uncut=uncut
+    )
     return Proof(exact, own, STALE.format(schedule=schedule.name) if schedule is not None else "")
 
 
@@ -195,7 +202,11 @@ class _Program:
         stored = {port.key: port.interleaving for port in self.results}
         if self.pipeline is not None:
             found = run_pipeline(
-                self.pipeline, [blocks] * len(self.pipeline.functions), widen=widen, observe=observe, library=library
+                self.pipeline,
+                [blocks] * len(self.pipeline.functions),
+                widen=widen,
+                observe=observe,
+                library=library,
             )
         else:
             arguments = [blocks[p.key] for p in self.arguments]
@@ -244,7 +255,12 @@ class _Stale(_Program):
         ports = {port.key: port for port in self.results}
         return {
             key: _Value(
-                values, ports[key].sharding, self.mesh, ports[key].global_type.shape, [], ports[key].interleaving
+                values,
+                ports[key].sharding,
+                self.mesh,
+                ports[key].global_type.shape,
+                [],
+                ports[key].interleaving,
             )
             for key, values in found.items()
         }

@@ -17,7 +17,8 @@ def run_grouped_matmul(op: ir.Operation, operands: Sequence[Tensor], widen: bool
     spec, dtype = grouped_matmul_of(op), torch.float64 if widen else torch.float32
     left, right, ends = operands
     left, right = (
-        (t.mT if name in op.attributes else t).to(dtype) for t, name in zip((left, right), TURNED.values(), strict=True)
+        (t.mT if name in op.attributes else t).to(dtype)
+        for t, name in zip((left, right), TURNED.values(), strict=True)
     )
     out = torch.zeros([spec.sizes[dim] for dim in spec.out], dtype=dtype)
     start = 0

@@ -165,7 +165,11 @@ class Machine:
 
     def _run_kernel(self, op: ir.Operation, operands: list[Values]) -> list[Values]:
         keys = [tuple(id(v[r]) for v in operands) for r in range(self._ranks.count)]
-        compute = partial(run_kernel, op, widen=self._widen) if self._library is None else _compiled(self._library, op)
+        compute = (
+            partial(run_kernel, op, widen=self._widen)
+            if self._library is None
+            else _compiled(self._library, op)
+        )
         made = once_per(keys, lambda rank: compute([v[rank] for v in operands]))
         return [list(by_rank) for by_rank in zip(*made, strict=True)]
 
@@ -232,7 +236,9 @@ def observed_names(op: ir.Operation) -> list[tuple[str, int]]:
     return [(name, int(index or 0)) for name, _, index in entries]
 
 
-def _compiled(library: Library, op: ir.Operation) -> Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]:
+def _compiled(
+    library: Library, op: ir.Operation
+) -> Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]:
     """Machine code as a function that leaves its operands as they are, also those whose memory results take."""
     places = in_place(op)
     outputs = [places.get(n, (t.shape, t.dtype)) for n, t in enumerate(result_types(op))]

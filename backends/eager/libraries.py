@@ -26,7 +26,9 @@ def _linear_pointwise(
     return _ACTIVATIONS[attr](functional.linear(x, weight, bias), algorithm)
 
 
-def _linear_pointwise_binary(x: Tensor, other: Tensor, weight: Tensor, bias: Tensor | None, attr: str) -> Tensor:
+def _linear_pointwise_binary(
+    x: Tensor, other: Tensor, weight: Tensor, bias: Tensor | None, attr: str
+) -> Tensor:
     if attr != "add":
         raise NotImplementedError(f"the oracle does not know what oneDNN's linear does with {attr!r}")
     return functional.linear(x, weight, bias) + other

@@ -95,7 +95,8 @@ class _Body:
             case "tensor.collapse_shape":
                 tensor = self._values[op.operands[0]]
                 groups = [
-                    [tensor.shape[ir.IntegerAttr(d).value] for d in group] for group in op.attributes["reassociation"]
+                    [tensor.shape[ir.IntegerAttr(d).value] for d in group]
+                    for group in op.attributes["reassociation"]
                 ]
                 return tensor.reshape([prod(group) for group in groups])
             case "arith.muli" | "arith.addi":
@@ -103,7 +104,8 @@ class _Body:
                 return left * right if op.name == "arith.muli" else left + right
             case "tensor.extract_slice":
                 static = (
-                    list(ir.DenseI64ArrayAttr(op.attributes[f"static_{n}"])) for n in ("offsets", "sizes", "strides")
+                    list(ir.DenseI64ArrayAttr(op.attributes[f"static_{n}"]))
+                    for n in ("offsets", "sizes", "strides")
                 )
                 offsets, sizes, strides = static
                 parts = zip(offsets, self._sizes(sizes, list(op.operands)[1:]), strides, strict=True)
@@ -195,7 +197,9 @@ def _sizes(maps: list[ir.AffineMap], shapes: list[list[int]]) -> list[int]:
 
 def _spread(tensor: Tensor, map_: ir.AffineMap, sizes: list[int]) -> Tensor:
     """``tensor`` with the dims of the iteration space, of size 1 where the map does not read one."""
-    if all(isinstance(e, ir.AffineDimExpr) for e in map_.results) and len(set(_positions(map_))) == len(map_.results):
+    if all(isinstance(e, ir.AffineDimExpr) for e in map_.results) and len(set(_positions(map_))) == len(
+        map_.results
+    ):
         positions = _positions(map_)
         order = sorted(range(len(positions)), key=positions.__getitem__)
         return tensor.permute(order).reshape([n if d in positions else 1 for d, n in enumerate(sizes)])
@@ -230,7 +234,9 @@ def _range(d: int, sizes: list[int]) -> Tensor:
     return torch.arange(sizes[d]).reshape([sizes[d] if i == d else 1 for i in range(len(sizes))])
 
 
-def _evaluate(op: ir.Operation, values: Environment, outer: Environment, sizes: list[int], widen: bool) -> None:
+def _evaluate(
+    op: ir.Operation, values: Environment, outer: Environment, sizes: list[int], widen: bool
+) -> None:
     if op.name == "arith.constant":
         values[op.results[0]] = attribute_value(op, widen)
     elif op.name == "linalg.index":

@@ -39,7 +39,9 @@ class Recall:
         """A digest of a tensor; of one object it is taken once, so tensors that were seen are kept."""
         if id(tensor) not in self._contents:
             self._kept.append(tensor)
-            digest = blake2b(f"{tensor.dtype} {tuple(tensor.shape)} {tensor.stride()}".encode(), digest_size=16)
+            digest = blake2b(
+                f"{tensor.dtype} {tuple(tensor.shape)} {tensor.stride()}".encode(), digest_size=16
+            )
             digest.update(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().data)
             self._contents[id(tensor)] = digest.digest()
         return self._contents[id(tensor)]

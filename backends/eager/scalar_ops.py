@@ -24,7 +24,9 @@ def attribute_value(op: ir.Operation, widen: bool) -> Tensor:
         tensor = ir.RankedTensorType(type_)
         numbers = [attribute.get_splat_value().value] if attribute.is_splat else list(attribute)
         found = torch.tensor(numbers, dtype=_dtype(tensor.element_type, widen))
-        return (found.expand(tuple(tensor.shape)) if attribute.is_splat else found.reshape(tuple(tensor.shape))).clone()
+        return (
+            found.expand(tuple(tensor.shape)) if attribute.is_splat else found.reshape(tuple(tensor.shape))
+        ).clone()
     return torch.tensor(attribute.value, dtype=_dtype(type_, widen))
 
 

@@ -108,7 +108,10 @@ class _Run:
             if sums is None:
                 sums = inits
             elif m % step._every == 0:
-                sums = [init if n in step._grouped else s for n, (init, s) in enumerate(zip(inits, sums, strict=True))]
+                sums = [
+                    init if n in step._grouped else s
+                    for n, (init, s) in enumerate(zip(inits, sums, strict=True))
+                ]
             sums = self._micro_batch(m, sums, values)
             if (m + 1) % step._every == 0:
                 results = self._after(sums)
@@ -136,7 +139,9 @@ class _Run:
             self._machine.run_instruction(instruction, values)
         found = [self._machine.value_of(v, values) for v in self._end.op.operands]
         attributes = [ir.DictAttr(a) for a in self._program.function.attributes["res_attrs"]]
-        return {(a["dist.role"].value, a["dist.name"].value): v for a, v in zip(attributes, found, strict=True)}
+        return {
+            (a["dist.role"].value, a["dist.name"].value): v for a, v in zip(attributes, found, strict=True)
+        }
 
 
 def _sums_for(program: StepProgram, stages: Mapping[Key, int]) -> set[int]:

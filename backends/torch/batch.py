@@ -38,7 +38,9 @@ def batch_kernels(steps: Sequence[Step]) -> list[Step]:
     groups += open_.values()
     together = {numbers[-1]: [steps[n] for n in numbers] for numbers in groups if len(numbers) > 1}
     earlier = {n for numbers in groups for n in numbers[:-1]}
-    return [_joined(together[n]) if n in together else step for n, step in enumerate(steps) if n not in earlier]
+    return [
+        _joined(together[n]) if n in together else step for n, step in enumerate(steps) if n not in earlier
+    ]
 
 
 def _joined(members: list[Step]) -> Step:

@@ -57,7 +57,10 @@ def dry_run(
     program: dict[str, Any] = {"kernel": kernels.kernel, "kernels": kernels.batch, "empty": _empty}
     exec(compile(text, FILE, "exec"), program)
     meter = _Meter(text.splitlines())
-    with torch.no_grad(), _disable_current_modes():  # a compile goes on under fake tensors, which keep what they meet
+    with (
+        torch.no_grad(),
+        _disable_current_modes(),
+    ):  # a compile goes on under fake tensors, which keep what they meet
         given = list(arguments())
         meter.start(given)
         try:
@@ -136,7 +139,9 @@ class _Meter(TorchDispatchMode):
     def _source(self, line: int) -> str:
         """The comment above a line that says where in the user's code it is from."""
         above = (text.strip() for text in reversed(self._lines[:line]))
-        comments = (text.removeprefix("# ") for text in above if text.startswith("# ") and not text.startswith("# --"))
+        comments = (
+            text.removeprefix("# ") for text in above if text.startswith("# ") and not text.startswith("# --")
+        )
         return next(comments, "")
 
 
@@ -156,7 +161,11 @@ class _Kernels:
         self._kept: Tensor | None = None
 
     def kernel(
-        self, name: str, outputs: Sequence[Output], size: int | None = None, checks: Mapping[int, str] | None = None
+        self,
+        name: str,
+        outputs: Sequence[Output],
+        size: int | None = None,
+        checks: Mapping[int, str] | None = None,
     ) -> Callable[..., tuple[Tensor, ...]]:
         def call(*given: Any) -> tuple[Tensor, ...]:
             numbers = [n for n in given if not isinstance(n, Tensor)]
@@ -190,6 +199,7 @@ def _result(output: Output, given: Sequence[Any], numbers: Sequence[int]) -> Ten
 def _size(text: str, numbers: Sequence[int]) -> int:
     """``"n0 * 64 + n1"`` in numbers."""
     factors = (
-        [numbers[int(f[1:])] if f.startswith("n") else int(f) for f in term.split(" * ")] for term in text.split(" + ")
+        [numbers[int(f[1:])] if f.startswith("n") else int(f) for f in term.split(" * ")]
+        for term in text.split(" + ")
     )
     return sum(map(prod, factors))

@@ -146,7 +146,9 @@ def _write_function(
     for value in outputs:
         schedule.need(value, schedule.end)
     _name_new_values(program, arguments, stores, schedule.made)
-    body = Body(program, schedule, Aliases(values), "    ", _copied(program, values, stores), returned=outputs)
+    body = Body(
+        program, schedule, Aliases(values), "    ", _copied(program, values, stores), returned=outputs
+    )
     body.write()
     if program.messages is not None:
         body.line("rank.finish_sends()")

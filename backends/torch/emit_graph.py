@@ -58,7 +58,9 @@ def emit_graph(
     results = list(list(block.operations)[-1].operation.operands)
     program = _new_program(module, pooled)
     names = [_name(attributes) for attributes in function.attributes["arg_attrs"]]
-    program.values.update((value, program.names.exact(name)) for value, name in zip(arguments, names, strict=True))
+    program.values.update(
+        (value, program.names.exact(name)) for value, name in zip(arguments, names, strict=True)
+    )
     pairs = [(arguments[argument], results[result]) for argument, result in writes]
     given = [number for number in outputs if number is not None]
     wanted = {results[number]: strides[number] for number in given} if strides else {}

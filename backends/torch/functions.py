@@ -55,7 +55,10 @@ class Functions:
 
     def head(self) -> list[str]:
         """The lines that bind them, by name."""
-        return [f"{name} = torch.ops.{_path(target)}" for target, name in sorted(self._bound.items(), key=_by_name)]
+        return [
+            f"{name} = torch.ops.{_path(target)}"
+            for target, name in sorted(self._bound.items(), key=_by_name)
+        ]
 
     def call(self, spec: OpCall, operands: list[str]) -> str:
         """The text of one call; ``operands`` are the names of its tensors and runtime integers, in order."""

@@ -74,7 +74,9 @@ def _action(body: Body, step: Step) -> None:
     messages = _messages(body)
     action = Action.parse(step.op.attributes["action"].value)
     function = messages.stages[step.op.attributes["stage"].value]
-    arguments = ", ".join(["rank", str(action.micro_batch // messages.slices), *map(body.name, step.operands)])
+    arguments = ", ".join(
+        ["rank", str(action.micro_batch // messages.slices), *map(body.name, step.operands)]
+    )
     for value in (*step.operands, *step.results):
         body.aliases.join(step.operands[0] if step.operands else value, value)
     body.line(f"{_assigned(body, step)}{function}({arguments})")
@@ -89,7 +91,9 @@ def _post(body: Body, step: Step) -> None:
     source, axes = step.op.attributes["source"].value, _messages(body).axes
     types = [read_type(t) for t in element_types(step.op.results[0].type) or []]
     kinds = ", ".join(f"({type_.shape}, {type_.dtype})" for type_ in types if type_ is not None)
-    body.line(f"{_handle(body, step.op)} = rank.receive(({kinds},), source={source}, axes={axes})  # {_tag(step)}")
+    body.line(
+        f"{_handle(body, step.op)} = rank.receive(({kinds},), source={source}, axes={axes})  # {_tag(step)}"
+    )
 
 
 def _receive(body: Body, step: Step) -> None:

@@ -18,7 +18,11 @@ class Overwrites:
     """
 
     def __init__(
-        self, schedule: Schedule, whole: Aliases, writes: Mapping[ir.Value, ir.Value], returned: Collection[ir.Value]
+        self,
+        schedule: Schedule,
+        whole: Aliases,
+        writes: Mapping[ir.Value, ir.Value],
+        returned: Collection[ir.Value],
     ) -> None:
         self._schedule, self._whole, self._writes = schedule, whole, writes
         self._returned = set(returned)

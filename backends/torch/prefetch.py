@@ -51,7 +51,9 @@ def prefetch(steps: Sequence[Step]) -> list[Step]:
             place = min(place, gathers[i - 1].first)
         moved.setdefault(place, []).extend(gather.steps)
     gone = {i for chosen in moved.values() for i in chosen}
-    order = [i for place in range(len(steps)) for i in (*moved.get(place, ()), *([] if place in gone else [place]))]
+    order = [
+        i for place in range(len(steps)) for i in (*moved.get(place, ()), *([] if place in gone else [place]))
+    ]
     return [steps[i] for i in order]
 
 

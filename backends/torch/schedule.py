@@ -52,7 +52,9 @@ class Schedule:
         Infinite where it is known only at run time.
         """
         step = self.steps[self.made[value]] if value in self.made else None
-        if step is not None and step.call is not None:  # the call has its results' types; reading them anew is slow
+        if (
+            step is not None and step.call is not None
+        ):  # the call has its results' types; reading them anew is slow
             results = step.call.spec.results
             type_ = results[step.results.index(value) if len(results) > 1 else 0]
         else:

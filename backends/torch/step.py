@@ -12,7 +12,8 @@ from shardc.dialects.aten.call import Call
 from shardc.dialects.dist.loop_values import LoopValues
 
 COLLECTIVES = frozenset(
-    f"dist.{name}" for name in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute", "broadcast")
+    f"dist.{name}"
+    for name in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute", "broadcast")
 )
 
 

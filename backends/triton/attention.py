@@ -97,7 +97,9 @@ class Writer:
         if spec.causal:
             lines += [f"OFFSET = tl.constexpr({spec.q_offset})  # query m sees the keys up to m + OFFSET"]
         if self.is_f32:
-            lines += [f'PRECISION = tl.constexpr("{"tf32" if self.tf32 else "ieee"}")  # of products, as torch was set']
+            lines += [
+                f'PRECISION = tl.constexpr("{"tf32" if self.tf32 else "ieee"}")  # of products, as torch was set'
+            ]
         return lines
 
     def _constant(self, dim: str) -> str:
@@ -136,7 +138,9 @@ class Writer:
 
     def delta(self) -> str:
         """Where the deltas of one query head begin."""
-        return f"delta + (batch{'.to(tl.int64)' if self._is_far('lse', 'b') else ''} * HEADS + head) * QUERIES"
+        return (
+            f"delta + (batch{'.to(tl.int64)' if self._is_far('lse', 'b') else ''} * HEADS + head) * QUERIES"
+        )
 
     def at(self, role: str, *, across: bool = False) -> str:
         """The elements of a block of rows: ``[row, column]``, or ``[column, row]`` if ``across``."""
@@ -182,10 +186,15 @@ class Writer:
         if not self.has("mask"):
             return []
         layout = self.spec.tensors["mask"]
-        tests = [f"{m} < QUERIES"] * ("m" in layout.order) + [f"{n} < KEYS"] * ("n" in layout.order and keys_end)
+        tests = [f"{m} < QUERIES"] * ("m" in layout.order) + [f"{n} < KEYS"] * (
+            "n" in layout.order and keys_end
+        )
         at = self.mask_at(m, n)
         if layout.type.dtype == torch.bool:
-            return [f"seen = tl.load({at}{_where(tests, 'False')})", 'score = tl.where(seen, score, float("-inf"))']
+            return [
+                f"seen = tl.load({at}{_where(tests, 'False')})",
+                'score = tl.where(seen, score, float("-inf"))',
+            ]
         return [f"score += tl.load({at}{_where(tests)}).to(tl.float32) * LOG2E"]
 
     def mask_at(self, m: str, n: str) -> str:

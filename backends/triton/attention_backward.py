@@ -30,7 +30,6 @@ def delta(w: Writer) -> list[str]:
     ]
 
 
-
 def _row(w: Writer) -> list[str]:
     """The lines that load what is known of each query: ``top``, its lse in powers of 2, and ``part``, its delta."""
     lines = [
@@ -108,7 +107,9 @@ def dkdv(w: Writer) -> list[str]:
         ]
         low, middle = "tl.maximum(low, top)", "tl.minimum(whole, bottom)"
         begin, end = "tl.maximum(whole, top)", "tl.minimum(rows, bottom)"
-    pointers = [("q_head", "q"), ("grad_head", "grad_out"), ("lse_head", "lse")] + [("mask_head", "mask")] * bool(mask)
+    pointers = [("q_head", "q"), ("grad_head", "grad_out"), ("lse_head", "lse")] + [
+        ("mask_head", "mask")
+    ] * bool(mask)
     loops = [
         *(f"    {name} = {w.head(role)}" for name, role in pointers),
         f"    delta_head = {w.delta()}",
@@ -140,7 +141,6 @@ def dkdv(w: Writer) -> list[str]:
         w.store("dk", w.cast("dk_block * SCALE")),
         w.store("dv", w.cast("dv_block")),
     ]
-
 
 
 def _dq_keys(w: Writer) -> str:
@@ -197,4 +197,3 @@ def dq(w: Writer) -> list[str]:
         *key_loops(w, [call(False)], [call(True)]),
         w.store("dq", w.cast("dq_block * SCALE")),
     ]
-

@@ -136,7 +136,11 @@ def main(w: Writer) -> list[str]:
             "    )",
         ]
 
-    empty = f'float("{w.spec.unseen_lse!r}")' if abs(w.spec.unseen_lse) == float("inf") else repr(w.spec.unseen_lse)
+    empty = (
+        f'float("{w.spec.unseen_lse!r}")'
+        if abs(w.spec.unseen_lse) == float("inf")
+        else repr(w.spec.unseen_lse)
+    )
     finish = ["lse_row = (best + tl.log2(total)) / LOG2E"]
     if w.hides_rows:
         finish = [

@@ -115,13 +115,17 @@ def scores_of(kind: str, spec: Attention, tf32: bool) -> Scores:
     heads = spec.kv_heads if kind == "dkdv" else h
     matrix = dtype != torch.float32 or tf32
     size, value_size = padded(spec.sizes["d"]), padded(spec.sizes["e"])
-    return Scores(kind, b * h, b * heads, m, n, size, value_size, dtype.itemsize, 0.5 if spec.causal else 1.0, matrix)
+    return Scores(
+        kind, b * h, b * heads, m, n, size, value_size, dtype.itemsize, 0.5 if spec.causal else 1.0, matrix
+    )
 
 
 def _blocks(kind: str, spec: Attention, target: Target, config: Mapping[str, int], tf32: bool) -> Blocks:
     scores = scores_of(kind, spec, tf32)
     if not blocks_of(scores, target):
-        raise TritonKernelNotSupported(what=f"attention with heads of size {spec.sizes['d']} and {spec.sizes['e']}")
+        raise TritonKernelNotSupported(
+            what=f"attention with heads of size {spec.sizes['d']} and {spec.sizes['e']}"
+        )
     return configured(choose(scores, target), kind, config)
 
 
@@ -147,17 +151,25 @@ def _ranges(w: Writer, own: str, blocks: Blocks, memory: Memory, target: Target)
     memory.works.append(Work(Pointer(name, name, "i32"), entries))
     grid = f"({' * '.join(parts) or '1'},)"
     seconds = stream_s(hint(w.spec.tensors["mask"].type.size_bytes), hint(entries) // (2 * least), 4, target)
-    return Part(f"{w.name}_{name}", attention_ranges.body(w, own), constants, grid, 4, _SAYS[name], 2, seconds)
+    return Part(
+        f"{w.name}_{name}", attention_ranges.body(w, own), constants, grid, 4, _SAYS[name], 2, seconds
+    )
 
 
 def _part(w: Writer, kind: str, blocks: Blocks) -> Part:
     spec = w.spec
-    body = {"forward": attention_forward.main, "dkdv": attention_backward.dkdv, "dq": attention_backward.dq}[kind]
+    body = {"forward": attention_forward.main, "dkdv": attention_backward.dkdv, "dq": attention_backward.dq}[
+        kind
+    ]
     constants = {"BLOCK_M": blocks.queries, "BLOCK_N": blocks.keys}
     constants |= {"BLOCK_D": padded(spec.sizes["d"]), "BLOCK_E": padded(spec.sizes["e"])}
-    rows, block, heads = ("n", "BLOCK_N", spec.kv_heads) if kind == "dkdv" else ("m", "BLOCK_M", spec.sizes["h"])
+    rows, block, heads = (
+        ("n", "BLOCK_N", spec.kv_heads) if kind == "dkdv" else ("m", "BLOCK_M", spec.sizes["h"])
+    )
     name = w.name if kind == "forward" else f"{w.name}_{kind}"
-    return Part(name, body(w), constants, _grid(w, rows, block, heads), blocks.warps, _SAYS[kind], blocks.stages)
+    return Part(
+        name, body(w), constants, _grid(w, rows, block, heads), blocks.warps, _SAYS[kind], blocks.stages
+    )
 
 
 _SAYS = {
@@ -175,7 +187,9 @@ def _delta(w: Writer, target: Target) -> Part:
     grid = _grid(w, "m", "BLOCK_M", w.spec.sizes["h"])
     rows = hint(prod(w.spec.sizes[d] for d in "bhm"))
     seconds = stream_s(2 * hint(w.spec.tensors["out"].type.size_bytes) + 4 * rows, -(-rows // 32), 4, target)
-    return Part(f"{w.name}_delta", attention_backward.delta(w), constants, grid, 4, _SAYS["delta"], 1, seconds)
+    return Part(
+        f"{w.name}_delta", attention_backward.delta(w), constants, grid, 4, _SAYS["delta"], 1, seconds
+    )
 
 
 def _grid(w: Writer, rows: str, block: str, heads: AnySize) -> str:

@@ -122,7 +122,10 @@ def _wide_limit(s: Scores, target: Target) -> int:
 def refusal(b: Blocks, s: Scores, target: Target) -> str | None:
     """Why blocks are illegal, or not worth a trial; None if they may be."""
     most = [[n for n in SIZES if n < 2 * max(16, size)][-1] for size in (s.queries, s.keys)]
-    for name, block, size, limit in (("queries", b.queries, s.queries, most[0]), ("keys", b.keys, s.keys, most[1])):
+    for name, block, size, limit in (
+        ("queries", b.queries, s.queries, most[0]),
+        ("keys", b.keys, s.keys, most[1]),
+    ):
         if block > limit:
             return f"blocks of {block} {name}, of which there are {size}"
     if b.queries * b.keys < 512 and [b.queries, b.keys] != most:

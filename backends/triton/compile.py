@@ -63,7 +63,11 @@ class Compiled:
 
 
 def compile_kernels(
-    kernels: Sequence[Emitted], targets: Sequence[Target], folder: Path, processes: int = 2, limit_s: float = LIMIT_S
+    kernels: Sequence[Emitted],
+    targets: Sequence[Target],
+    folder: Path,
+    processes: int = 2,
+    limit_s: float = LIMIT_S,
 ) -> list[Compiled]:
     """Every kernel for every target, in this order. Modules and Triton's cache lie in ``folder``.
 
@@ -104,7 +108,9 @@ def _compiled(kernel: Emitted, target: Target, process: _Process) -> Compiled:
     answer = process.ask(kernel, target)
     if "error" in answer:
         return Compiled(
-            kernel, target, error=TritonCompileFailed(name=kernel.name, target=target.name, reason=answer["error"])
+            kernel,
+            target,
+            error=TritonCompileFailed(name=kernel.name, target=target.name, reason=answer["error"]),
         )
     found = tuple(Figures(**f) for f in answer["functions"])
     most = max((f.shared_bytes for f in found), default=0)
@@ -129,7 +135,11 @@ class _Process:
             environment.pop("TRITON_INTERPRET", None)
             command = [sys.executable, str(WORKER)]
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, stderr=subprocess.DEVNULL
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=environment,
+                stderr=subprocess.DEVNULL,
             )
         asked = {
             "path": str(self._folder / f"{kernel.name}.py"), "backend": target.backend, "arch": target.arch,
@@ -144,7 +154,9 @@ class _Process:
         code = self._process.wait()
         self._process = None
         return {
-            "error": f"it took more than {self._limit_s:g} s" if answer is None else f"its process ended with {code}"
+            "error": f"it took more than {self._limit_s:g} s"
+            if answer is None
+            else f"its process ended with {code}"
         }
 
     def _line(self) -> bytes | None:

@@ -61,13 +61,19 @@ class Writer:
                 f"SCALE = tl.constexpr({self.scale!r})  # of grad",
             ]
         if spec.dtype == torch.float32:
-            lines.append(f'PRECISION = tl.constexpr("{"tf32" if self.tf32 else "ieee"}")  # of products, as torch was set')
+            lines.append(
+                f'PRECISION = tl.constexpr("{"tf32" if self.tf32 else "ieee"}")  # of products, as torch was set'
+            )
         return lines
 
     def logits(self, t: Tiling) -> str:
         """The function ``name_logits``."""
         rest = self.spec.size % t.block_k
-        bias = "\n    total += tl.load(bias_ptr + tl.minimum(n, CLASSES - 1)).to(tl.float32)[None, :]" if self._bias else ""
+        bias = (
+            "\n    total += tl.load(bias_ptr + tl.minimum(n, CLASSES - 1)).to(tl.float32)[None, :]"
+            if self._bias
+            else ""
+        )
         return f'''@triton.jit
 def {self.name}_logits(
     rows_ptr, weight_ptr, {self._bias}m, n, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
@@ -174,7 +180,11 @@ def {self.name}_logits(
 
     def _slope(self) -> list[str]:
         """The gradients of logits, from ``grad``, ``hit`` and ``share``."""
-        spread = ["spread = tl.load(spread_ptr + m, mask=m < ROWS, other=0.0)"] if "spread" in self.spec.tensors else []
+        spread = (
+            ["spread = tl.load(spread_ptr + m, mask=m < ROWS, other=0.0)"]
+            if "spread" in self.spec.tensors
+            else []
+        )
         if "sums" in self.spec.tensors:
             added = "spread[:, None] + " if spread else ""
             return [

@@ -69,7 +69,9 @@ def emit_cross_entropy(function: ir.Operation, said: Said, target: Target, *, tf
     made = [role for role, value in zip(_MADE.get(op.name, ()), op.results, strict=False) if value in results]
     alone = op.name in _MADE and list(op.operands) == list(block.arguments)
     if not alone or not results or results != [v for v in op.results if v in results]:
-        raise TritonKernelNotSupported(what="a cross entropy of a linear layer that shares a kernel with other ops")
+        raise TritonKernelNotSupported(
+            what="a cross entropy of a linear layer that shares a kernel with other ops"
+        )
     forward = op.name == FORWARD
     spec = linear_cross_entropy_of(op) if forward else linear_cross_entropy_backward_of(op)
     scale = 1.0 if forward else ir.FloatAttr(op.attributes["scale"]).value
@@ -122,7 +124,9 @@ class _CrossEntropy:
         """``read`` and ``written``: bytes for each element of the result."""
         size = self.spec.dtype.itemsize
         matrix = self.spec.dtype != torch.float32 or self.tf32
-        return Product(1, m, n, k, size, read + written, matrix, direct=self.spec.size * size % 16 == 0, result_work=work)
+        return Product(
+            1, m, n, k, size, read + written, matrix, direct=self.spec.size * size % 16 == 0, result_work=work
+        )
 
     # Forward
 
@@ -142,7 +146,16 @@ class _CrossEntropy:
         grid = f"(triton.cdiv({spec.rows}, BLOCK_M) * {parts},)"
         constants = blocks(t, group=False) | {"TILES": each}
         says = "A program: BLOCK_M rows, past which TILES tiles of classes go by."
-        first = Part(name, self.writer.forward(total), constants, grid, t.warps, says, t.stages, estimate_s(t, p, self.target))
+        first = Part(
+            name,
+            self.writer.forward(total),
+            constants,
+            grid,
+            t.warps,
+            says,
+            t.stages,
+            estimate_s(t, p, self.target),
+        )
         moved, programs = 4 * spec.rows * (len(roles) * parts + 2 + total + top), -(-spec.rows // JOIN)
         join = Part(
             f"{name}_join", self.writer.join(total, top), {"BLOCK": JOIN, "PARTS": parts}, f"(triton.cdiv({spec.rows}, BLOCK),)", 4,
@@ -156,7 +169,15 @@ class _CrossEntropy:
         rows = self.spec.rows
         seconds = stream_s(8 * rows, 1, 8, self.target, steps=-(-rows // INDICES))
         says = "The largest index that names no class."
-        return Part(f"{self.writer.name}_wrong", self.writer.wrong(), {"BLOCK": INDICES}, "(1,)", 8, says, seconds=seconds)
+        return Part(
+            f"{self.writer.name}_wrong",
+            self.writer.wrong(),
+            {"BLOCK": INDICES},
+            "(1,)",
+            8,
+            says,
+            seconds=seconds,
+        )
 
     # Backward
 
@@ -171,7 +192,9 @@ class _CrossEntropy:
         return next(c for c in small if seconds[c] <= NEAR * min(seconds.values()))
 
     def _seconds(self, chunk: int) -> float:
-        return sum(estimate_s(t, p, self.target) for p, t in self._tilings(chunk).values()) * -(-self.spec.classes // chunk)
+        return sum(estimate_s(t, p, self.target) for p, t in self._tilings(chunk).values()) * -(
+            -self.spec.classes // chunk
+        )
 
     def _tilings(self, chunk: int) -> dict[str, tuple[Product, Tiling]]:
         spec, size = self.spec, self.spec.dtype.itemsize
@@ -181,7 +204,10 @@ class _CrossEntropy:
         if "drows" in self.made:
             products["drows"] = self._product(spec.rows, spec.size, chunk, read=4, written=4)
         beside = {"drows", "slopes"} if spec.tensors.keys() & {"bias", "spread", "sums"} else {"drows"}
-        return {role: (p, whole_tiling(p, self.target, self.config, beside=role in beside)) for role, p in products.items()}
+        return {
+            role: (p, whole_tiling(p, self.target, self.config, beside=role in beside))
+            for role, p in products.items()
+        }
 
     def _backward(self, tilings: Mapping[str, tuple[Product, Tiling]]) -> list[Part]:
         spec, chunk, writer = self.spec, self.writer.chunk, self.writer
@@ -195,7 +221,10 @@ class _CrossEntropy:
         bodies = {
             "slopes": (lambda _: writer.slopes(), "A tile of the gradients of a chunk's logits."),
             "dweight": (writer.dweight, "A tile of the gradient of a chunk's weights."),
-            "drows": (lambda t: writer.drows(t, factor, sums), "A tile of the gradient of the rows: what a chunk adds."),
+            "drows": (
+                lambda t: writer.drows(t, factor, sums),
+                "A tile of the gradient of the rows: what a chunk adds.",
+            ),
         }
         loop, parts = f"for first in range(0, {spec.classes}, {chunk}):", []
         for role, (p, t) in tilings.items():

@@ -59,7 +59,11 @@ def find_descriptor(matmul: Matmul, side: int) -> Descriptor | None:
     known = {a for a, _ in offset.terms} - matmul.nest.merged
     if len(rows) != 1 or len(terms) != 1 or len(batch) > 1 or not known <= {*rows, *terms, *batch}:
         return None
-    row, term, sizes = offset.factor(rows[0]), offset.factor(terms[0]), [matmul.size(letter), matmul.size("k")]
+    row, term, sizes = (
+        offset.factor(rows[0]),
+        offset.factor(terms[0]),
+        [matmul.size(letter), matmul.size("k")],
+    )
     if not all(isinstance(n, int) for n in (row, term, offset.constant, *sizes, *batch.values())):
         return None
     if 1 not in (row, term) or any(
@@ -139,4 +143,7 @@ def is_read(generic: Generic, value: ir.Value, index: Index) -> bool:
         value = made.operands[0]
     if value.owner != generic.block:
         return False
-    return in_memory(generic.operand(value.arg_number), generic.operand_index(value.arg_number, index)) is not None
+    return (
+        in_memory(generic.operand(value.arg_number), generic.operand_index(value.arg_number, index))
+        is not None
+    )

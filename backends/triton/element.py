@@ -59,10 +59,14 @@ class Elements:
 
     def _axis(self, axis: Axis) -> Expr:
         found = (
-            self.axes.get(axis) or self.code.find(("axis", axis, self.space)) or self.code.find(("axis", axis, None))
+            self.axes.get(axis)
+            or self.code.find(("axis", axis, self.space))
+            or self.code.find(("axis", axis, None))
         )
         if found is None:
-            raise TritonKernelNotSupported(what="a value at another place of a row than where its loop stands")
+            raise TritonKernelNotSupported(
+                what="a value at another place of a row than where its loop stands"
+            )
         return found
 
     def _product(self, axis: Expr, factor: AnySize) -> Expr:
@@ -95,7 +99,9 @@ class Elements:
         elif isinstance(value, Computed):
             made = self.result(value.generic, value.number, value.generic.dims_at(value.number, index))
         else:
-            raise TritonKernelNotSupported(what=f"reading a tensor that nothing wrote ({type(value).__name__})")
+            raise TritonKernelNotSupported(
+                what=f"reading a tensor that nothing wrote ({type(value).__name__})"
+            )
         return self.remember(value, index, made)
 
     def remember(self, value: Value, index: Index, made: Expr) -> Expr:

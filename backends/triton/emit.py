@@ -117,7 +117,9 @@ class Kernel:
         numbers = frozenset(
             name for s, name in zip(self.graph.symbols, self.memory.sizes, strict=True) if s not in shaped
         )
-        self.module = Module(self.said.name, self.said.title, self.memory, self.joins, aligned, numbers=numbers)
+        self.module = Module(
+            self.said.name, self.said.title, self.memory, self.joins, aligned, numbers=numbers
+        )
 
     def emit(self) -> Emitted:
         behind = [
@@ -180,7 +182,9 @@ class Kernel:
         constants, grid = self._launch(function, tile, writer)
         seconds = self._seconds(function, tile, writer, targets, partials)
         said = self._comment(function)
-        self.module.parts.append(Part(name, writer.code.text, constants, grid, tile.warps, said, seconds=seconds))
+        self.module.parts.append(
+            Part(name, writer.code.text, constants, grid, tile.warps, said, seconds=seconds)
+        )
         if partials:
             self._join(function, name, tile, targets, partials)
         self._written(targets)
@@ -223,10 +227,13 @@ class Kernel:
                 ]  # fmt: skip
                 place = level[root], function.inner(root)
                 late = any(
-                    level[r] > place[0] or (level[r] == place[0] and function.inner(r) != place[1]) for r in readers
+                    level[r] > place[0] or (level[r] == place[0] and function.inner(r) != place[1])
+                    for r in readers
                 )
                 if late or (shared and not function.inner(root)):
-                    raise TritonKernelNotSupported(what="a result in the memory of an operand that is read later")
+                    raise TritonKernelNotSupported(
+                        what="a result in the memory of an operand that is read later"
+                    )
 
     def _names(self) -> Names:
         taken = [name for p in self.memory.pointers for name in (p.name, p.argument)]
@@ -276,7 +283,9 @@ class Kernel:
     def _element_bytes(self, function: Function) -> list[int]:
         """Of what is read or written in large numbers."""
         sizes = [element_bytes(r.value.element) for r in function.roots if r.value is not None]
-        sizes += [element_bytes(base(v).element) for r in function.roots for v, _ in self.reads[r].ends if v.shape]
+        sizes += [
+            element_bytes(base(v).element) for r in function.roots for v, _ in self.reads[r].ends if v.shape
+        ]
         return sizes
 
     def _seconds(
@@ -297,7 +306,9 @@ class Kernel:
         blocks = -(-rows // tile.rows)
         if writer.is_carried:
             across = -(-widest // tile.columns) if writer.spaces else 1
-            return stream_s(moved, tile.programs * across, tile.warps, self.target, -(-blocks // tile.programs))
+            return stream_s(
+                moved, tile.programs * across, tile.warps, self.target, -(-blocks // tile.programs)
+            )
         loops = [-(-hint(s.total) // tile.columns) for s in writer.spaces if s.looped]
         return stream_s(moved, blocks, tile.warps, self.target, len(function.stages) * max(loops, default=1))
 
@@ -322,7 +333,12 @@ class Kernel:
         return constants, f"({programs}, {across[0] if len(across) == 1 else f'max({chr(44).join(across)})'})"
 
     def _join(
-        self, function: Function, name: str, tile: Tile, targets: dict[Key, Pointer], partials: dict[Key, Pointer]
+        self,
+        function: Function,
+        name: str,
+        tile: Tile,
+        targets: dict[Key, Pointer],
+        partials: dict[Key, Pointer],
     ) -> None:
         """A function for the results of each size: sums up the programs' parts, in the same order each time."""
         groups: dict[object, list[Key]] = {}
@@ -349,11 +365,26 @@ class Kernel:
             moved = (tile.programs + 1) * sum(written_bytes(*key) for key in keys)
             seconds = stream_s(moved, -(-hint(count) // block), power_of_two(warps), self.target)
             self.module.parts.append(
-                Part(f"{name}_join{at or ''}", code.text, constants, grid, power_of_two(warps), said, seconds=seconds)
+                Part(
+                    f"{name}_join{at or ''}",
+                    code.text,
+                    constants,
+                    grid,
+                    power_of_two(warps),
+                    said,
+                    seconds=seconds,
+                )
             )
 
     def _joined(
-        self, root: Root, n: int, elements: Elements, column: Expr, total: str, target: Pointer, partial: Pointer
+        self,
+        root: Root,
+        n: int,
+        elements: Elements,
+        column: Expr,
+        total: str,
+        target: Pointer,
+        partial: Pointer,
     ) -> None:
         combiner, init = root.combiners[n], root.generic.inits[n]
         shape, index = root.result_shape(n), root.result_index(n)
@@ -362,7 +393,9 @@ class Kernel:
         for position, size in reversed(list(zip(index, shape, strict=True))):
             axis = position.plain()
             if axis is not None:
-                text = f"column // {size_text(below, self.memory.sizes)} % {size_text(size, self.memory.sizes)}"
+                text = (
+                    f"column // {size_text(below, self.memory.sizes)} % {size_text(size, self.memory.sizes)}"
+                )
                 elements.axes[axis] = Expr(text, "index", column.vary, atom=False)
             below = below * size
         identity = elements.scalar(combiner.identity)
@@ -377,13 +410,16 @@ class Kernel:
         text = self.joins.along(combiner, value.text, 1)
         start = elements.element(init, index)
         joined = elements.code.name(
-            result_name(combiner), Expr(self.joins.from_start(combiner, start, text), str(init.element), column.vary)
+            result_name(combiner),
+            Expr(self.joins.from_start(combiner, start, text), str(init.element), column.vary),
         )
         elements.store(target.name, column, joined)
 
     def _comment(self, function: Function) -> str:
         rows = " x ".join(size_text(function.sizes[a], self.memory.sizes) for a in function.rows) or "one"
-        spaces = [" x ".join(size_text(function.sizes[a], self.memory.sizes) for a in s) for s in function.spaces()]
+        spaces = [
+            " x ".join(size_text(function.sizes[a], self.memory.sizes) for a in s) for s in function.spaces()
+        ]
         if any(function.carried(r) for r in function.roots):
             return f"Sums over {rows} rows{' of ' + ' and '.join(spaces) if spaces else ''}: each program takes a share of them."
         return f"{rows} rows of {' and '.join(spaces)}." if spaces else f"{rows} elements."

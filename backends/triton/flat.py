@@ -56,7 +56,8 @@ def launch_all(table, owner, aligned):
 def functions_text(name: str, pointers: Sequence[Pointer], body: Sequence[str], warps: int) -> str:
     """The functions of a flat kernel, and what launches them."""
     loads = [
-        f"{p.name} = tl.load(row_ptr + {2 + n}).to(tl.pointer_type({_type(p)}))" for n, p in enumerate(pointers)
+        f"{p.name} = tl.load(row_ptr + {2 + n}).to(tl.pointer_type({_type(p)}))"
+        for n, p in enumerate(pointers)
     ]
     return TEXT.format(
         name=name, warps=warps, columns=2 + len(pointers), body="\n".join(f"    {line}" for line in body),
@@ -79,5 +80,7 @@ def jits(name: str, pointers: Sequence[Pointer], block: int, warps: int) -> tupl
 
 def _type(pointer: Pointer) -> str:
     return next(
-        VALUES[element] for element, text in TYPES.items() if text == TYPES[pointer.element] and VALUES[element]
+        VALUES[element]
+        for element, text in TYPES.items()
+        if text == TYPES[pointer.element] and VALUES[element]
     )

@@ -157,7 +157,9 @@ class Writer:
             size = self.function.sizes[axis]
             text = index.text if below == 1 else f"{index.text} // {self._divisor(below)}"
             text = f"{text} % {self._divisor(size)}" if at else text
-            self._place(axis, self.code.name(f"{index.text}_{at}", Expr(text, "index", index.vary, atom=False)))
+            self._place(
+                axis, self.code.name(f"{index.text}_{at}", Expr(text, "index", index.vary, atom=False))
+            )
             below = below * size
 
     def _divisor(self, size: AnySize) -> str:
@@ -244,10 +246,14 @@ class Writer:
             text = f"tl.where({mask}, {term.text}, {identity.text})"
             term = self.code.name("term", Expr(text, term.type, term.vary | frozenset(tags)))
         if (root, n) in self.sums:
-            self.code.line(f"{self.sums[root, n]} = {self.joins.two(combiner, self.sums[root, n], str(term))}")
+            self.code.line(
+                f"{self.sums[root, n]} = {self.joins.two(combiner, self.sums[root, n], str(term))}"
+            )
             return
         if not mask and not term.vary >= frozenset(tags):
-            term = Expr(f"tl.broadcast_to({term.text}, [{', '.join(self._shape(root))}])", term.type, frozenset(tags))
+            term = Expr(
+                f"tl.broadcast_to({term.text}, [{', '.join(self._shape(root))}])", term.type, frozenset(tags)
+            )
         self._close(root, n, self.joins.along(combiner, term.text, 1))
 
     def _close(self, root: Root, n: int, total: str) -> None:
@@ -295,7 +301,7 @@ def spaces_of(function: Function, tile_columns: int, carried: bool) -> list[Spac
     for number, axes in enumerate(function.spaces()):
         total = prod(function.sizes[a] for a in axes)
         whole = isinstance(total, int) and total <= tile_columns
-        found.append(Space(axes, total, "column" if not number else f"column_{number + 1}", not whole and not carried))
+        found.append(
+            Space(axes, total, "column" if not number else f"column_{number + 1}", not whole and not carried)
+        )
     return found
-
-

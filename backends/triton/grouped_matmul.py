@@ -60,12 +60,16 @@ def average(spec: GroupedMatmul, matrix: bool) -> Product:
     """The products of all groups, if they were of one size."""
     sizes = spec.sizes | {spec.shared: max(1, -(-spec.sizes[spec.shared] // spec.sizes["g"]))}
     bytes_ = spec.dtype.itemsize
-    return Product(spec.sizes["g"], sizes["m"], sizes["n"], sizes["k"], bytes_, bytes_, matrix, is_direct(spec))
+    return Product(
+        spec.sizes["g"], sizes["m"], sizes["n"], sizes["k"], bytes_, bytes_, matrix, is_direct(spec)
+    )
 
 
 def is_direct(spec: GroupedMatmul) -> bool:
     """Whether factors are copied as they lie: their rows are multiples of 16 bytes, and groups begin at one."""
-    whole = all(spec.sizes[d[-1]] * spec.dtype.itemsize % ALIGNMENT_BYTES == 0 for d in (spec.left, spec.right))
+    whole = all(
+        spec.sizes[d[-1]] * spec.dtype.itemsize % ALIGNMENT_BYTES == 0 for d in (spec.left, spec.right)
+    )
     return whole and not _is_scattered(spec)
 
 
@@ -124,9 +128,15 @@ class _Grouped:
         """
         spec = self.spec
         precision = ", input_precision=PRECISION" if spec.dtype == torch.float32 else ""
-        head = ["total = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)", "for start in tl.range(first, end, BLOCK_K):"]
+        head = [
+            "total = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)",
+            "for start in tl.range(first, end, BLOCK_K):",
+        ]
         if self.by_descriptor:
-            x, y = (_tile(role, dims, way) for role, dims, way in (("left", spec.left, "mk"), ("right", spec.right, "kn")))
+            x, y = (
+                _tile(role, dims, way)
+                for role, dims, way in (("left", spec.left, "mk"), ("right", spec.right, "kn"))
+            )
             return [*head, f"    total = tl.dot({x}, {y}, total{precision})"]
         terms = spec.shared == "k" or spec.sizes["k"] % t.block_k
         row, column = ("start + k[None, :] < end", "start + k[:, None] < end") if terms else ("", "")
@@ -178,7 +188,9 @@ class _Grouped:
         which = "tl.minimum(group, G - 1)" if self.by_descriptor else "group"
         bases[matrix] = f"{matrix}_ptr + {which}.to(tl.int64) * ({across.upper()} * K)"
         limited = f"tl.minimum({rows}, {size} - 1)"
-        index = {"m": "m[:, None]", "n": "n[None, :]"} | {rows: limited + ("[:, None]" if rows == "m" else "[None, :]")}
+        index = {"m": "m[:, None]", "n": "n[None, :]"} | {
+            rows: limited + ("[:, None]" if rows == "m" else "[None, :]")
+        }
         inside = f"({'m[:, None]' if rows == 'm' else 'n[None, :]'} < last)"
         if spec.sizes[across] % (t.block_n if rows == "m" else t.block_m):
             inside += f" & ({index[across]} < {across.upper()})"

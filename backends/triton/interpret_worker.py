@@ -66,7 +66,13 @@ def _rounded(handle, type_):
     """f32 as the nearest bf16, as GPUs convert it; None for other types."""
     if handle.dtype.scalar != tl.float32 or type_.scalar != tl.bfloat16:
         return None
-    bits = torch.from_numpy(np.ascontiguousarray(handle.data)).bfloat16().view(torch.int16).numpy().view(np.uint16)
+    bits = (
+        torch.from_numpy(np.ascontiguousarray(handle.data))
+        .bfloat16()
+        .view(torch.int16)
+        .numpy()
+        .view(np.uint16)
+    )
     return interpreter.TensorHandle(bits, tl.bfloat16)
 
 
@@ -88,7 +94,9 @@ def _fold(self, inputs):
     axis = self.axis
     if axis is None:
         data, axis = data.reshape(-1), 0
-    slices = [self.to_tensor(np.ascontiguousarray(data.take(n, axis)), value.dtype) for n in range(data.shape[axis])]
+    slices = [
+        self.to_tensor(np.ascontiguousarray(data.take(n, axis)), value.dtype) for n in range(data.shape[axis])
+    ]
     total = slices[0]
     for part in slices[1:]:
         total = self.combine_fn.fn(total, part)
@@ -100,7 +108,9 @@ def _scan(self, inputs):
     """Each slice along a dim joined to all before it."""
     slices = [np.moveaxis(value.handle.data, self.axis, 0) for value in inputs]
     dtypes = [value.dtype for value in inputs]
-    wrap = lambda n: [self.to_tensor(np.ascontiguousarray(s[n]), t) for s, t in zip(slices, dtypes, strict=True)]  # noqa: E731
+    wrap = lambda n: [
+        self.to_tensor(np.ascontiguousarray(s[n]), t) for s, t in zip(slices, dtypes, strict=True)
+    ]  # noqa: E731
     totals, made = wrap(0), []
     for n in range(len(slices[0])):
         if n:

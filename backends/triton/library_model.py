@@ -45,7 +45,9 @@ def matmul_call(
     moved = element_bytes * batch * (m * k + n * k + m * n) + added_bytes
     if 0 in (batch, m, n, k):
         return stream_call(moved, target)
-    return Estimate(_matmul_s(p, moved, target), flops_of(p), flop_rate(p, target), moved, target.memory_bytes_s)
+    return Estimate(
+        _matmul_s(p, moved, target), flops_of(p), flop_rate(p, target), moved, target.memory_bytes_s
+    )
 
 
 @lru_cache(maxsize=256)
@@ -59,7 +61,10 @@ def grouped_matmul_call(
         return matmul_call(groups, m, n, k, element_bytes, matrix, target)
     one = matmul_call(1, m, n, k, element_bytes, matrix, target)
     return replace(
-        one, seconds=SYNC_S + groups * one.seconds, flops=groups * one.flops, moved_bytes=groups * one.moved_bytes
+        one,
+        seconds=SYNC_S + groups * one.seconds,
+        flops=groups * one.flops,
+        moved_bytes=groups * one.moved_bytes,
     )
 
 

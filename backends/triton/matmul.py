@@ -65,7 +65,10 @@ class Matmul:
     @cached_property
     def axes(self) -> dict[str, list[Axis]]:
         c, order = self.contraction, self.nest.order
-        return {x: [a for a in axes if a in order] for x, axes in zip(LETTERS, (c.batch, c.m, c.n, c.k), strict=True)}
+        return {
+            x: [a for a in axes if a in order]
+            for x, axes in zip(LETTERS, (c.batch, c.m, c.n, c.k), strict=True)
+        }
 
     def size(self, letter: str) -> AnySize:
         return prod(self.nest.sizes[a] for a in self.axes[letter])
@@ -120,12 +123,18 @@ class Matmul:
         """Bytes that are read for an element of a factor, and instructions that make it; 0 and 0 as it lies."""
         root = self.contraction.root
         factor = (self.contraction.left, self.contraction.right)[side]
-        operands = [(root.generic.operand(n), root.generic.operand_index(n, root.dims)) for n in factor.operands]
+        operands = [
+            (root.generic.operand(n), root.generic.operand_index(n, root.dims)) for n in factor.operands
+        ]
         reads = self.roots.reads_of(operands)
         if not reads.between:
             return 0, 0
         whole = [{*self.axes["mn"[side]]}, {*self.axes["k"]}]
-        full = [v for v, index in reads.ends if index and all(axes & {a for p in index for a in p.axes} for axes in whole)]
+        full = [
+            v
+            for v, index in reads.ends
+            if index and all(axes & {a for p in index for a in p.axes} for axes in whole)
+        ]
         return sum(element_bytes(v.element) for v in full), instructions(v for v, _ in reads.between)
 
     def _work_after(self) -> int:
@@ -162,7 +171,9 @@ class Matmul:
     def constants(self) -> list[str]:
         """The sizes, at the top of the module."""
         letters = [x for x in LETTERS if self.axes[x]]
-        lines = [f"{SIZES[x]} = tl.constexpr({n})" for x in letters if not isinstance(n := self.size(x), Size)]
+        lines = [
+            f"{SIZES[x]} = tl.constexpr({n})" for x in letters if not isinstance(n := self.size(x), Size)
+        ]
         if self.element == "f32":
             lines.append(
                 f'PRECISION = tl.constexpr("{"tf32" if self.tf32 else "ieee"}")  # of products, as torch was set'
@@ -172,7 +183,9 @@ class Matmul:
     def symbolic(self) -> list[str]:
         """Sizes that are known at the call alone."""
         return [
-            f"{SIZES[x]} = {size_text(n, self.size_names)}" for x in LETTERS if isinstance(n := self.size(x), Size)
+            f"{SIZES[x]} = {size_text(n, self.size_names)}"
+            for x in LETTERS
+            if isinstance(n := self.size(x), Size)
         ]
 
     def index(self, name: str, text: str) -> str:
@@ -184,7 +197,11 @@ def _narrow(value: ir.Value) -> ir.Value | None:
     if isinstance(value, ir.BlockArgument):
         return None
     made = value.owner.operation
-    narrow = made.name == "arith.extf" and str(made.operands[0].type) in ("bf16", "f16") and str(value.type) == "f32"
+    narrow = (
+        made.name == "arith.extf"
+        and str(made.operands[0].type) in ("bf16", "f16")
+        and str(value.type) == "f32"
+    )
     return made.operands[0] if narrow else None
 
 

@@ -81,7 +81,8 @@ class Forms:
             given = "left_tiles, right_tiles, first_m, first_n, low, high, "
         else:
             given = (
-                "".join(f"{p}, " for p in self.sum_uses if p not in self.integers) + f"{self._batch}m, n, low, high, "
+                "".join(f"{p}, " for p in self.sum_uses if p not in self.integers)
+                + f"{self._batch}m, n, low, high, "
             )
         symbols = "".join(f"{n}, " for n in self.integers)
         return _function(
@@ -148,7 +149,9 @@ class Forms:
             self._call_finish(),
         ]
         return [
-            self._part(self.name, lines, self._blocks(), f"({self._grid()},)", "A program: one tile of the product.")
+            self._part(
+                self.name, lines, self._blocks(), f"({self._grid()},)", "A program: one tile of the product."
+            )
         ]
 
     # A program for each unit
@@ -193,7 +196,11 @@ class Forms:
         ]
         says = "A program: one of SPLIT parts of the sum of one tile."
         first = self._part(
-            f"{self.name}_parts", lines, {**self._blocks(), "SPLIT": split}, f"({self._grid(' * SPLIT')},)", says
+            f"{self.name}_parts",
+            lines,
+            {**self._blocks(), "SPLIT": split},
+            f"({self._grid(' * SPLIT')},)",
+            says,
         )
         whole = [
             "columns = tl.cdiv(N, BLOCK_N)",
@@ -213,7 +220,9 @@ class Forms:
 
     def _inside(self) -> str:
         tests = [
-            f"({x}{side} < {SIZES[x]})" for x, side in (("m", "[:, None]"), ("n", "[None, :]")) if self.writer.ragged(x)
+            f"({x}{side} < {SIZES[x]})"
+            for x, side in (("m", "[:, None]"), ("n", "[None, :]"))
+            if self.writer.ragged(x)
         ]
         return f", mask={' & '.join(tests)}" if tests else ""
 

@@ -47,7 +47,9 @@ def matmul_nest(roots: Roots, reads: Mapping[Root, Reads]) -> Nest | None:
             for v, i in reads[root].ends
         )
 
-    beside = [r for r in roots.items if not r.is_reduction and r.parallel == product.parallel and reads_here(r)]
+    beside = [
+        r for r in roots.items if not r.is_reduction and r.parallel == product.parallel and reads_here(r)
+    ]
     members = [product, *(r for r in beside if r in after or not _is_read(r, product, roots, reads))]
     sizes = {axis: size for root in members for axis, size in root.loops.items()}
     offsets = offsets_of(members, dict(reads))
@@ -110,7 +112,9 @@ def _tiling(name: str, product: Product, target: Target, config: Mapping[str, in
     for part in _POWERS_OF_TWO:
         if (n := getattr(tiling, part)) & (n - 1) or (part != "warps" and n < 16):
             raise TilingNotLegal(
-                name=name, target=target.name, problem=f"{part} = {n} must be a power of 2, blocks at least 16"
+                name=name,
+                target=target.name,
+                problem=f"{part} = {n} must be a power of 2, blocks at least 16",
             )
     if not is_legal(tiling, product, target):
         needed = shared_bytes(tiling, product, target)

@@ -165,7 +165,9 @@ def refusal(t: Tiling, p: Product, target: Target) -> str | None:
     if (taken := registers(t, p, target)) >= limit:
         return f"a thread holds {taken} values, and spills from {limit} on"
     if (spilled := spill_bytes(t, p, target)) > (most := 2 * _thread_registers(t, target)):
-        return f"a thread spills {spilled} bytes for each tile, and more than {most} are half of its registers"
+        return (
+            f"a thread spills {spilled} bytes for each tile, and more than {most} are half of its registers"
+        )
     if not p.matrix and (t.block_m * t.block_n > FMA_BLOCK or t.block_k > 32):
         return f"without matrix instructions tiles have at most {FMA_BLOCK} elements and 32 terms"
     return None
@@ -235,7 +237,9 @@ def estimate_s(t: Tiling, p: Product, target: Target) -> float:
     spilled = spill_bytes(t, p, target) * target.warp_size * t.warps
     ends_s += 2 * spilled / (L2_REUSE * target.l2_bytes_s / target.units)  # stored and loaded again
     busiest = -(-tiles // target.units)
-    total = max(busiest * (steps * step_s + ends_s), _memory_bytes(t, p, target, resident) / target.memory_bytes_s)
+    total = max(
+        busiest * (steps * step_s + ends_s), _memory_bytes(t, p, target, resident) / target.memory_bytes_s
+    )
     if t.split > 1:
         total += 2 * LAUNCH_S + (8 * t.split + p.result_bytes) * p.batch * p.m * p.n / target.memory_bytes_s
     return total + LAUNCH_S
@@ -272,7 +276,9 @@ def _memory_bytes(t: Tiling, p: Product, target: Target, resident: int) -> float
     waves = max(1.0, rows * columns / wave)
     left, right = p.read
     once = p.m * p.k + p.n * p.k
-    again = max(1.0, min(waves * read * p.k / once, 8.0)) if 2 * once * p.element_bytes > target.l2_bytes else 1.0
+    again = (
+        max(1.0, min(waves * read * p.k / once, 8.0)) if 2 * once * p.element_bytes > target.l2_bytes else 1.0
+    )
     return p.batch * (again * (p.m * left + p.n * right) * p.k + p.m * p.n * p.result_bytes)
 
 

@@ -77,18 +77,24 @@ class Module:
         text = [HEAD.format(title=self.title)]
         for number, part in enumerate(self.parts):
             text.append(
-                "".join(f"{self._constant(name, number)} = {value}\n" for name, value in part.constants.items())
+                "".join(
+                    f"{self._constant(name, number)} = {value}\n" for name, value in part.constants.items()
+                )
             )
         form = {
             "INPUTS": len(self.memory.inputs),
             "OUTPUTS": len(self.memory.new_outputs),
             "SIZES": len(self.memory.sizes),
         }
-        text.append("".join(f"{name} = {value}\n" for name, value in form.items()) + "# of launch's parameters\n")
+        text.append(
+            "".join(f"{name} = {value}\n" for name, value in form.items()) + "# of launch's parameters\n"
+        )
         text += ["\n".join(self.sizes)] if self.sizes else []
         text += [self.joins.text()] if self.joins.used else []
         text += self.helpers
-        text += [_definition(part, jit, self.numbers) for part, jit in zip(self.parts, functions, strict=True)]
+        text += [
+            _definition(part, jit, self.numbers) for part, jit in zip(self.parts, functions, strict=True)
+        ]
         text += [self._launch(functions)]
         body = _imports("\n\n".join(part.strip("\n") + "\n" for part in text if part))
         memory = self.memory
@@ -105,7 +111,9 @@ class Module:
         block, warps = part.constants["BLOCK"], part.num_warps
         constants = f"BLOCK = {block}\nINPUTS = {len(memory.inputs)}\nOUTPUTS = {len(memory.new_outputs)}"
         functions = flat.functions_text(part.name, pointers, part.lines, warps)
-        body = _imports("\n\n".join(f"{t.strip()}\n" for t in (HEAD.format(title=self.title), constants, functions)))
+        body = _imports(
+            "\n\n".join(f"{t.strip()}\n" for t in (HEAD.format(title=self.title), constants, functions))
+        )
         names = tuple(p.argument for p in memory.inputs), tuple(p.argument for p in memory.new_outputs)
         return Emitted(self.name, body, flat.jits(part.name, pointers, block, warps), *names, flat=True)
 
@@ -113,7 +121,9 @@ class Module:
         return name if len(self.parts) == 1 else f"{name}_{number}"
 
     def _jit(self, part: Part) -> Jit:
-        used = set(re.findall(r"\b\w+\b(?!=[^=])", "\n".join(part.lines)))  # without names of keyword arguments
+        used = set(
+            re.findall(r"\b\w+\b(?!=[^=])", "\n".join(part.lines))
+        )  # without names of keyword arguments
         pointers = [p for p in self.memory.pointers if p.name in used]
         signature = {p.name: p.type for p in pointers} | {n: "i32" for n in self.memory.sizes if n in used}
         signature |= dict.fromkeys(part.integers, "i32") | dict.fromkeys(part.constants, "constexpr")
@@ -123,7 +133,11 @@ class Module:
 
     def _launch(self, functions: Sequence[Jit]) -> str:
         memory = self.memory
-        arguments = [*(p.argument for p in memory.inputs), *(p.argument for p in memory.new_outputs), *memory.sizes]
+        arguments = [
+            *(p.argument for p in memory.inputs),
+            *(p.argument for p in memory.new_outputs),
+            *memory.sizes,
+        ]
         lines = [
             f"def launch({', '.join(arguments)}):",
             '    """Starts the kernel: contiguous tensors, results last, then sizes."""',
@@ -134,7 +148,9 @@ class Module:
             if work.programs:
                 shape = f"{self._constant('PROGRAMS', int(work.programs))}, {shape}"
             dtype = f"torch.{DTYPES[work.pointer.element]}"
-            lines.append(f"    {work.pointer.argument} = torch.empty(({shape},), dtype={dtype}, device={device})")
+            lines.append(
+                f"    {work.pointer.argument} = torch.empty(({shape},), dtype={dtype}, device={device})"
+            )
         lines += [f"    {line}" for line in self.before]
         given, loop = {p.name: p.argument for p in memory.pointers}, ""
         for number, (part, jit) in enumerate(zip(self.parts, functions, strict=True)):
@@ -162,7 +178,9 @@ def _imports(body: str) -> str:
 
 
 def _definition(part: Part, jit: Jit, numbers: frozenset[str]) -> str:
-    arguments = [f"{name}: tl.constexpr" if type_ == "constexpr" else name for name, type_ in jit.signature.items()]
+    arguments = [
+        f"{name}: tl.constexpr" if type_ == "constexpr" else name for name, type_ in jit.signature.items()
+    ]
     head = f"def {part.name}({', '.join(arguments)}):"
     if len(head) > 110:
         head = f"def {part.name}(\n    {', '.join(arguments)},\n):"

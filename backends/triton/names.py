@@ -48,7 +48,11 @@ def result_names(kernel: ir.Operation) -> list[str]:
 
 def title(kernel: ir.Operation) -> str:
     """``layer_norm_0: native_layer_norm, gelu``, and where in the user's program that is."""
-    ops = [ir.StringAttr(t).value for t in kernel.attributes["kern.ops"]] if "kern.ops" in kernel.attributes else []
+    ops = (
+        [ir.StringAttr(t).value for t in kernel.attributes["kern.ops"]]
+        if "kern.ops" in kernel.attributes
+        else []
+    )
     names = ", ".join(dict.fromkeys(re.sub(r"^aten\.|\.\w+$", "", op) for op in ops))
     line = user_line(kernel.location)
     text = f"{kernel_name(kernel)}{': ' + names if names else ''}."
@@ -74,7 +78,9 @@ def _value_name(value: ir.Value) -> str:
     op = value.owner.operation
     if op.name == "torch.prim.TupleUnpack":
         return "x"
-    return re.sub(r"\W", "_", op.name.removeprefix("torch.").removeprefix("aten.").partition(".")[0]).strip("_")
+    return re.sub(r"\W", "_", op.name.removeprefix("torch.").removeprefix("aten.").partition(".")[0]).strip(
+        "_"
+    )
 
 
 def _last(name: str) -> str:

@@ -46,7 +46,9 @@ class Joins:
         """``value`` joined to what the result starts from; nothing where that changes nothing."""
         identity = attribute(combiner.identity).literal
         return (
-            value if start.literal is not None and start.literal == identity else self.two(combiner, str(start), value)
+            value
+            if start.literal is not None and start.literal == identity
+            else self.two(combiner, str(start), value)
         )
 
     def _function(self, combiner: Combiner) -> str:

@@ -14,7 +14,24 @@ from torch_mlir import ir
 from shardc.backends.triton.text import FLOATS, VALUES, Expr, joined, literal
 from shardc.diagnostics.triton import TritonKernelNotSupported
 
-_FLOAT_PREDICATES = ("", "==", ">", ">=", "<", "<=", "one", "ord", "ueq", "ugt", "uge", "ult", "ule", "!=", "uno", "")
+_FLOAT_PREDICATES = (
+    "",
+    "==",
+    ">",
+    ">=",
+    "<",
+    "<=",
+    "one",
+    "ord",
+    "ueq",
+    "ugt",
+    "uge",
+    "ult",
+    "ule",
+    "!=",
+    "uno",
+    "",
+)
 _INT_PREDICATES = ("==", "!=", "<", "<=", ">", ">=", "u<", "u<=", "u>", "u>=")
 _FOLD = {
     "arith.addi": operator.add, "arith.subi": operator.sub, "arith.muli": operator.mul,
@@ -46,7 +63,12 @@ def write_scalar(op: ir.Operation, operands: Sequence[Expr], index_type: str) ->
     name, type_ = op.name, str(op.results[0].type)
     if name == "arith.constant":
         return literal(_number(op.attributes["value"]), type_)
-    if name in _FOLD and type_ not in FLOATS and all(e.literal is not None for e in operands) and type_ != "i1":
+    if (
+        name in _FOLD
+        and type_ not in FLOATS
+        and all(e.literal is not None for e in operands)
+        and type_ != "i1"
+    ):
         return literal(_FOLD[name](*(e.literal for e in operands)), type_)
     vary = joined(operands)
     made = _cast(name, operands[0], type_, index_type) if len(operands) == 1 else None
@@ -92,7 +114,9 @@ def _operation(op: ir.Operation, name: str, operands: Sequence[Expr], type_: str
     if name == "arith.floordivsi":
         a, b = operands
         return Expr(
-            f"{a} // {b} - ((({a} % {b}) != 0) & (({a} < 0) != ({b} < 0))).to({VALUES[type_]})", type_, atom=False
+            f"{a} // {b} - ((({a} % {b}) != 0) & (({a} < 0) != ({b} < 0))).to({VALUES[type_]})",
+            type_,
+            atom=False,
         )
     raise TritonKernelNotSupported(what=name)
 
@@ -130,7 +154,12 @@ def _divide(operands: Sequence[Expr], type_: str) -> Expr:
     a, b = operands
     if type_ != "f32":
         return Expr(f"{a} / {b}", type_, atom=False)
-    if b.literal and abs(b.literal) >= 2.0**-60 and abs(b.literal) <= 2.0**60 and _is_power_of_two(abs(b.literal)):
+    if (
+        b.literal
+        and abs(b.literal) >= 2.0**-60
+        and abs(b.literal) <= 2.0**60
+        and _is_power_of_two(abs(b.literal))
+    ):
         return Expr(f"{a} * {literal(1 / b.literal, type_)}", type_, atom=False)  # exactly the same
     return Expr(f"tl.div_rn({', '.join(e.text for e in _typed(operands, type_))})", type_)
 
@@ -141,7 +170,9 @@ def _is_power_of_two(x: float) -> bool:
 
 def _compare(op: ir.Operation, name: str, operands: Sequence[Expr]) -> Expr:
     floats = name == "arith.cmpf"
-    sign = (_FLOAT_PREDICATES if floats else _INT_PREDICATES)[ir.IntegerAttr(op.attributes["predicate"]).value]
+    sign = (_FLOAT_PREDICATES if floats else _INT_PREDICATES)[
+        ir.IntegerAttr(op.attributes["predicate"]).value
+    ]
     a, b = operands
     if not floats and sign in _FOLD and a.literal is not None and b.literal is not None:
         return literal(_FOLD[sign](a.literal, b.literal), "i1")
@@ -174,7 +205,8 @@ def _unsigned(e: Expr) -> str:
 def _cast(name: str, x: Expr, type_: str, index_type: str) -> Expr | None:
     """The conversions."""
     if (
-        name in ("arith.extf", "arith.truncf", "arith.sitofp", "arith.index_cast", "arith.extsi", "arith.extui")
+        name
+        in ("arith.extf", "arith.truncf", "arith.sitofp", "arith.index_cast", "arith.extsi", "arith.extui")
         and x.literal is not None
     ):
         number = x.literal if not (name == "arith.extsi" and x.type == "i1") else -int(x.literal)

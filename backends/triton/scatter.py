@@ -88,8 +88,12 @@ class _Scatter:
     def emit(self) -> Emitted:
         module, spec = self.module, self.spec
         module.helpers = [_ADD]
-        module.sizes = [f"{name} = tl.constexpr({n})" for name, n in self._sizes().items() if not isinstance(n, Size)]
-        module.before = ["out.copy_(init)" if self.copies else "out.zero_()"] if self.copies or not spec.has_init else []
+        module.sizes = [
+            f"{name} = tl.constexpr({n})" for name, n in self._sizes().items() if not isinstance(n, Size)
+        ]
+        module.before = (
+            ["out.copy_(init)" if self.copies else "out.zero_()"] if self.copies or not spec.has_init else []
+        )
         module.parts = [self._rows(), *([self._wrong()] if self.checks else []), self._runs(), self._joins()]
         module.aligned = frozenset(p.name for p in self.memory.pointers)
         module.estimated(0, self.target.matmul_flop_s, self._moved_bytes(), self.target)
@@ -127,10 +131,14 @@ class _Scatter:
             "tl.store(rows_ptr + at, row, mask=at < COUNT)",
         ]
         count = hint(self.spec.count)
-        seconds = stream_s(12 * count, -(-count // INDICES), 4, self.target) + 4 * stream_s(24 * count, 1024, 4, self.target)
+        seconds = stream_s(12 * count, -(-count // INDICES), 4, self.target) + 4 * stream_s(
+            24 * count, 1024, 4, self.target
+        )
         says = "The row that each index names; ROWS where it adds nothing."
         grid = f"(triton.cdiv({self._text(self.spec.count)}, BLOCK),)"
-        return Part(f"{self.name}_rows", self._symbolic(lines), {"BLOCK": INDICES}, grid, 4, says, seconds=seconds)
+        return Part(
+            f"{self.name}_rows", self._symbolic(lines), {"BLOCK": INDICES}, grid, 4, says, seconds=seconds
+        )
 
     def _wrong(self) -> Part:
         lines = [
@@ -146,7 +154,9 @@ class _Scatter:
         count, block = hint(self.spec.count), 4 * INDICES
         seconds = stream_s(8 * count, 1, 8, self.target, steps=-(-count // block))
         says = "The largest index that is out of range."
-        return Part(f"{self.name}_wrong", self._symbolic(lines), {"BLOCK": block}, "(1,)", 8, says, seconds=seconds)
+        return Part(
+            f"{self.name}_wrong", self._symbolic(lines), {"BLOCK": block}, "(1,)", 8, says, seconds=seconds
+        )
 
     # Sums
 
@@ -224,7 +234,9 @@ class _Scatter:
         warps = max(1, min(8, self.run * self.columns // (16 * self.target.warp_size)))
         named = hint(spec.updates.size_bytes) * (3 if self.starts else 2)
         filled = 0 if not self.module.before else hint(spec.out.size_bytes) * (2 if self.copies else 1)
-        seconds = stream_s(named, programs, warps, self.target) + (stream_s(filled, 1024, 4, self.target) if filled else 0)
+        seconds = stream_s(named, programs, warps, self.target) + (
+            stream_s(filled, 1024, 4, self.target) if filled else 0
+        )
         says = "A program: RUN positions in the order of their rows, and COLUMNS columns."
         constants = {"RUN": self.run, "COLUMNS": self.columns}
         return Part(
@@ -256,7 +268,9 @@ class _Scatter:
         constants = {"RUN": self.run, "COLUMNS": self.columns}
         moved = hint(spec.updates.size_bytes) // self.run
         seconds = stream_s(moved, programs, 1, self.target, steps=2)
-        return Part(f"{self.name}_join", self._symbolic(lines), constants, self._grid(), 1, says, seconds=seconds)
+        return Part(
+            f"{self.name}_join", self._symbolic(lines), constants, self._grid(), 1, says, seconds=seconds
+        )
 
     def _moved_bytes(self) -> int:
         """Indices and updates are read, and rows that are named written; or all, where nothing is there yet."""
@@ -265,5 +279,3 @@ class _Scatter:
         whole = hint(spec.out.size_bytes) * (2 if self.copies else 1)
         is_there = spec.has_init and not self.copies
         return hint(spec.index.size_bytes) + hint(spec.updates.size_bytes) + (named if is_there else whole)
-
-

@@ -30,7 +30,9 @@ VALUES = {
 """Types of scalars inside a function."""
 
 FLOATS = ("f16", "bf16", "f32", "f64")
-_TAKEN = frozenset(("tl", "triton", "torch", "libdevice", "float", "range", "min", "max", "sum", "launch", "grid"))
+_TAKEN = frozenset(
+    ("tl", "triton", "torch", "libdevice", "float", "range", "min", "max", "sum", "launch", "grid")
+)
 
 
 @dataclass(frozen=True)

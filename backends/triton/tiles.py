@@ -35,7 +35,9 @@ def whole_tiling(p: Product, target: Target, config: Mapping[str, int], beside: 
 
 def blocks(t: Tiling, group: bool = True) -> dict[str, int]:
     """The constants of a function under a tiling."""
-    return {"BLOCK_M": t.block_m, "BLOCK_N": t.block_n, "BLOCK_K": t.block_k} | ({"GROUP": t.group} if group else {})
+    return {"BLOCK_M": t.block_m, "BLOCK_N": t.block_n, "BLOCK_K": t.block_k} | (
+        {"GROUP": t.group} if group else {}
+    )
 
 
 def place_text(name: str) -> str:

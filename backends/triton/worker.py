@@ -37,7 +37,11 @@ def compile_module(asked: dict) -> list[dict]:
 
     module = load(Path(asked["path"]))
     target = GPUTarget(asked["backend"], asked["arch"], asked["warp_size"])
-    return [compile_function(getattr(module, f["name"]), f, sizes, target) for f in asked["functions"] for sizes in variants(f)]
+    return [
+        compile_function(getattr(module, f["name"]), f, sizes, target)
+        for f in asked["functions"]
+        for sizes in variants(f)
+    ]
 
 
 def variants(form: dict) -> list[list[str]]:
@@ -63,13 +67,21 @@ def compile_function(function, form: dict, sizes: list[str], target) -> dict:
     from triton.compiler import ASTSource
 
     known = [*form["aligned"], *sizes]
-    specialized = dict.fromkeys([*form["aligned"], *form["sizes"]])  # as Triton's launch says it: [] of what is not
-    aligned = {(function.arg_names.index(n),): [["tt.divisibility", 16]] if n in known else [] for n in specialized}
+    specialized = dict.fromkeys(
+        [*form["aligned"], *form["sizes"]]
+    )  # as Triton's launch says it: [] of what is not
+    aligned = {
+        (function.arg_names.index(n),): [["tt.divisibility", 16]] if n in known else [] for n in specialized
+    }
     source = ASTSource(function, form["signature"], form["constants"], aligned)
     options = {"num_warps": form["num_warps"], "num_stages": form["num_stages"]}
     compiled = triton.compile(source, target=target, options=options)
     files = {Path(p).suffix[1:]: str(p) for p in compiled.metadata_group.values()}
-    said = {"triton": triton.__version__, "metadata": Path(files["json"]).name, "rest": _key(source, target, options)}
+    said = {
+        "triton": triton.__version__,
+        "metadata": Path(files["json"]).name,
+        "rest": _key(source, target, options),
+    }
     (Path(files["json"]).parent / KEY).write_text(json.dumps(said))
     extension = "cubin" if target.backend == "cuda" else "hsaco"
     figures = {"name": form["name"], "shared_bytes": compiled.metadata.shared, "num_warps": form["num_warps"]}
@@ -96,7 +108,10 @@ def _nvidia(files: dict) -> dict:
     from triton import knobs
 
     said = subprocess.run(
-        [knobs.nvidia.cuobjdump.path, "-res-usage", files["cubin"]], capture_output=True, text=True, check=True
+        [knobs.nvidia.cuobjdump.path, "-res-usage", files["cubin"]],
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     found = {key: int(n) for key, n in re.findall(r"\b(REG|STACK|LOCAL):(\d+)", said)}
     text = Path(files["ptx"]).read_text()

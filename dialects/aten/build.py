@@ -73,7 +73,11 @@ class CallBuilder:
         values = [self._constant(a) if not isinstance(a, ir.Value) else a for a in args]
         where = self._head() if static else ip
         op = ir.Operation.create(
-            "torch.prim.ListConstruct", [self.type(f"!torch.list<{element}>")], values, loc=self._unknown, ip=where
+            "torch.prim.ListConstruct",
+            [self.type(f"!torch.list<{element}>")],
+            values,
+            loc=self._unknown,
+            ip=where,
         )
         if static:
             self._constants[key] = op.result
@@ -101,7 +105,11 @@ class CallBuilder:
         if value is None:
             return "none", "!torch.none", None
         if isinstance(value, bool):
-            return "bool", "!torch.bool", ir.IntegerAttr.get(ir.IntegerType.get_signless(1, context), int(value))
+            return (
+                "bool",
+                "!torch.bool",
+                ir.IntegerAttr.get(ir.IntegerType.get_signless(1, context), int(value)),
+            )
         if isinstance(value, torch.dtype):
             value = number_of(value)
         if isinstance(value, int):

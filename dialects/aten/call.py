@@ -93,7 +93,8 @@ def leaves(args: Any) -> Iterator[Any]:
 def replace_leaves(args: tuple[Any, ...], new: Callable[[Any], Any]) -> tuple[Any, ...]:
     """``args`` with ``new(leaf)`` for every leaf."""
     return tuple(
-        replace_leaves(a, new) if isinstance(a, tuple) and not isinstance(a, TensorType) else new(a) for a in args
+        replace_leaves(a, new) if isinstance(a, tuple) and not isinstance(a, TensorType) else new(a)
+        for a in args
     )
 
 

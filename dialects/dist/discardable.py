@@ -14,7 +14,9 @@ from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site
 def first_problem(module: ir.Module) -> tuple[str, ir.Location] | None:
     """What is wrong with the first sharding that does not fit its value or the mesh, and where; None if all fit."""
     for op in module.body.operations:
-        if op.operation.name == "func.func" and len(op.operation.regions[0].blocks):  # a declaration has no body
+        if op.operation.name == "func.func" and len(
+            op.operation.regions[0].blocks
+        ):  # a declaration has no body
             for inner, values, attributes, what in _annotated(op.operation):
                 try:
                     _check(Site(inner), values, attributes, what)
@@ -32,9 +34,17 @@ Annotated = tuple[ir.Operation, list[ir.Value], list[ir.Attribute | None], str]
 def _annotated(function: ir.Operation) -> Iterator[Annotated]:
     block = function.regions[0].blocks[0]
     returned = list(block.operations)[-1].operation.operands
-    for which, values, what in (("arg_attrs", block.arguments, "argument"), ("res_attrs", returned, "result")):
+    for which, values, what in (
+        ("arg_attrs", block.arguments, "argument"),
+        ("res_attrs", returned, "result"),
+    ):
         if which in function.attributes:
-            yield function, list(values), [_entry(a, "dist.sharding") for a in function.attributes[which]], what
+            yield (
+                function,
+                list(values),
+                [_entry(a, "dist.sharding") for a in function.attributes[which]],
+                what,
+            )
     yield from _in_blocks([block])
 
 
@@ -44,7 +54,12 @@ def _in_blocks(blocks: Iterable[ir.Block]) -> Iterator[Annotated]:
             inner = op.operation
             if "dist.shardings" in inner.attributes:
                 array = inner.attributes["dist.shardings"]
-                yield inner, list(inner.results), list(array) if isinstance(array, ir.ArrayAttr) else [array], "result"
+                yield (
+                    inner,
+                    list(inner.results),
+                    list(array) if isinstance(array, ir.ArrayAttr) else [array],
+                    "result",
+                )
             for region in inner.regions:
                 yield from _in_blocks(region.blocks)
 

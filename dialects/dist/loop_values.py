@@ -45,5 +45,7 @@ def _groups(op: ir.Operation, sizes: str) -> tuple[list[ir.Value], list[ir.Value
 
 def _result_groups(op: ir.Operation) -> tuple[list[ir.Value], list[ir.Value]]:
     results = iter(op.results)
-    first, second = (unpacked([next(results) for _ in range(size)]) for size in op.attributes["resultSegmentSizes"])
+    first, second = (
+        unpacked([next(results) for _ in range(size)]) for size in op.attributes["resultSegmentSizes"]
+    )
     return first, second

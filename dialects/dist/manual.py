@@ -76,7 +76,8 @@ def _check_draws(block: ir.Block) -> None:
         if draws(op):
             name = target_name(op)
             raise Illegal(
-                f"draws random numbers in its body ({name}); draw them before it and pass them in", op.location
+                f"draws random numbers in its body ({name}); draw them before it and pass them in",
+                op.location,
             )
         for region in op.regions:
             for inner in region.blocks:
@@ -147,6 +148,8 @@ def manual(
     }
     results = [tuple_type([write_type(t, context) for t in out_types], context)] if out_types else []
     operands = pack(ins, loc=loc, ip=ip)
-    op = ir.Operation.create(ManualOp.OPERATION_NAME, results, operands, attributes, regions=1, loc=loc, ip=ip)
+    op = ir.Operation.create(
+        ManualOp.OPERATION_NAME, results, operands, attributes, regions=1, loc=loc, ip=ip
+    )
     body = op.regions[0].blocks.append(*blocks, arg_locs=[loc] * len(blocks))
     return body, unpack(op.results[0] if results else None, loc=loc, ip=ip)

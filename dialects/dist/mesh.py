@@ -155,7 +155,9 @@ def write_mesh(module: ir.Module, mesh: Mesh) -> None:
     with module.context, ir.Location.unknown(), ir.InsertionPoint.at_block_begin(module.body):
         i64 = ir.IntegerType.get_signless(64)
         axes = [
-            ir.ArrayAttr.get([ir.StringAttr.get(a.name), ir.IntegerAttr.get(i64, a.size), ir.StringAttr.get(a.kind)])
+            ir.ArrayAttr.get(
+                [ir.StringAttr.get(a.name), ir.IntegerAttr.get(i64, a.size), ir.StringAttr.get(a.kind)]
+            )
             for a in mesh.axes
         ]
         MeshOp(ir.StringAttr.get(MESH_SYMBOL), ir.ArrayAttr.get(axes))

@@ -52,5 +52,7 @@ def reduce_scatter(
     type_ = divided(tensor_type(x.type, "operand 0"), dim, prod(a.size for a in axes))
     context = x.context
     out = write_type(type_, context)
-    op = ReduceScatterOp(x, i64(dim, context), codec.axes(axes), string(reduction, context), out, loc=loc, ip=ip)
+    op = ReduceScatterOp(
+        x, i64(dim, context), codec.axes(axes), string(reduction, context), out, loc=loc, ip=ip
+    )
     return op.out

@@ -73,7 +73,8 @@ class Sharding:
 
     def __str__(self) -> str:
         dims = ", ".join(
-            "{" + ", ".join([_short(a) for a in d] + ["?"] * o) + "}" for d, o in zip(self.dims, self.open, strict=True)
+            "{" + ", ".join([_short(a) for a in d] + ["?"] * o) + "}"
+            for d, o in zip(self.dims, self.open, strict=True)
         )
         terms = "".join(f" partial {r}({_short(a)})" for r, a in self.partial)
         return f"[{dims}]{terms}"
@@ -171,7 +172,9 @@ class ShardingCodec:
         )
 
     def _encode(self, sharding: Sharding) -> ir.Attribute:
-        array, string = (functools.partial(kind.get, context=self._context) for kind in (ir.ArrayAttr, ir.StringAttr))
+        array, string = (
+            functools.partial(kind.get, context=self._context) for kind in (ir.ArrayAttr, ir.StringAttr)
+        )
         dims = [
             array([self._axis(a) for a in dim] + [string(OPEN)] * opened)
             for dim, opened in zip(sharding.dims, sharding.open, strict=True)

@@ -124,7 +124,9 @@ class Site:
                 raise Illegal(f"works over devices, but {axis.name!r} is a time axis: use a dist.loop")
         return axes
 
-    def sharding(self, name: str, rank: int, *, allow_open: bool = False, allow_time: bool = True) -> Sharding:
+    def sharding(
+        self, name: str, rank: int, *, allow_open: bool = False, allow_time: bool = True
+    ) -> Sharding:
         """A sharding attribute of the op, for a tensor of this rank."""
         return self.sharding_of(self.attribute(name, ShardingAttr), name, rank, allow_open, allow_time)
 
@@ -139,7 +141,9 @@ class Site:
         if problem:
             raise Illegal(f"{name}: {problem}")
         if any(sharding.open) and not allow_open:
-            raise Illegal(f'{name}: open dims ("{OPEN}") are for dist.constraint; here every dim must be settled')
+            raise Illegal(
+                f'{name}: open dims ("{OPEN}") are for dist.constraint; here every dim must be settled'
+            )
         for axis in () if allow_time else sharding.used:
             if self.mesh.is_time(axis):
                 raise Illegal(f"{name}: works over devices, but {axis.name!r} is a time axis")

@@ -77,7 +77,9 @@ def group_types(values: Sequence[ir.Value], attributes: ir.OpAttributeMap, sizes
             value = remaining.pop(0)
             types = element_types(value.type)
             if types is None:
-                raise Illegal(f"takes and gives tuples of values (torch.prim.TupleConstruct), not {value.type}")
+                raise Illegal(
+                    f"takes and gives tuples of values (torch.prim.TupleConstruct), not {value.type}"
+                )
         groups.append(types)
     return groups
 

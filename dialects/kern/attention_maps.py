@@ -70,16 +70,22 @@ class _Reader:
 
     def layout(self, role: str, tensor: TensorType | None, map_: ir.AffineMap) -> Layout:
         if tensor is None or map_.n_dims != len(DIMS) or len(map_.results) != len(tensor.shape):
-            raise Illegal(f"the map of {role} must take ({', '.join(DIMS)}) to each dim of its tensor, not be {map_}")
+            raise Illegal(
+                f"the map of {role} must take ({', '.join(DIMS)}) to each dim of its tensor, not be {map_}"
+            )
         order: dict[str, int] = {}
         for position, (expression, size) in enumerate(zip(map_.results, tensor.shape, strict=True)):
             dim, group = _dim(role, expression)
             if dim is None:
                 if size != 1:
-                    raise Illegal(f"{role} has size {size} at position {position}, which its map never reads but at 0")
+                    raise Illegal(
+                        f"{role} has size {size} at position {position}, which its map never reads but at 0"
+                    )
                 continue
             if dim in order or dim not in ROLES[role]:
-                raise Illegal(f"the map of {role} may hold each of {', '.join(ROLES[role])} once, not be {map_}")
+                raise Illegal(
+                    f"the map of {role} may hold each of {', '.join(ROLES[role])} once, not be {map_}"
+                )
             order[dim] = position
             self._size(role, dim, size if size is None else size * group)
             self.group = max(self.group, group)
@@ -102,9 +108,15 @@ def _dim(role: str, expression: ir.AffineExpr) -> tuple[str | None, int]:
         return DIMS[expression.position], 1
     if isinstance(expression, ir.AffineFloorDivExpr) and role in KEYS:
         dim, group = expression.lhs, expression.rhs
-        if isinstance(dim, ir.AffineDimExpr) and DIMS[dim.position] == "h" and isinstance(group, ir.AffineConstantExpr):
+        if (
+            isinstance(dim, ir.AffineDimExpr)
+            and DIMS[dim.position] == "h"
+            and isinstance(group, ir.AffineConstantExpr)
+        ):
             return "h", group.value
-    raise Illegal(f"the map of {role} may hold dims, h floordiv a number (of keys and values) and 0, not {expression}")
+    raise Illegal(
+        f"the map of {role} may hold dims, h floordiv a number (of keys and values) and 0, not {expression}"
+    )
 
 
 Shapes = Sequence[tuple[AnySize, ...]]
@@ -137,7 +149,10 @@ def read_attention(
     tensors = {r: reader.layout(r, t, m) for r, t, m in zip(roles, types, maps, strict=True)}
     _check_dtypes(tensors)
     for role in KEYS:
-        if role in tensors and tensors[role].type.shape[tensors[role].order["h"]] * reader.group != reader.sizes["h"]:
+        if (
+            role in tensors
+            and tensors[role].type.shape[tensors[role].order["h"]] * reader.group != reader.sizes["h"]
+        ):
             raise Illegal(f"{role} must have one head for each {reader.group} of q's {reader.sizes['h']}")
     return Attention(
         tensors,
@@ -159,7 +174,12 @@ def _check_dtypes(tensors: Mapping[str, Layout]) -> None:
 
 
 def attention_attributes(
-    maps: Sequence[ir.AffineMap], causal: bool, q_offset: int, scale: float, unseen_lse: float, loc: ir.Location
+    maps: Sequence[ir.AffineMap],
+    causal: bool,
+    q_offset: int,
+    scale: float,
+    unseen_lse: float,
+    loc: ir.Location,
 ) -> dict[str, ir.Attribute]:
     """The attributes of either op."""
     context = loc.context
@@ -176,7 +196,9 @@ def attention_attributes(
 def map_of(dims: Sequence[str | None], group: int, context: ir.Context) -> ir.AffineMap:
     """The map of a tensor whose dims are ``dims`` in memory (None: read at 0), each of its heads for ``group``."""
     with context:
-        read = {None: ir.AffineExpr.get_constant(0)} | {d: ir.AffineExpr.get_dim(i) for i, d in enumerate(DIMS)}
+        read = {None: ir.AffineExpr.get_constant(0)} | {
+            d: ir.AffineExpr.get_dim(i) for i, d in enumerate(DIMS)
+        }
         if group > 1:
             read["h"] = ir.AffineExpr.get_floor_div(read["h"], group)
         return ir.AffineMap.get(len(DIMS), 0, [read[d] for d in dims])

@@ -18,7 +18,11 @@ from shardc.dialects.kern.types import read_builtin
 TURNED = {"left": "left_turned", "right": "right_turned"}
 """The attribute that says of an operand that its last two dims lie the other way round."""
 
-SHAPES = {(2, 3): ("mk", "gkn", "mn", "m"), (3, 2): ("gmk", "kn", "mn", "n"), (2, 2): ("mk", "kn", "gmn", "k")}
+SHAPES = {
+    (2, 3): ("mk", "gkn", "mn", "m"),
+    (3, 2): ("gmk", "kn", "mn", "n"),
+    (2, 2): ("mk", "kn", "gmn", "k"),
+}
 """By the ranks of left and right: the dims of left, right and out, and which one the groups share."""
 
 
@@ -115,7 +119,12 @@ def turned(dims: str) -> str:
 
 
 def grouped_matmul(
-    operands: Sequence[ir.Value], out: ir.Type, turned: Sequence[str] = (), *, loc: ir.Location, ip: ir.InsertionPoint
+    operands: Sequence[ir.Value],
+    out: ir.Type,
+    turned: Sequence[str] = (),
+    *,
+    loc: ir.Location,
+    ip: ir.InsertionPoint,
 ) -> ir.Value:
     """out of left, right and ends; ``turned``: which of left and right lie the other way round."""
     attributes = {TURNED[role]: ir.UnitAttr.get(loc.context) for role in turned}

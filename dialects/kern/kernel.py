@@ -97,7 +97,9 @@ def _check_shapes(site: Site, types: list[TensorType]) -> None:
         raise Illegal(f"has sizes that its types do not say, and so must have {SHAPES} and {HINTS}")
     hints, maps = site.op.attributes[HINTS], site.op.attributes[SHAPES]
     if not isinstance(hints, ir.DenseI64ArrayAttr) or len(hints) != count:
-        raise Illegal(f"{HINTS} must be an array<i64> with a number for each of its {count} integers, not {hints}")
+        raise Illegal(
+            f"{HINTS} must be an array<i64> with a number for each of its {count} integers, not {hints}"
+        )
     if not isinstance(maps, ir.ArrayAttr) or len(maps) != len(types):
         raise Illegal(f"{SHAPES} must have an affine map for each of its {len(types)} tensors, not {maps}")
     for type_, map_ in zip(types, maps, strict=True):
@@ -110,7 +112,10 @@ def _check_shapes(site: Site, types: list[TensorType]) -> None:
 
 
 def _check_in_place(site: Site) -> None:
-    if not isinstance(site.op.attributes[IN_PLACE], ir.DenseI64ArrayAttr) or len(site.op.attributes[IN_PLACE]) % 2:
+    if (
+        not isinstance(site.op.attributes[IN_PLACE], ir.DenseI64ArrayAttr)
+        or len(site.op.attributes[IN_PLACE]) % 2
+    ):
         raise Illegal(f"{IN_PLACE} must be an array of i64, a result and an operand in turn")
     pairs = in_place(site.op)
     takes, makes = operand_types(site.op), result_types(site.op)
@@ -118,7 +123,9 @@ def _check_in_place(site: Site) -> None:
         if not (0 <= result < len(makes) and 0 <= operand < len(takes)):
             raise Illegal(f"{IN_PLACE}: there is no result {result} or no operand {operand}")
         if makes[result] != takes[operand]:
-            raise Illegal(f"{IN_PLACE}: result {result} is {makes[result]}, operand {operand} {takes[operand]}")
+            raise Illegal(
+                f"{IN_PLACE}: result {result} is {makes[result]}, operand {operand} {takes[operand]}"
+            )
     if 2 * len(set(pairs.values())) != len(site.op.attributes[IN_PLACE]):
         raise Illegal(f"{IN_PLACE}: a result and an operand may each be there once")
 
@@ -128,9 +135,15 @@ def _check_checks(site: Site) -> None:
     try:
         found = checks(site.op)
     except (TypeError, ValueError):
-        raise Illegal(f"{CHECKS} must be pairs of a number and a string, not {site.op.attributes[CHECKS]}") from None
+        raise Illegal(
+            f"{CHECKS} must be pairs of a number and a string, not {site.op.attributes[CHECKS]}"
+        ) from None
     for number in found:
-        if not 0 <= number < len(makes) or makes[number].dtype != torch.int64 or prod(makes[number].shape) != 1:
+        if (
+            not 0 <= number < len(makes)
+            or makes[number].dtype != torch.int64
+            or prod(makes[number].shape) != 1
+        ):
             raise Illegal(f"{CHECKS}: result {number} is no single si64")
 
 
@@ -213,7 +226,11 @@ def in_place(op: ir.Operation) -> dict[int, int]:
 
 def checks(op: ir.Operation) -> dict[int, str]:
     """Number of each result that says whether an index is wrong -> the message of the error."""
-    pairs = [ir.ArrayAttr(pair) for pair in ir.ArrayAttr(op.attributes[CHECKS])] if CHECKS in op.attributes else []
+    pairs = (
+        [ir.ArrayAttr(pair) for pair in ir.ArrayAttr(op.attributes[CHECKS])]
+        if CHECKS in op.attributes
+        else []
+    )
     return {ir.IntegerAttr(pair[0]).value: ir.StringAttr(pair[1]).value for pair in pairs}
 
 

@@ -91,7 +91,9 @@ def read_linear_cross_entropy(op: ir.Operation, roles: Sequence[str]) -> LinearC
     for role, value in zip(roles, [*op.operands, *op.results], strict=True):
         type_ = read_builtin(value.type)
         if type_ is None or len(type_.shape) != len(SHAPES[role]) or not type_.is_static:
-            raise Illegal(f"{role} is {value.type}; it must be a tensor [{', '.join(SHAPES[role])}] of known sizes")
+            raise Illegal(
+                f"{role} is {value.type}; it must be a tensor [{', '.join(SHAPES[role])}] of known sizes"
+            )
         for dim, size in zip(SHAPES[role], type_.shape, strict=True):
             if sizes.setdefault(dim, size) != size:
                 raise Illegal(f"{role} has size {size} along {dim}, where another tensor has {sizes[dim]}")
@@ -118,7 +120,11 @@ def linear_cross_entropy(
 ) -> list[ir.Value]:
     """What MADE names of rows, weight, index and maybe bias."""
     context = loc.context
-    row = ir.RankedTensorType.get([ir.RankedTensorType(operands[0].type).shape[0]], ir.F32Type.get(context), loc=loc)
+    row = ir.RankedTensorType.get(
+        [ir.RankedTensorType(operands[0].type).shape[0]], ir.F32Type.get(context), loc=loc
+    )
     wrong = ir.RankedTensorType.get([], ir.IntegerType.get_signless(64, context), loc=loc)
     name = LinearCrossEntropyOp.OPERATION_NAME
-    return list(ir.Operation.create(name, [row, row, wrong, row, row], list(operands), loc=loc, ip=ip).results)
+    return list(
+        ir.Operation.create(name, [row, row, wrong, row, row], list(operands), loc=loc, ip=ip).results
+    )

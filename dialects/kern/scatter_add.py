@@ -92,7 +92,12 @@ def scatter_add_of(op: ir.Operation, shapes: Sequence[tuple[AnySize, ...]] | Non
     """What a ``kern.scatter_add`` says. ``shapes``: of its operands and of out, where its types do not say them.
     Raises Illegal.
     """
-    values = {"index": op.operands[0], "updates": op.operands[1], "out": op.results[0], "wrong": op.results[1]}
+    values = {
+        "index": op.operands[0],
+        "updates": op.operands[1],
+        "out": op.results[0],
+        "wrong": op.results[1],
+    }
     if has_init := len(op.operands) > 2:
         values["init"] = op.operands[2]
     types: dict[str, TensorType] = {}
@@ -129,7 +134,9 @@ def _check_types(types: dict[str, TensorType], dim: int) -> None:
         raise Illegal(f"init is {types['init']}, out {out}")
     wanted = (*out.shape[:dim], *index.shape, *out.shape[dim + 1 :])
     if updates.shape != wanted:
-        raise Illegal(f"updates is {updates}; with this index and out it must be {updates.with_shape(wanted)}")
+        raise Illegal(
+            f"updates is {updates}; with this index and out it must be {updates.with_shape(wanted)}"
+        )
 
 
 def scatter_add(

@@ -81,7 +81,9 @@ class Size:
     __radd__, __rmul__ = __add__, __mul__
 
     def __repr__(self) -> str:
-        products = ("*".join([str(f)] * (f != 1 or not m) + [f"s{s.number}" for s in m]) for m, f in self.terms)
+        products = (
+            "*".join([str(f)] * (f != 1 or not m) + [f"s{s.number}" for s in m]) for m, f in self.terms
+        )
         return " + ".join(products)
 
     def _refuse(self, *_: Any) -> NoReturn:

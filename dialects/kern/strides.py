@@ -32,7 +32,9 @@ def argument_strides(function: ir.Operation) -> dict[ir.Value, Strides]:
 def note_strides(function: ir.Operation, strides: Sequence[Strides | None]) -> None:
     """Writes what is known of each argument, None for a contiguous one."""
     context = function.context
-    function.attributes[ATTRIBUTE] = ir.ArrayAttr.get([_attribute(known, context) for known in strides], context)
+    function.attributes[ATTRIBUTE] = ir.ArrayAttr.get(
+        [_attribute(known, context) for known in strides], context
+    )
 
 
 def _read(attribute: ir.Attribute) -> Strides | None:

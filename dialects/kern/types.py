@@ -47,4 +47,6 @@ def read_builtin(type_: ir.Type) -> TensorType | None:
     dtype = _DTYPES.get(str(tensor.element_type))
     if dtype is None:
         return None
-    return TensorType(tuple(None if tensor.is_dynamic_dim(d) else n for d, n in enumerate(tensor.shape)), dtype)
+    return TensorType(
+        tuple(None if tensor.is_dynamic_dim(d) else n for d, n in enumerate(tensor.shape)), dtype
+    )

@@ -42,11 +42,15 @@ def _check(site: Site) -> None:
     axis = site.axis(name)
     if site.mesh.is_time(axis) or axis.size != ranks:
         raise Illegal(f"has the orders of {ranks} ranks; {name} must be a space axis of so many ways")
-    routes = [_row(site, "routes", number, row) for number, row in enumerate(site.attribute("routes", ir.ArrayAttr))]
+    routes = [
+        _row(site, "routes", number, row) for number, row in enumerate(site.attribute("routes", ir.ArrayAttr))
+    ]
     stages = set[int]()
     for number, row in enumerate(routes):
         if not row or not all(isinstance(stage, ir.IntegerAttr) and stage.value >= 0 for stage in row):
-            raise Illegal(f"route {number} must be a list of stages, not {ir.ArrayAttr.get(row, site.op.context)}")
+            raise Illegal(
+                f"route {number} must be a list of stages, not {ir.ArrayAttr.get(row, site.op.context)}"
+            )
         stages.update(stage.value for stage in row)
     if not routes:
         raise Illegal("needs a route: the stages that micro-batches go through")
@@ -55,7 +59,9 @@ def _check(site: Site) -> None:
         for text in _row(site, "orders", rank, order):
             action = _action(text)
             if action.kind == OPTIMIZER:
-                raise Illegal(f"rank {rank} runs {action}, but updates, and no order, says where optimizers run")
+                raise Illegal(
+                    f"rank {rank} runs {action}, but updates, and no order, says where optimizers run"
+                )
             if action.stage not in stages:
                 raise Illegal(f"rank {rank} runs {action}, but no route goes through stage {action.stage}")
             if action in seen:
@@ -70,8 +76,14 @@ def _check_updates(site: Site) -> None:
     least = {"every": 1, "delay": 0}
     for entry in updates:
         value = entry.attr
-        if entry.name not in least or not isinstance(value, ir.IntegerAttr) or value.value < least[entry.name]:
-            raise Illegal(f"updates has every, at least 1, and may have delay, at least 0; not {entry.name} = {value}")
+        if (
+            entry.name not in least
+            or not isinstance(value, ir.IntegerAttr)
+            or value.value < least[entry.name]
+        ):
+            raise Illegal(
+                f"updates has every, at least 1, and may have delay, at least 0; not {entry.name} = {value}"
+            )
     if "every" not in updates:
         raise Illegal("updates must say behind how many micro-batches: every")
     for use in forward_weights(read_schedule(site.op)):
@@ -112,7 +124,9 @@ def write_schedule(module: ir.Module, schedule: Schedule, axis: str, ip: ir.Inse
     if schedule.updates is not None:
         said = {name: i64(n, context) for name, n in schedule.updates._asdict().items() if n is not None}
         attributes["updates"] = ir.DictAttr.get(said, context)
-    ir.Operation.create(ScheduleOp.OPERATION_NAME, [], [], attributes, loc=ir.Location.unknown(context), ip=ip)
+    ir.Operation.create(
+        ScheduleOp.OPERATION_NAME, [], [], attributes, loc=ir.Location.unknown(context), ip=ip
+    )
 
 
 def find_schedule(module: ir.Module) -> ir.Operation | None:
@@ -127,4 +141,6 @@ def read_schedule(op: ir.Operation) -> Schedule:
     orders = tuple(tuple(Action.parse(text.value) for text in order) for order in a["orders"])
     routes = tuple(tuple(stage.value for stage in route) for route in a["routes"])
     updates = {entry.name: entry.attr.value for entry in a["updates"]} if "updates" in a else None
-    return Schedule(a["sym_name"].value, orders, routes, a["slices"].value, Updates(**updates) if updates else None)
+    return Schedule(
+        a["sym_name"].value, orders, routes, a["slices"].value, Updates(**updates) if updates else None
+    )

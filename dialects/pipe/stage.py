@@ -80,7 +80,13 @@ def signature(stage: ir.Operation) -> tuple[list[ir.Type], list[ir.Type]]:
 
 
 def stage(
-    index: int, kind: str, arguments: Sequence[ir.Type], number: int = 0, *, loc: ir.Location, ip: ir.InsertionPoint
+    index: int,
+    kind: str,
+    arguments: Sequence[ir.Type],
+    number: int = 0,
+    *,
+    loc: ir.Location,
+    ip: ir.InsertionPoint,
 ) -> ir.Block:
     """Makes a stage; its body is an empty block, for the caller to fill and end with ``yield_values``."""
     context = loc.context

@@ -92,7 +92,10 @@ def _is_fine(tensors: Sequence[Tensor | None]) -> bool:
     The same calls have other samples.
     """
     made = [t for t in tensors if t is not None]
-    return all(t.dtype not in (torch.float16, torch.bfloat16) and t.numel() and bool(t.isfinite().all()) for t in made)
+    return all(
+        t.dtype not in (torch.float16, torch.bfloat16) and t.numel() and bool(t.isfinite().all())
+        for t in made
+    )
 
 
 def _offered(rule: Rule, call: OpCall) -> Iterator[Layout]:
@@ -151,7 +154,13 @@ class _Search:
         """How samples are varied."""
         if SORTED.search(self.call.target):
             return (_as_it_is, _scaled)
-        return (_as_it_is, _scaled, _turned, _shuffled, *((_sparse, _dense, _broken) if self._is_test else ()))
+        return (
+            _as_it_is,
+            _scaled,
+            _turned,
+            _shuffled,
+            *((_sparse, _dense, _broken) if self._is_test else ()),
+        )
 
     @property
     def _is_test(self) -> bool:
@@ -174,7 +183,9 @@ class _Search:
             alike = None
             for seed, way in enumerate(self._ways()):
                 found = self._run(operands, shape, seed, way)
-                if found is None or (alike is not None and not all(a & b for a, b in zip(alike, found, strict=True))):
+                if found is None or (
+                    alike is not None and not all(a & b for a, b in zip(alike, found, strict=True))
+                ):
                     alike = None
                     break
                 alike = found if alike is None else [a & b for a, b in zip(alike, found, strict=True)]
@@ -193,16 +204,32 @@ class _Search:
                 if size % 2 == 0 and size:
                     yield shape, (*shape[:d], size // 2, *shape[d + 1 :])
 
-    def _run(self, operands: tuple[Placement, ...], shape: Any, seed: int, way: Way) -> list[set[Placement]] | None:
+    def _run(
+        self, operands: tuple[Placement, ...], shape: Any, seed: int, way: Way
+    ) -> list[set[Placement]] | None:
         tensors = [way(t, i) for i, t in enumerate(tensor_leaves(self.args))]
         parts = [_parts(t, p, 10 * seed + i) for i, (t, p) in enumerate(zip(tensors, operands, strict=True))]
-        args = self.call.args if shape is None else tuple(shape[1] if a == shape[0] else a for a in self.call.args)
+        args = (
+            self.call.args
+            if shape is None
+            else tuple(shape[1] if a == shape[0] else a for a in self.call.args)
+        )
         try:
-            whole = self.whole if not seed else _results(run_operator(self.call.target, fill(self.call.args, tensors)))
-            made = [_results(run_operator(self.call.target, fill(args, [p[r] for p in parts]))) for r in (0, 1)]
+            whole = (
+                self.whole
+                if not seed
+                else _results(run_operator(self.call.target, fill(self.call.args, tensors)))
+            )
+            made = [
+                _results(run_operator(self.call.target, fill(args, [p[r] for p in parts]))) for r in (0, 1)
+            ]
         except Exception:  # a layout that the operator does not take; any operator may say so in its own way
             return None
-        found = [_lies(w, (a, b)) for w, a, b in zip(whole, *made, strict=True)] if len(made[0]) == len(whole) else []
+        found = (
+            [_lies(w, (a, b)) for w, a, b in zip(whole, *made, strict=True)]
+            if len(made[0]) == len(whole)
+            else []
+        )
         return found if found and all(found) else None
 
 
@@ -305,8 +332,14 @@ def _lies(whole: Tensor | None, parts: tuple[Any, Any]) -> set[Placement]:
     if type_of(one) != type_of(other) or one.dtype != whole.dtype:
         return set()
     if one.shape != whole.shape:
-        cut = [d for d, n in enumerate(whole.shape) if one.shape == (*whole.shape[:d], n // 2, *whole.shape[d + 1 :])]
-        return {f"dim {d}" for d in cut if whole.shape[d] % 2 == 0 and _same(whole, torch.cat([one, other], d))}
+        cut = [
+            d
+            for d, n in enumerate(whole.shape)
+            if one.shape == (*whole.shape[:d], n // 2, *whole.shape[d + 1 :])
+        ]
+        return {
+            f"dim {d}" for d in cut if whole.shape[d] % 2 == 0 and _same(whole, torch.cat([one, other], d))
+        }
     found = {WHOLE} if _same(whole, one) and _same(whole, other) else set()
     terms = [
         t

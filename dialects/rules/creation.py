@@ -23,7 +23,9 @@ def _created(call: OpCall) -> Rule:
 def _created_local(local: Local) -> Sequence[Any]:
     """The same call with the local size, its first argument or the one after the tensor."""
     at = len(local.spec.tensors)
-    return [local.emit(local.spec.target, *local.args[:at], results_of(local)[0].shape, *local.args[at + 1 :])]
+    return [
+        local.emit(local.spec.target, *local.args[:at], results_of(local)[0].shape, *local.args[at + 1 :])
+    ]
 
 
 rule_for(
@@ -55,7 +57,9 @@ def scalar_tensor(call: OpCall) -> Rule:
     return Rule((), ((),), {})
 
 
-@rule_for("aten.eye", "aten.eye.m", "aten.linspace", "aten.logspace", "aten.tril_indices", "aten.triu_indices")
+@rule_for(
+    "aten.eye", "aten.eye.m", "aten.linspace", "aten.logspace", "aten.tril_indices", "aten.triu_indices"
+)
 def whole(call: OpCall) -> Rule:
     """Small tables that every rank makes for itself."""
     return replicated_rule(call)

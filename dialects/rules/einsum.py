@@ -84,7 +84,7 @@ class _Parser:
         while at < len(text):
             match = _TOKEN.match(text, at)
             if match is None:
-                self.fail(f"{text[at:at + 10].strip()!r} is no part of a rule")
+                self.fail(f"{text[at : at + 10].strip()!r} is no part of a rule")
             found.append(match[1])
             at = match.end()
         return found
@@ -148,7 +148,9 @@ class _Sizing:
         if len(tensors) != len(self._types):
             self._parser.fail(f"it has {len(tensors)} tensors, the call {len(self._types)}")
         shapes = [() if t is None else t.shape for t in self._types]
-        written = [self._write_out(number, *pair) for number, pair in enumerate(zip(tensors, shapes, strict=True))]
+        written = [
+            self._write_out(number, *pair) for number, pair in enumerate(zip(tensors, shapes, strict=True))
+        ]
         for tensor, shape in zip(written, shapes, strict=True):
             for dim, size in zip(tensor, shape, strict=True):
                 if len(dim) == 1:
@@ -157,7 +159,8 @@ class _Sizing:
             self._size_parts(tensor, shape)
         return [
             tuple(
-                () if size == 1 and self._elements(dim) != 1 else dim for dim, size in zip(tensor, shape, strict=True)
+                () if size == 1 and self._elements(dim) != 1 else dim
+                for dim, size in zip(tensor, shape, strict=True)
             )
             for tensor, shape in zip(written, shapes, strict=True)
         ]
@@ -191,7 +194,9 @@ class _Sizing:
             known = prod(self.sizes[f] for f in dim if f in self.sizes)
             if unknown:
                 if known == 0 or size % known:
-                    self._parser.fail(f"{' '.join(dim)} is to make {size} elements, and the others make {known}")
+                    self._parser.fail(
+                        f"{' '.join(dim)} is to make {size} elements, and the others make {known}"
+                    )
                 self.sizes[unknown[0]] = size // known
 
     def _elements(self, dim: Dim) -> int:

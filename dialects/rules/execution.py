@@ -24,7 +24,12 @@ from shardc.dialects.rules.rule import Assignment
 Coordinate = Mapping[Axis, int]
 """Where a rank stands on each axis."""
 
-_MEMORY_FORMATS = (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
+_MEMORY_FORMATS = (
+    torch.contiguous_format,
+    torch.preserve_format,
+    torch.channels_last,
+    torch.channels_last_3d,
+)
 
 
 @dataclass
@@ -124,7 +129,9 @@ def tensor_leaves(args: tuple[Any, ...]) -> Iterator[Tensor]:
 
 def tuples(args: Iterable[Any]) -> tuple[Any, ...]:
     """``args`` with lists as tuples."""
-    return tuple(tuples(a) if isinstance(a, list | tuple) and not isinstance(a, TensorType) else a for a in args)
+    return tuple(
+        tuples(a) if isinstance(a, list | tuple) and not isinstance(a, TensorType) else a for a in args
+    )
 
 
 def type_of(tensor: Tensor | None) -> TensorType | None:

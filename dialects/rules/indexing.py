@@ -118,7 +118,9 @@ def scatter(call: OpCall) -> Rule | None:
     whole, lower = _own(sizes), None
     if _writes_one(call, axis):
         whole, lower = whole - {f"s{axis}"}, partial(_write_own, axis)
-    return Rule(tuple(operands), (operands[0],), sizes, replicate=whole, linear=_scatter_linear(call), lower=lower)
+    return Rule(
+        tuple(operands), (operands[0],), sizes, replicate=whole, linear=_scatter_linear(call), lower=lower
+    )
 
 
 def _writes_one(call: OpCall, axis: int) -> bool:
@@ -314,7 +316,9 @@ def index_put(call: OpCall) -> Rule | None:
         return None
     values = _broadcast(call["values"].shape, found.picked, found.sizes)
     sums = bool(call["accumulate"])
-    shared = [f for f in found.index if (f,) not in values]  # one value for all of it: none could be made zero
+    shared = [
+        f for f in found.index if (f,) not in values
+    ]  # one value for all of it: none could be made zero
     return Rule(
         (found.own, *found.indices, values),
         (found.own,),

@@ -23,7 +23,9 @@ _FIRST_TWO = ((0,), (1,))
 def product(call: OpCall) -> Rule:
     """([i,k],[k,j])->([i,j]) reduce={k}; batches broadcast, vectors have no row or column."""
     factors = Factors()
-    left, right, result = _contraction(factors, call.tensors[0].shape, call.tensors[1].shape, results_of(call)[0].shape)
+    left, right, result = _contraction(
+        factors, call.tensors[0].shape, call.tensors[1].shape, results_of(call)[0].shape
+    )
     return factors.rule((left, right), (result,), linear_sets(call, _FIRST_TWO))
 
 
@@ -52,7 +54,9 @@ def solve_triangular(call: OpCall) -> Rule:
     batch = factors.shape(shape[:-2])
     rows, columns = other.shape[-2:]
     matrix = (
-        (factors.whole(rows), factors.new(columns)) if call["left"] else (factors.new(rows), factors.whole(columns))
+        (factors.whole(rows), factors.new(columns))
+        if call["left"]
+        else (factors.new(rows), factors.whole(columns))
     )
     sides = (factors.whole(triangle.shape[-2]), factors.whole(triangle.shape[-1]))
     own = (*broadcast(batch, shape[:-2], triangle.shape[:-2]), *sides)

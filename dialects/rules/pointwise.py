@@ -51,7 +51,9 @@ class Factors:
         lower: Lower | None = None,
     ) -> Rule:
         sets = tuple(frozenset(s) for s in linear)
-        return Rule(tuple(operands), tuple(results), self.sizes, self.reduce, frozenset(self.replicate), sets, lower)
+        return Rule(
+            tuple(operands), tuple(results), self.sizes, self.reduce, frozenset(self.replicate), sets, lower
+        )
 
 
 def results_of(call: OpCall | Local) -> tuple[TensorType, ...]:
@@ -105,7 +107,9 @@ def aligned(
     factors = Factors()
     rank = len(results_of(call)[0].shape)
     shapes = [t.shape for t in (*call.tensors, *results_of(call))]
-    agreed = {d for d in range(rank) if len({s[d] for s in shapes if len(s) == rank}) == 1} - {d % rank for d in whole}
+    agreed = {d for d in range(rank) if len({s[d] for s in shapes if len(s) == rank}) == 1} - {
+        d % rank for d in whole
+    }
     common: dict[int, Dim] = {}
 
     def dim(d: int, size: int) -> Dim:
@@ -212,7 +216,9 @@ def foreach(call: OpCall, sets: Sets) -> Rule:
             operands.append(tuple(factors.whole(size) for size in arg.shape))
         elif isinstance(arg, tuple) and arg and isinstance(arg[0], TensorType):
             members.append(range(len(operands), len(operands) + len(arg)))
-            operands += (broadcast(d, r.shape, t.shape) for d, r, t in zip(dims, results_of(call), arg, strict=True))
+            operands += (
+                broadcast(d, r.shape, t.shape) for d, r, t in zip(dims, results_of(call), arg, strict=True)
+            )
     linear = [tuple(i for arg in s for i in members[arg]) for s in sets]
     return factors.rule(operands, dims, linear_sets(call, linear))
 

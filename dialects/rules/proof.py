@@ -133,14 +133,19 @@ class Trial:
         cut = {f: prod(a.size for a in axes) for f, axes in (assignment or {}).items()}
         text = ", ".join(f"{f} into {n}" for f, n in cut.items()) or "nothing"
         if assignment is not None:
-            text += f"\n  sample: {_shown(self.call.tensors, operand_shardings(self.rule, over_own_axes(cut)))}"
+            text += (
+                f"\n  sample: {_shown(self.call.tensors, operand_shardings(self.rule, over_own_axes(cut)))}"
+            )
         text += f"\n  found: {example}" if example else ""
         return UnsoundRule(op=self.call.target, rule=self.rule, problem=problem, cut=text)
 
     def check_form(self) -> None:
         """Factors are known, fit the shapes and stand once in a tensor; kinds and operand numbers exist."""
         rule, call = self.rule, self.call
-        for kind, dims, types in (("operand", rule.operands, call.tensors), ("result", rule.results, call.results)):
+        for kind, dims, types in (
+            ("operand", rule.operands, call.tensors),
+            ("result", rule.results, call.results),
+        ):
             if len(dims) != len(types):
                 raise self.fail(f"it has {len(dims)} {kind}s, the call {len(types)}")
             for i, (tensor, type_) in enumerate(zip(dims, types, strict=True)):
@@ -152,7 +157,9 @@ class Trial:
                     raise self.fail(f"{place} names the factor {name!r}, which no tensor has")
         for name, kind in rule.reduce.items():
             if kind not in REDUCTIONS:
-                raise self.fail(f"reduction {kind!r} of factor {name!r} is not one of {', '.join(REDUCTIONS)}")
+                raise self.fail(
+                    f"reduction {kind!r} of factor {name!r} is not one of {', '.join(REDUCTIONS)}"
+                )
 
     def _check_tensor(self, what: str, dims: tuple[tuple[str, ...], ...], type_: TensorType | None) -> None:
         shape = () if type_ is None else type_.shape
@@ -167,11 +174,15 @@ class Trial:
         for d, (dim, size) in enumerate(zip(dims, shape, strict=True)):
             product_ = prod(self.rule.sizes[f] for f in dim)
             if dim and product_ != size:
-                raise self.fail(f"dim {d} of {what} has {size} elements, its factors {' '.join(dim)} make {product_}")
+                raise self.fail(
+                    f"dim {d} of {what} has {size} elements, its factors {' '.join(dim)} make {product_}"
+                )
 
     def check_cut(self, assignment: Assignment) -> None:
         """Every rank's results, put together as the rule says, are the whole results."""
-        if not all(representable(d, assignment, self.rule.sizes) for d in (*self.rule.operands, *self.rule.results)):
+        if not all(
+            representable(d, assignment, self.rule.sizes) for d in (*self.rule.operands, *self.rule.results)
+        ):
             raise self.fail("blocks of dims can't say the cut", assignment)
         self.check_reading(assignment)
         for r, found in enumerate(self._assembled(assignment, self.args)):
@@ -188,7 +199,8 @@ class Trial:
             said = {f: merge(axes) for f, axes in assignment.items() if f in present}
             if {f: merge(axes) for f, axes in read.items()} != said:
                 raise self.fail(
-                    f"the sharding of a tensor [{dims}] is read as {read}, not as the cut that made it", assignment
+                    f"the sharding of a tensor [{dims}] is read as {read}, not as the cut that made it",
+                    assignment,
                 )
 
     def run(self, assignment: Assignment, args: tuple[Any, ...]) -> Made:
@@ -229,7 +241,9 @@ class Trial:
             )
             raise self.fail(f"the local call failed at {at}: {str(error)[:400]}", local.assignment) from error
 
-    def _check_types(self, values: Sequence[Any], types: Sequence[TensorType | None], assignment: Assignment) -> None:
+    def _check_types(
+        self, values: Sequence[Any], types: Sequence[TensorType | None], assignment: Assignment
+    ) -> None:
         if len(values) != len(types):
             raise self.fail(f"lower gives {len(values)} results, the call has {len(types)}", assignment)
         for r, (value, type_) in enumerate(zip(values, types, strict=True)):
@@ -250,7 +264,10 @@ class Trial:
         if len(kinds) > 1:
             raise self.fail(f"result {r} is partial with two reductions", assignment)
         summed = [
-            axis for axes in assignment.values() for axis in axes if any(axis.overlaps(p) for _, p in sharding.partial)
+            axis
+            for axes in assignment.values()
+            for axis in axes
+            if any(axis.overlaps(p) for _, p in sharding.partial)
         ]
         blocks: dict[tuple[int, ...], dict[tuple[int, ...], Tensor]] = {}
         for coordinate, value in made:
@@ -263,7 +280,9 @@ class Trial:
                 lacking = ", ".join(f for f, axes in assignment.items() if not {a.name for a in axes} & said)
                 example = _first_difference(f"result {r}", known, value, ("one rank", "another"))
                 raise self.fail(
-                    f"result {r} lacks {lacking}, which is not reduced, but ranks disagree on it", assignment, example
+                    f"result {r} lacks {lacking}, which is not reduced, but ranks disagree on it",
+                    assignment,
+                    example,
                 )
         out = torch.empty_like(self.whole[r])
         for place, terms in blocks.items():
@@ -300,7 +319,9 @@ class Trial:
             raise self.fail(f"the linear set {names} names no operands of the {len(tensors)} there are")
         everything = [*(tensors[i] for i in operands), *self.whole]
         if not all(t is None or t.dtype.is_floating_point or t.dtype.is_complex for t in everything):
-            raise self.fail(f"the linear set {names} has integer operands or results, where sums are not exact")
+            raise self.fail(
+                f"the linear set {names} has integer operands or results, where sums are not exact"
+            )
         splits = {i: _terms(tensors[i], seed=i) for i in operands}
         parts = ([splits[i][term] if i in splits else t for i, t in enumerate(tensors)] for term in range(3))
         terms = [list(self._assembled(assignment, fill(self.call.args, part))) for part in parts]

@@ -50,7 +50,9 @@ def _check(trial: Trial, factor: str, numbers: Sequence[float | None]) -> bool:
     rule, call = trial.rule, trial.call
     sizes = {**rule.sizes, factor: rule.sizes[factor] + MORE}
     tensors = [leaf for leaf in leaves(trial.args) if isinstance(leaf, Tensor)]
-    padded = [_padded(t, d, rule.sizes, factor, n) for t, d, n in zip(tensors, rule.operands, numbers, strict=True)]
+    padded = [
+        _padded(t, d, rule.sizes, factor, n) for t, d, n in zip(tensors, rule.operands, numbers, strict=True)
+    ]
     shapes = [tuple(_size(n, dim, rule.sizes, sizes) for n, dim in zip(t.shape, d, strict=True)) if t else ()
               for t, d in zip(call.results, rule.results, strict=True)]  # fmt: skip
     types = tuple(t and t.with_shape(shape) for t, shape in zip(call.results, shapes, strict=True))
@@ -63,7 +65,9 @@ def _check(trial: Trial, factor: str, numbers: Sequence[float | None]) -> bool:
         return False
     for r, (value, whole, dims) in enumerate(zip(made, trial.whole, rule.results, strict=True)):
         if whole is not None:
-            trial.compare(f"result {r} with {factor} padded", whole, _cut_off(value, dims, rule.sizes, factor), {})
+            trial.compare(
+                f"result {r} with {factor} padded", whole, _cut_off(value, dims, rule.sizes, factor), {}
+            )
     return True
 
 
@@ -77,7 +81,9 @@ def _padded(tensor: Tensor, dims: Sequence[Dim], sizes: Any, factor: str, number
             before = tensor.shape
             apart = tensor.reshape(*before[:d], *(sizes[f] for f in dim), *before[d + 1 :])
             at = d + dim.index(factor)
-            rest = apart.new_full((*apart.shape[:at], MORE, *apart.shape[at + 1 :]), _number(number, tensor.dtype))
+            rest = apart.new_full(
+                (*apart.shape[:at], MORE, *apart.shape[at + 1 :]), _number(number, tensor.dtype)
+            )
             apart = torch.cat([apart, rest], at)
             tensor = apart.flatten(d, d + len(dim) - 1)
     return tensor
@@ -98,5 +104,11 @@ def _number(number: float | None, dtype: torch.dtype) -> float | int | bool:
         return number is None or number > 0
     limits = torch.iinfo(dtype)
     return (
-        0 if number in (None, ANY) else limits.max if number == inf else limits.min if number == -inf else int(number)
+        0
+        if number in (None, ANY)
+        else limits.max
+        if number == inf
+        else limits.min
+        if number == -inf
+        else int(number)
     )

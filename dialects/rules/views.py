@@ -125,11 +125,17 @@ def repeat_interleave(call: OpCall) -> Rule | None:
     dims, copies = factors.shape(call["self"].shape), factors.new(call["repeats"])
     dim = call["dim"] % len(dims)
     result = (*dims[:dim], dims[dim] + copies, *dims[dim + 1 :])
-    return factors.rule((dims,), (result,), linear_sets(call, ((0,),)), partial(_repeat_interleave_local, copies))
+    return factors.rule(
+        (dims,), (result,), linear_sets(call, ((0,),)), partial(_repeat_interleave_local, copies)
+    )
 
 
 def _repeat_interleave_local(copies: Dim, local: Local) -> Sequence[Any]:
-    return [local.emit(local.spec.target, local.args[0], local.size(copies[0]) if copies else 1, local.spec["dim"])]
+    return [
+        local.emit(
+            local.spec.target, local.args[0], local.size(copies[0]) if copies else 1, local.spec["dim"]
+        )
+    ]
 
 
 @rule_for("aten.permute", "aten.transpose.int", "aten.t")
@@ -185,7 +191,9 @@ def _squeeze_local(local: Local) -> Sequence[Any]:
 @rule_for("aten.slice.Tensor", "aten.slice_scatter")
 def slice_(call: OpCall) -> Rule:
     """A part of a dim stays whole; a slice of all of it is plain, and its end fits any rank's block."""
-    return aligned(call, sets=((0,),) if call.target == "aten.slice.Tensor" else ((0, 1),), lower=_slice_local)
+    return aligned(
+        call, sets=((0,),) if call.target == "aten.slice.Tensor" else ((0, 1),), lower=_slice_local
+    )
 
 
 def _slice_local(local: Local) -> Sequence[Any]:
@@ -210,7 +218,9 @@ def slice_backward(call: OpCall) -> Rule:
     return aligned(call, sets=((0,),), lower=_slice_local)
 
 
-@rule_for("aten.split.Tensor", "aten.split_with_sizes", "aten.unsafe_split.Tensor", "aten.unsafe_split_with_sizes")
+@rule_for(
+    "aten.split.Tensor", "aten.split_with_sizes", "aten.unsafe_split.Tensor", "aten.unsafe_split_with_sizes"
+)
 def split(call: OpCall) -> Rule:
     return aligned(call, whole=(call["dim"],), sets=((0,),))
 
@@ -224,7 +234,9 @@ def cat(call: OpCall) -> Rule:
 def flip(call: OpCall) -> Rule:
     """``roll`` without dims moves elements across all of them."""
     everything = range(len(call["self"].shape))
-    return aligned(call, whole=call["dims"] or (everything if call.target == "aten.roll" else ()), sets=((0,),))
+    return aligned(
+        call, whole=call["dims"] or (everything if call.target == "aten.roll" else ()), sets=((0,),)
+    )
 
 
 _PADS = tuple(f"aten.{kind}_pad{n}d" for kind in ("reflection", "replication") for n in (1, 2, 3))
@@ -239,7 +251,9 @@ def pad(call: OpCall) -> Rule:
     return aligned(call, whole=padded, sets=() if constant and call["value"] != 0 else ((0,),))
 
 
-def _along(call: OpCall, large: tuple[int, ...], sets: Sequence[tuple[int, ...]], lower: Lower | None = None) -> Rule:
+def _along(
+    call: OpCall, large: tuple[int, ...], sets: Sequence[tuple[int, ...]], lower: Lower | None = None
+) -> Rule:
     """Tensors of shape ``large``, whole along the call's dim, and tensors that lack that dim."""
     factors = Factors()
     dim = call["dim"] % len(large)
@@ -275,7 +289,9 @@ def stack(call: OpCall) -> Rule:
 def diagonal(call: OpCall) -> Rule:
     """The two dims of the diagonal stay whole, and so does the one that is made of them."""
     inverse = call.target != "aten.diagonal"
-    large, small = (results_of(call)[0], call.tensors[0]) if inverse else (call.tensors[0], results_of(call)[0])
+    large, small = (
+        (results_of(call)[0], call.tensors[0]) if inverse else (call.tensors[0], results_of(call)[0])
+    )
     gone = {call["dim1"] % len(large.shape), call["dim2"] % len(large.shape)}
     factors = Factors()
     full = tuple(factors.whole(n) if d in gone else factors.new(n) for d, n in enumerate(large.shape))
@@ -290,7 +306,9 @@ def unfold(call: OpCall) -> Rule:
     """Windows along a dim, which stays whole: ([a,b])->([a,c,d]) replicate={b,c,d}."""
     factors = Factors()
     backward = call.target == "aten.unfold_backward"
-    large, small = (results_of(call)[0], call.tensors[0]) if backward else (call.tensors[0], results_of(call)[0])
+    large, small = (
+        (results_of(call)[0], call.tensors[0]) if backward else (call.tensors[0], results_of(call)[0])
+    )
     dim = call["dim" if backward else "dimension"] % len(large.shape)
     full = tuple(factors.whole(n) if d == dim else factors.new(n) for d, n in enumerate(large.shape))
     windows = (*full[:dim], factors.whole(small.shape[dim]), *full[dim + 1 :], factors.whole(small.shape[-1]))

@@ -48,7 +48,9 @@ class KernExtern(Pass):
 
 def extern_module(module: ir.Module, choose: Choose, numerics: str = "fused") -> int:
     """Rewrites the contractions of the module's program as ``choose`` says; gives how many are no longer ATen's."""
-    with _disable_current_modes():  # the fake tensors of a compile around this would make layouts slow to follow
+    with (
+        _disable_current_modes()
+    ):  # the fake tensors of a compile around this would make layouts slow to follow
         return sum(_choose_in(function, choose, numerics) for function in program_functions(module))
 
 
@@ -102,7 +104,9 @@ class _Writer:
             return self._transposed(match.operands["right"], loc, ip)
         value = match.operands[slot]
         return (
-            self._reshaped(value, product, loc, ip) if slot == "other" and read_type(value.type) != product else value
+            self._reshaped(value, product, loc, ip)
+            if slot == "other" and read_type(value.type) != product
+            else value
         )
 
     def _transposed(self, value: ir.Value, loc: ir.Location, ip: ir.InsertionPoint) -> ir.Value:
@@ -122,6 +126,8 @@ class _Writer:
             del view.attributes["dist.name"]
         return view.results[0]
 
-    def _reshaped(self, value: ir.Value, type_: TensorType, loc: ir.Location, ip: ir.InsertionPoint) -> ir.Value:
+    def _reshaped(
+        self, value: ir.Value, type_: TensorType, loc: ir.Location, ip: ir.InsertionPoint
+    ) -> ir.Value:
         sizes = tuple(-1 if n is None else n for n in type_.shape)  # rows alone may be symbolic
         return self._builder.call("aten.view", [value, sizes], [type_], loc, ip).results[0]

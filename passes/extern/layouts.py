@@ -79,7 +79,9 @@ class Layouts:
         if owner is None or not _is_view(owner):
             return torch.empty(type_.shape, dtype=type_.dtype, device="meta")
         call = self._reader.read(owner)
-        if call.spec.target not in _VIEWS or any(isinstance(leaf, IntValue) for leaf in leaves(call.spec.args)):
+        if call.spec.target not in _VIEWS or any(
+            isinstance(leaf, IntValue) for leaf in leaves(call.spec.args)
+        ):
             return None
         source = self._tensor(call.operands[0])
         target = "aten.reshape" if call.spec.target in RESHAPES else call.spec.target
@@ -124,4 +126,3 @@ def _is_view(op: ir.Operation) -> bool:
 def _called(target: str, args: tuple[object, ...], tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """The result of a call whose parameters are all positional."""
     return overload(target)(*fill(args, list(tensors)))
-

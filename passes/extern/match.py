@@ -67,7 +67,9 @@ def _product(call: Call, layouts: Layouts, symbols: Symbols) -> Match | None:
         return None
     left, right = (bool(rows) for rows in by_row)
     rows = 1 << (hint(m) - 1).bit_length() if isinstance(m, Size) else m
-    return Match(Contraction(rows, k, n, types["left"].dtype, left, right, "bias" in types), call.op, operands)
+    return Match(
+        Contraction(rows, k, n, types["left"].dtype, left, right, "bias" in types), call.op, operands
+    )
 
 
 def _by_row(shape: tuple[AnySize, ...], strides: tuple[AnySize, ...] | None) -> bool | None:

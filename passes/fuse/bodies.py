@@ -42,7 +42,13 @@ class Bodies:
         self._by_name: dict[str, Written] = {}
 
     def write(
-        self, name: str, unit: Unit, results: Sequence[Value], symbols: Symbols, loc: ir.Location, ip: ir.InsertionPoint
+        self,
+        name: str,
+        unit: Unit,
+        results: Sequence[Value],
+        symbols: Symbols,
+        loc: ir.Location,
+        ip: ir.InsertionPoint,
     ) -> tuple[list[ir.Value], ir.Operation]:
         """A kernel of ``unit`` that makes ``results``: its results, and the op. ``symbols`` are those of its block."""
         key, tensors = structure(unit.nodes, unit.space, results)

@@ -109,7 +109,11 @@ class Body:
         def visit(node: Node) -> None:
             for access in node.accesses:
                 inner = None if access.gathers else self._made.get(access.base)
-                if inner is not None and inner not in found and (inner not in self._roots or inner in nest.nodes):
+                if (
+                    inner is not None
+                    and inner not in found
+                    and (inner not in self._roots or inner in nest.nodes)
+                ):
                     visit(inner)
             found[node] = None
 
@@ -150,7 +154,9 @@ class Body:
         for value in self._results:
             assert value.node is not None
             made = self._tensors[value.node.out]
-            yielded.append(self._reshaper.reshape(made, self._layout.made(value.node).shape, value.type.shape))
+            yielded.append(
+                self._reshaper.reshape(made, self._layout.made(value.node).shape, value.type.shape)
+            )
         yield_values(yielded, loc=loc, ip=self._ip)
 
     def _index_of(self, size: AnySize) -> ir.Value:
@@ -160,7 +166,9 @@ class Body:
 
             def constant(number: int) -> ir.Value:
                 value = {"value": ir.IntegerAttr.get(index, number)}
-                return ir.Operation.create("arith.constant", [index], [], value, loc=self._loc, ip=self._ip).result
+                return ir.Operation.create(
+                    "arith.constant", [index], [], value, loc=self._loc, ip=self._ip
+                ).result
 
             def joined(name: str, a: ir.Value, b: ir.Value) -> ir.Value:
                 return ir.Operation.create(name, [index], [a, b], loc=self._loc, ip=self._ip).result
@@ -175,7 +183,9 @@ class Body:
         tables = {a: self._table(a, given) for a in self._gathers(nest)}
         views = [self._layout.made(node) for node in nest.nodes]
         types = [self._tensor_type(node, view.shape) for node, view in zip(nest.nodes, views, strict=True)]
-        outs = [self._empty(n, type_, view.shape) for n, type_, view in zip(nest.nodes, types, views, strict=True)]
+        outs = [
+            self._empty(n, type_, view.shape) for n, type_, view in zip(nest.nodes, types, views, strict=True)
+        ]
         unread = self._unread(nest, [*(t for _, t in loads), *views])
         ins += [self._extent(tensor) for tensor in unread]
         reduced = self._layout.reduced(nest.nodes[0])
@@ -210,9 +220,15 @@ class Body:
 
     def _table(self, access: Access, given: dict[Value, Given]) -> ir.Value:
         made = access.base in self._made
-        return self._tensors[access.base] if made else self._argument(access.base, self._layout.table(access), given)
+        return (
+            self._tensors[access.base]
+            if made
+            else self._argument(access.base, self._layout.table(access), given)
+        )
 
-    def _element(self, s: Scalars, table: ir.Value, access: Access, domain: Sequence[int], index: Scalar) -> Scalar:
+    def _element(
+        self, s: Scalars, table: ir.Value, access: Access, domain: Sequence[int], index: Scalar
+    ) -> Scalar:
         """The element of ``access`` at ``index``."""
         loops = self._layout.table(access).loops
         positions = [s.position(index if loop is None else domain.index(loop)) for loop in loops]
@@ -228,7 +244,10 @@ class Body:
     ) -> None:
         s = Scalars(region, self._loc, self._index_of)
         arguments = list(region.arguments)
-        read = {load: s.load(argument, self._memory(load[0])) for load, argument in zip(loads, arguments, strict=False)}
+        read = {
+            load: s.load(argument, self._memory(load[0]))
+            for load, argument in zip(loads, arguments, strict=False)
+        }
         values: dict[Value, Scalar] = {}
         computed = self._inlined(nest)
         for node in computed:
@@ -301,16 +320,26 @@ class Body:
                 value: ir.Attribute = ir.FloatAttr.get(element, _START[node.reduce])
             else:
                 bounds = torch.iinfo(node.dtype)
-                value = ir.IntegerAttr.get(element, {"sum": 0, "max": bounds.min, "min": bounds.max}[node.reduce])
+                value = ir.IntegerAttr.get(
+                    element, {"sum": 0, "max": bounds.min, "min": bounds.max}[node.reduce]
+                )
         start = ir.Operation.create(
             "arith.constant", [element], [], {"value": value}, loc=self._loc, ip=self._ip
         ).result
         sizes = ir.DenseI32ArrayAttr.get([1, 1], self._context)
         fill = ir.Operation.create(
-            "linalg.fill", [type_], [start, made], {"operandSegmentSizes": sizes}, regions=1, loc=self._loc, ip=self._ip
+            "linalg.fill",
+            [type_],
+            [start, made],
+            {"operandSegmentSizes": sizes},
+            regions=1,
+            loc=self._loc,
+            ip=self._ip,
         )
         region = fill.regions[0].blocks.append(element, element, arg_locs=[self._loc] * 2)
-        ir.Operation.create("linalg.yield", [], [region.arguments[0]], loc=self._loc, ip=ir.InsertionPoint(region))
+        ir.Operation.create(
+            "linalg.yield", [], [region.arguments[0]], loc=self._loc, ip=ir.InsertionPoint(region)
+        )
         return fill.result
 
 

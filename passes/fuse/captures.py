@@ -47,7 +47,9 @@ def drop_captures(block: ir.Block) -> None:
     with loop.context:
         attributes["operandSegmentSizes"] = segments(inits, tuples)
     types = [result.type for result in loop.results]
-    new = ir.Operation.create(LoopOp.OPERATION_NAME, types, [*inits, *tuples], attributes, regions=1, loc=loc, ip=ip)
+    new = ir.Operation.create(
+        LoopOp.OPERATION_NAME, types, [*inits, *tuples], attributes, regions=1, loc=loc, ip=ip
+    )
     block.append_to(new.regions[0])
     for before, after in zip(loop.results, new.results, strict=True):
         before.replace_all_uses_with(after)

@@ -40,7 +40,9 @@ class Traffic:
     @staticmethod
     def total(parts: Iterable[Traffic]) -> Traffic:
         found = list(parts)
-        return Traffic(*(sum(getattr(p, name) for p in found) for name in ("launches", "read_bytes", "written_bytes")))
+        return Traffic(
+            *(sum(getattr(p, name) for p in found) for name in ("launches", "read_bytes", "written_bytes"))
+        )
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,9 @@ def calls_in_kernels(fused: ir.Module) -> frozenset[str]:
 
 def losses_in_kernels(fused: ir.Module) -> frozenset[str]:
     """The numbers of those that kernels with a ``kern.linear_cross_entropy`` stand for."""
-    found = [op for op in _kernels(fused) if kernel_body(op)[1][0].name == LinearCrossEntropyOp.OPERATION_NAME]
+    found = [
+        op for op in _kernels(fused) if kernel_body(op)[1][0].name == LinearCrossEntropyOp.OPERATION_NAME
+    ]
     return frozenset(number for op in found for number in _numbers(op))
 
 
@@ -164,7 +168,11 @@ def noting(choose: Choose, verdicts: dict[str, Verdict]) -> Choose:
 
 
 def _blocks(module: ir.Module) -> list[ir.Block]:
-    return [block for function in program_functions(module) for block in step_blocks(function.regions[0].blocks[0])]
+    return [
+        block
+        for function in program_functions(module)
+        for block in step_blocks(function.regions[0].blocks[0])
+    ]
 
 
 def _ops(module: ir.Module, exclude: frozenset[ir.Value], calls: frozenset[str]) -> list[Op]:
@@ -175,7 +183,13 @@ def _ops(module: ir.Module, exclude: frozenset[ir.Value], calls: frozenset[str])
             if not step.is_view and _is_call(step.op):
                 where = source_line(step.op.location)
                 found.append(
-                    Op(f"{number}.{step.number}", step.target, where, "" if step.nodes else step.why, _traffic(step))
+                    Op(
+                        f"{number}.{step.number}",
+                        step.target,
+                        where,
+                        "" if step.nodes else step.why,
+                        _traffic(step),
+                    )
                 )
     return found
 

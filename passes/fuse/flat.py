@@ -49,7 +49,11 @@ def _is_elementwise(op: ir.Operation, count: int) -> bool:
     if op.name == "linalg.generic":
         inner = {o.operation.name for o in op.regions[0].blocks[0].operations}
         maps = op.attributes["indexing_maps"]
-        return inner.isdisjoint(("linalg.index", "tensor.extract")) and _is_parallel(op) and all(map(_is_whole, maps))
+        return (
+            inner.isdisjoint(("linalg.index", "tensor.extract"))
+            and _is_parallel(op)
+            and all(map(_is_whole, maps))
+        )
     if op.name in _RESHAPES:
         return all(t.shape for t in tensors)
     return op.name in ("tensor.empty", "linalg.fill", "arith.constant")

@@ -152,7 +152,9 @@ class Builder:
             accesses.append(access(space, value, read, gathered=list(dims_of).index(None)))
         computes = dtype or wide(type_.dtype)
         groups = tuple(tuple(a for d in group for a in dims[d]) for group in indices)
-        made = Node(self.call, accesses, Value(type_), dims, computes, space, compute, heavy=heavy, indices=groups)
+        made = Node(
+            self.call, accesses, Value(type_), dims, computes, space, compute, heavy=heavy, indices=groups
+        )
         made.sizes = tuple(sizes)
         return self._add(made)
 
@@ -174,11 +176,17 @@ class Builder:
         shape = tuple(1 if d in dims else n for d, n in enumerate(x.type.shape))
         accesses = [access(space, x, read)]
         return self._add(
-            Node(self.call, accesses, Value(TensorType(shape, dtype)), kept, dtype, space, None, kind, reduced)
+            Node(
+                self.call, accesses, Value(TensorType(shape, dtype)), kept, dtype, space, None, kind, reduced
+            )
         )
 
     def check(
-        self, x: Value, wrong: Callable[[Scalars, Scalar], Scalar], message: str, sizes: Sequence[AnySize] = ()
+        self,
+        x: Value,
+        wrong: Callable[[Scalars, Scalar], Scalar],
+        message: str,
+        sizes: Sequence[AnySize] = (),
     ) -> None:
         """Where ``wrong(scalars, element)`` holds for an element of ``x``, integers, the call raises an IndexError with
         ``message``, in which the largest such element stands for ``{}``. Its nodes are loose: they may reduce other
@@ -186,7 +194,9 @@ class Builder:
         """
         loose, self.loose = self.loose, True
         type_ = TensorType(x.type.shape, torch.int64)
-        found = self.point(lambda s, v: s.select(wrong(s, v), s.cast(v, torch.int64), FINE), [x], type_, sizes=sizes)
+        found = self.point(
+            lambda s, v: s.select(wrong(s, v), s.cast(v, torch.int64), FINE), [x], type_, sizes=sizes
+        )
         found = self.reduce("max", found, range(len(x.type.shape))) if x.type.shape else found
         assert found.node is not None
         found.node.check, self.loose = message, loose
@@ -210,7 +220,9 @@ class Builder:
             names.setdefault(a, space.new(old.sizes[a]))
 
         def renamed(atoms: Atoms) -> Atoms:
-            return tuple(new for a in old.resolve(atoms) for new in names.setdefault(a, space.new(old.sizes[a])))
+            return tuple(
+                new for a in old.resolve(atoms) for new in names.setdefault(a, space.new(old.sizes[a]))
+            )
 
         accesses = []
         for read in node.accesses:
@@ -233,12 +245,19 @@ class Builder:
 
     def seen(self, x: Value, shape: tuple[int, ...]) -> Value:
         """``x`` without, or with, dims of size 1, to be read by a node of the same call."""
-        return x if shape == x.type.shape else Value(x.type.with_shape(shape), None, View.of_ones(x, shape), x.node)
+        return (
+            x
+            if shape == x.type.shape
+            else Value(x.type.with_shape(shape), None, View.of_ones(x, shape), x.node)
+        )
 
     def split(self, x: Value, dim: int, parts: int) -> Value:
         """``x`` with ``dim`` taken apart into ``parts`` of equal size, to be read by a node of the same call."""
         return Value(
-            x.type.with_shape(split_shape(x.type.shape, dim, parts)), None, View.of_split(x, dim, parts), x.node
+            x.type.with_shape(split_shape(x.type.shape, dim, parts)),
+            None,
+            View.of_split(x, dim, parts),
+            x.node,
         )
 
     def merged(self, x: Value, dim: int) -> Value:
@@ -257,7 +276,9 @@ class Builder:
         n = space.new(y.type.shape[-1])
         accesses = [access(space, x, [*batch, m, k]), access(space, y, [*batch, k, n])]
         type_ = TensorType((*x.type.shape[:-1], y.type.shape[-1]), dtype)
-        return self._add(Node(self.call, accesses, Value(type_), (*batch, m, n), dtype, space, None, "sum", k))
+        return self._add(
+            Node(self.call, accesses, Value(type_), (*batch, m, n), dtype, space, None, "sum", k)
+        )
 
     def reshape(self, x: Value, shape: tuple[int, ...]) -> Value:
         """``x`` without, or with, dims of size 1."""

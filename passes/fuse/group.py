@@ -66,7 +66,9 @@ def group(units: Units, wishes: BlockWishes = BlockWishes()) -> list[Decision]: 
             try:
                 new = _join(units, a, b, wishes, misfits)
             except Refused as why:
-                first = saving == FORCED and pair in decisions  # that says already why it could not come first
+                first = (
+                    saving == FORCED and pair in decisions
+                )  # that says already why it could not come first
                 if saving != inf and pair[0] != pair[1] and not first:
                     decisions[pair] = Decision(*pair, False, saved_bytes, str(why))
                 continue
@@ -87,7 +89,10 @@ def _adjacent(a: Unit, b: Unit) -> tuple[int, int]:
                 reader = next(n for n in y.nodes if any(s.base is value for s in n.accesses))
                 return _ordered(value.node.call, reader.call)
     shared = next((value for value in a.accesses if value in b.accesses), None)
-    calls = [next((n.call for n in u.nodes if any(s.base is shared for s in n.accesses)), min(u.calls)) for u in (a, b)]
+    calls = [
+        next((n.call for n in u.nodes if any(s.base is shared for s in n.accesses)), min(u.calls))
+        for u in (a, b)
+    ]
     return _ordered(*calls)
 
 
@@ -100,7 +105,9 @@ def _check_forced(units: Units, wishes: BlockWishes, decisions: dict[tuple[int, 
     together = [unit.calls for unit in units.groups]
     for edge, pairs in wishes.forced.items():
         apart = [pair for pair in pairs if not any(pair <= calls for calls in together)]
-        refused = [d.why for d in decisions.values() if not d.fused and frozenset((d.first, d.second)) in apart]
+        refused = [
+            d.why for d in decisions.values() if not d.fused and frozenset((d.first, d.second)) in apart
+        ]
         if refused or len(apart) == len(pairs):
             raise FusionRefused(edge=edge, why=refused[0] if refused else _unrelated(units, pairs))
 
@@ -208,5 +215,8 @@ def _replace(units: Units, a: Unit, b: Unit, new: Unit) -> None:
         for node in unit.nodes:
             units.maker.update(dict.fromkeys((node.out, *node.others), new))
         del units.groups[unit]
-        unit.before, unit.after = set(), set()  # they name one another: only the garbage collector would free them
+        unit.before, unit.after = (
+            set(),
+            set(),
+        )  # they name one another: only the garbage collector would free them
     units.groups[new] = None

@@ -34,7 +34,9 @@ def place_results(block: ir.Block, writes: Mapping[ir.Value, ir.Value]) -> None:
         if op.name == KernelOp.OPERATION_NAME:
             pairs = _pairs(op, writes)
             if pairs:
-                op.attributes[IN_PLACE] = ir.DenseI64ArrayAttr.get([n for pair in pairs for n in pair], op.context)
+                op.attributes[IN_PLACE] = ir.DenseI64ArrayAttr.get(
+                    [n for pair in pairs for n in pair], op.context
+                )
 
 
 def state_writes(function: ir.Operation) -> list[tuple[int, int]]:
@@ -62,7 +64,9 @@ def _pairs(op: ir.Operation, writes: Mapping[ir.Value, ir.Value]) -> list[tuple[
         for number, result in enumerate(results):
             for at, operand in free.items():
                 target = writes.get(result)
-                wanted = target is not None and target == operand if written else target is None and _dies(operand)
+                wanted = (
+                    target is not None and target == operand if written else target is None and _dies(operand)
+                )
                 if number not in found and takes[at] == makes[number] and makes[number].shape and wanted:
                     found[number] = at
                     del free[at]

@@ -64,7 +64,9 @@ class KernFuse(Pass):
 
     def run(self, module: ir.Module) -> None:
         wishes = Wishes.of(self.forbid, self.force)
-        fuse_module(module, self.numerics, lone=self.lone, wishes=wishes, matmuls=self.matmuls, for_gpu=self.for_gpu)
+        fuse_module(
+            module, self.numerics, lone=self.lone, wishes=wishes, matmuls=self.matmuls, for_gpu=self.for_gpu
+        )
         for edge in sorted(wishes.unmatched):
             raise NoSuchFusionEdge(edge=edge)
 
@@ -149,7 +151,9 @@ def _written(
 
 def _is_sent(value: ir.Value) -> bool:
     readers = [use.owner for use in value.uses if use.owner.name == "torch.prim.TupleConstruct"]
-    return any(use.owner.name == SendOp.OPERATION_NAME for tuple_ in readers for use in tuple_.results[0].uses)
+    return any(
+        use.owner.name == SendOp.OPERATION_NAME for tuple_ in readers for use in tuple_.results[0].uses
+    )
 
 
 def _kernel_ops(blocks: list[ir.Block]) -> list[ir.Operation]:

@@ -106,9 +106,19 @@ def _matched_reads(space: Space, first: Access, second: Access, domains: set[Ato
 
 def _alike(space: Space, x: Dim, y: Dim) -> bool:
     """Whether two dims are read over the same atoms already."""
-    same = (x.size, x.offset, x.step, x.sliced, len(x.parts)) == (y.size, y.offset, y.step, y.sliced, len(y.parts))
+    same = (x.size, x.offset, x.step, x.sliced, len(x.parts)) == (
+        y.size,
+        y.offset,
+        y.step,
+        y.sliced,
+        len(y.parts),
+    )
     parts = zip(x.parts, y.parts, strict=False)
-    return same and space.resolve(x.atoms) == space.resolve(y.atoms) and all(_alike(space, a, b) for a, b in parts)
+    return (
+        same
+        and space.resolve(x.atoms) == space.resolve(y.atoms)
+        and all(_alike(space, a, b) for a, b in parts)
+    )
 
 
 def check(unit: Unit, exported: Callable[[], set[Value]] = set) -> None:
@@ -116,7 +126,10 @@ def check(unit: Unit, exported: Callable[[], set[Value]] = set) -> None:
     nodes, space = unit.nodes, unit.space
     if len(nodes) > MAX_NODES:
         raise Refused(f"a kernel has at most {MAX_NODES} ops")
-    if sum(value.node not in unit.domains or value.node.out is not value for value in unit.accesses) > MAX_TENSORS:
+    if (
+        sum(value.node not in unit.domains or value.node.out is not value for value in unit.accesses)
+        > MAX_TENSORS
+    ):
         raise Refused(f"a kernel reads at most {MAX_TENSORS} tensors")
     _check_gathers(nodes, space)
     if any(node.is_symbolic for node in nodes):
@@ -140,7 +153,9 @@ def _check_symbols(unit: Unit) -> None:
     sizes += [n for access in reads(unit.nodes) for n in access.base.type.shape]
     missing = {s for s in symbols_of(sizes) if not s.given}
     if missing:
-        read = {n.symbol for access in reads(unit.nodes) for n in access.base.type.shape if isinstance(n, Size)}
+        read = {
+            n.symbol for access in reads(unit.nodes) for n in access.base.type.shape if isinstance(n, Size)
+        }
         if not missing <= read:
             raise Refused(
                 "a size of its tensors is known to neither the graph's arguments nor the tensors that it reads"
@@ -156,7 +171,10 @@ def _check_gathers(nodes: list[Node], space: Space) -> None:
     makers = {node.out: node for node in nodes}
     for access in gathers:
         made = makers[access.base].out_dims if access.base in makers else [()] * len(access.dims)
-        if any(dim.gathered and len(space.resolve(atoms)) > 1 for dim, atoms in zip(access.dims, made, strict=True)):
+        if any(
+            dim.gathered and len(space.resolve(atoms)) > 1
+            for dim, atoms in zip(access.dims, made, strict=True)
+        ):
             raise Refused("it reads along a dim that is cut up, at indices that are computed")
 
 
@@ -209,10 +227,14 @@ def _check_made_again(nodes: list[Node], domains: dict[Node, Domain], whole: Dom
     for node in nodes:
         again = node.heavy and node.out in summed and domains[node] == whole
         readers = (
-            n for n in nodes if not n.reduce and n.call != node.call and any(a.base is node.out for a in n.accesses)
+            n
+            for n in nodes
+            if not n.reduce and n.call != node.call and any(a.base is node.out for a in n.accesses)
         )
         if again and any(domains[reader] == whole for reader in readers):
-            raise Refused("what a sum over columns adds up would be computed anew for what the sum is spread over")
+            raise Refused(
+                "what a sum over columns adds up would be computed anew for what the sum is spread over"
+            )
 
 
 def _check_contraction(
@@ -275,7 +297,9 @@ def depths(nodes: list[Node]) -> dict[Value, int]:
     """
     found: dict[Value, int] = {}
     for node in nodes:
-        before = max((found.get(a.base, 0) + (a.gathers and a.base in found) for a in node.accesses), default=0)
+        before = max(
+            (found.get(a.base, 0) + (a.gathers and a.base in found) for a in node.accesses), default=0
+        )
         found[node.out] = before + bool(node.reduce)
     return found
 

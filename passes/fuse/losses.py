@@ -77,7 +77,9 @@ class Losses:
     def _refused(self, loss: LinearLoss, choose: Choose | None, steps: Sequence[ir.Operation]) -> str | None:
         """Why a loss is to stay calls; None if it becomes kernels."""
         targets = [target_name(op) if op.name.startswith("torch.") else op.name for op in steps]
-        named = [Step(n, op, target, [], []) for n, (op, target) in enumerate(zip(steps, targets, strict=True))]
+        named = [
+            Step(n, op, target, [], []) for n, (op, target) in enumerate(zip(steps, targets, strict=True))
+        ]
         wished = self._wishes.in_block(self._number, named)
         for part in (loss.forward, loss.backward):
             for one in part:

@@ -39,9 +39,15 @@ pointwise("neg", lambda s, x: s.negate(x))
 pointwise("square", lambda s, x: s.mul(x, x))
 pointwise("maximum", lambda s, x, y: s.maximum(x, y))
 pointwise("minimum", lambda s, x, y: s.minimum(x, y))
-pointwise("bitwise_and.Tensor bitwise_and.Scalar __and__.Tensor __and__.Scalar", lambda s, x, y: s.bit("and", x, y))
-pointwise("bitwise_or.Tensor bitwise_or.Scalar __or__.Tensor __or__.Scalar", lambda s, x, y: s.bit("or", x, y))
-pointwise("bitwise_xor.Tensor bitwise_xor.Scalar __xor__.Tensor __xor__.Scalar", lambda s, x, y: s.bit("xor", x, y))
+pointwise(
+    "bitwise_and.Tensor bitwise_and.Scalar __and__.Tensor __and__.Scalar", lambda s, x, y: s.bit("and", x, y)
+)
+pointwise(
+    "bitwise_or.Tensor bitwise_or.Scalar __or__.Tensor __or__.Scalar", lambda s, x, y: s.bit("or", x, y)
+)
+pointwise(
+    "bitwise_xor.Tensor bitwise_xor.Scalar __xor__.Tensor __xor__.Scalar", lambda s, x, y: s.bit("xor", x, y)
+)
 pointwise("addcmul", lambda s, x, a, b, value=1: s.add(x, s.mul(_scaled(s, a, value), b)))
 pointwise("addcdiv", lambda s, x, a, b, value=1: s.add(x, s.div(_scaled(s, a, value), b)), heavy=True)
 

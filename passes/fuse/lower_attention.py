@@ -73,7 +73,12 @@ class AttentionKernels:
     """
 
     def __init__(self, block: ir.Block, strides: Mapping[ir.Value, Strides], symbols: Symbols) -> None:
-        self._reader, self._builder, self._strides, self._symbols = CallReader(), CallBuilder(block), strides, symbols
+        self._reader, self._builder, self._strides, self._symbols = (
+            CallReader(),
+            CallBuilder(block),
+            strides,
+            symbols,
+        )
         self._context = block.owner.context
 
     def flops(self, op: ir.Operation) -> int:
@@ -100,11 +105,15 @@ class AttentionKernels:
         loc, ip = op.location, ir.InsertionPoint(op)
         operands = [self._operand(role, tensors[role], loc, ip) for role in given]
         orders = [self._order_of(call, role, value) for role, value in zip(made, call.results, strict=True)]
-        dims = [o.dims for o in operands] + [tuple(ROLES[r][d] for d in o) for r, o in zip(made, orders, strict=True)]
+        dims = [o.dims for o in operands] + [
+            tuple(ROLES[r][d] for d in o) for r, o in zip(made, orders, strict=True)
+        ]
         group = self._type(tensors["q"]).shape[1] // self._type(tensors["k"]).shape[1]
         groups = [group if role in KEYS else 1 for role in (*given, *made)]
         maps = [map_of(d, g, self._context) for d, g in zip(dims, groups, strict=True)]
-        laid_out = [_permuted(self._type(value), order) for value, order in zip(call.results, orders, strict=True)]
+        laid_out = [
+            _permuted(self._type(value), order) for value, order in zip(call.results, orders, strict=True)
+        ]
         read = [(o.value, self._type(o.value)) for o in operands]
         symbols = sorted(symbols_of(n for t in (*(t for _, t in read), *laid_out) for n in t.shape))
         arguments = [builtin_type(t, self._context) for _, t in read]
@@ -136,14 +145,18 @@ class AttentionKernels:
         q, k, v, mask = (types.get(role) for role in ("q", "k", "v", "mask"))
         assert q is not None and k is not None and v is not None
         if call.spec.target.startswith("shardc."):
-            if isinstance(call.spec["q_offset"], IntValue):  # a rank's own place among the rows, known only as it runs
+            if isinstance(
+                call.spec["q_offset"], IntValue
+            ):  # a rank's own place among the rows, known only as it runs
                 return False
         elif call.spec["dropout_p"] != 0:
             return False
         made = [self._symbols.type(value) for value in call.results]
         if any(t is None or not t.is_static or 0 in t.shape for t in (*types.values(), *made)):
             return False
-        if q.dtype not in FLOATS or any(t.dtype != q.dtype for role, t in types.items() if role not in ("lse", "mask")):
+        if q.dtype not in FLOATS or any(
+            t.dtype != q.dtype for role, t in types.items() if role not in ("lse", "mask")
+        ):
             return False
         if mask is not None and (len(mask.shape) > 4 or mask.dtype not in (*FLOATS, torch.bool)):
             return False
@@ -175,7 +188,9 @@ class AttentionKernels:
             shape = self._type(source).shape
             if role != "mask" or len(shape) != rank:
                 return None
-            return _Operand(source, tuple(None if n == 1 else d for d, n in zip(operand.dims, shape, strict=True)))
+            return _Operand(
+                source, tuple(None if n == 1 else d for d, n in zip(operand.dims, shape, strict=True))
+            )
         order = list(range(rank))
         if call.spec.target == "aten.permute":
             order = [d % rank for d in call.spec["dims"]]
@@ -195,7 +210,9 @@ class AttentionKernels:
         self._symbols.note(permuted, [type_])
         return _Operand(permuted.results[0], tuple(operand.dims[d] for d in order))
 
-    def _in_order(self, value: ir.Value, type_: TensorType, op: ir.Operation, ip: ir.InsertionPoint) -> ir.Value:
+    def _in_order(
+        self, value: ir.Value, type_: TensorType, op: ir.Operation, ip: ir.InsertionPoint
+    ) -> ir.Value:
         """A result in the order of dims that the call gives it."""
         phase = {name: op.attributes[name] for name in ("dist.phase",) if name in op.attributes}
         turned = self._builder.call("aten.transpose.int", (value, 1, 2), [type_], op.location, ip, phase)
@@ -221,14 +238,20 @@ def _tensors(call: Call) -> dict[str, ir.Value]:
     """The tensors that a call reads, by role."""
     roles = {argument: role for role, argument in _ARGUMENTS[call.spec.target].items()}
     names = [name for name, _, _ in parameters(call.spec.target)]
-    read = [name for name, arg in zip(names, call.spec.args, strict=True) if isinstance(arg, TensorType | IntValue)]
+    read = [
+        name
+        for name, arg in zip(names, call.spec.args, strict=True)
+        if isinstance(arg, TensorType | IntValue)
+    ]
     return {roles[name]: value for name, value in zip(read, call.operands, strict=True) if name in roles}
 
 
 def _is_read_by_kernel(value: ir.Value) -> bool:
     """Whether a kernel reads it as it is; one that reads a view of it has that view's index map."""
     readers = (use.owner for use in value.uses if use.owner.name == "torch.prim.TupleConstruct")
-    return any(use.owner.name == KernelOp.OPERATION_NAME for tuple_ in readers for use in tuple_.results[0].uses)
+    return any(
+        use.owner.name == KernelOp.OPERATION_NAME for tuple_ in readers for use in tuple_.results[0].uses
+    )
 
 
 def _permuted(type_: TensorType, order: Sequence[int]) -> TensorType:

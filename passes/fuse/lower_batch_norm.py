@@ -61,7 +61,9 @@ def batch_norm(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value 
     rstd = _rstd(b, var, call["eps"], square.type)
     y = _affine(b, x, mean, rstd, (weight, bias), out)
     made: list[Value | None] = [y, finished(b, mean, mean_type), finished(b, rstd, rstd_type)]
-    unbiased = b.point(lambda s, v: s.div(v, s.size(count - 1, v.dtype)), [square], square.type, sizes=[count])
+    unbiased = b.point(
+        lambda s, v: s.div(v, s.size(count - 1, v.dtype)), [square], square.type, sizes=[count]
+    )
     for old, new, type_ in zip(running, (mean, unbiased), new_types, strict=False):
         if old is None or type_ is None:
             raise NotLowered("has no running statistics")
@@ -69,7 +71,9 @@ def batch_norm(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value 
         def moved(s: Scalars, before: Scalar, now: Scalar) -> Scalar:
             return s.add(s.mul(now, momentum), s.mul(s.cast(before, dtype), 1 - momentum))
 
-        made.append(finished(b, b.point(moved, [_channels(b, old, len(x.type.shape)), new], mean.type), type_))
+        made.append(
+            finished(b, b.point(moved, [_channels(b, old, len(x.type.shape)), new], mean.type), type_)
+        )
     return made
 
 
@@ -102,13 +106,17 @@ def batch_norm_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> li
     if call.results[0] is not None:
         weights = [] if weight is None else [_channels(b, weight, rank)]
 
-        def compute(s: Scalars, g: Scalar, n: Scalar, r: Scalar, first: Scalar, second: Scalar, *w: Scalar) -> Scalar:
+        def compute(
+            s: Scalars, g: Scalar, n: Scalar, r: Scalar, first: Scalar, second: Scalar, *w: Scalar
+        ) -> Scalar:
             share = s.div(s.add(first, s.mul(n, second)), s.size(count, dtype))
             scale = s.cast(r, dtype)
             scale = s.mul(scale, s.cast(w[0], dtype)) if w else scale
             return s.mul(s.sub(g, share), scale)
 
-        made[0] = b.point(compute, [grad, h, rstd, db, dw, *weights], call.results[0], dtype=dtype, sizes=[count])
+        made[0] = b.point(
+            compute, [grad, h, rstd, db, dw, *weights], call.results[0], dtype=dtype, sizes=[count]
+        )
     for position, total in ((1, dw), (2, db)):
         type_ = call.results[position]
         made[position] = None if type_ is None else finished(b, total, type_)

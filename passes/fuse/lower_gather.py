@@ -63,7 +63,9 @@ def embedding(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     """A row for each index."""
     table, index = values
     rank = len(index.type.shape)
-    return _gathered(b, call, b.seen(index, (*index.type.shape, 1)), table, (None, rank), "index out of range in self")
+    return _gathered(
+        b, call, b.seen(index, (*index.type.shape, 1)), table, (None, rank), "index out of range in self"
+    )
 
 
 @lowers("aten.index_select")

@@ -29,7 +29,9 @@ class _Groups:
 
     def weight(self, w: Value) -> Value:
         """Something for each channel."""
-        return self._b.seen(self._b.split(w, 0, self.groups), (*self.shape[1:3], *[1] * (len(self.shape) - 3)))
+        return self._b.seen(
+            self._b.split(w, 0, self.groups), (*self.shape[1:3], *[1] * (len(self.shape) - 3))
+        )
 
     def statistic(self, x: Value) -> Value:
         """Something for each group of each sample."""
@@ -90,7 +92,9 @@ def group_norm_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> li
     if call.results[0] is not None:
         h, g = normalized(), grad
         if weight is not None:
-            g = b.point(lambda s, v, w: s.mul(v, s.cast(w, dtype)), [grad, seen.weight(weight)], whole, dtype=dtype)
+            g = b.point(
+                lambda s, v, w: s.mul(v, s.cast(w, dtype)), [grad, seen.weight(weight)], whole, dtype=dtype
+            )
         product = b.point(lambda s, v, n: s.mul(v, n), [g, h], whole)
         sums = b.reduce("sum", g, seen.rows), b.reduce("sum", product, seen.rows)
 

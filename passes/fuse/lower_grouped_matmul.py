@@ -52,7 +52,9 @@ class GroupedMatmulKernels:
         arguments = [builtin_type(self._type(value), self._context) for value in given]
         body, values, made = kernel(name, given, arguments, [out], loc=loc, ip=ip)
         inside = ir.InsertionPoint(body)
-        product = grouped_matmul(list(body.arguments), builtin_type(out, self._context), turned, loc=loc, ip=inside)
+        product = grouped_matmul(
+            list(body.arguments), builtin_type(out, self._context), turned, loc=loc, ip=inside
+        )
         yield_values([product], loc=loc, ip=inside)
         return made, values[0]
 

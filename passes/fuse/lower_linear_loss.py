@@ -56,7 +56,11 @@ class LinearLossKernels:
         else:
             inner = dict(zip(given, body.arguments, strict=True))
             results = linear_cross_entropy_backward(inner, 1.0, loc=loc, ip=inside)
-        yield_values([r for role, r in zip(_OF[call.spec.target], results, strict=True) if role in made], loc=loc, ip=inside)
+        yield_values(
+            [r for role, r in zip(_OF[call.spec.target], results, strict=True) if role in made],
+            loc=loc,
+            ip=inside,
+        )
         news = dict(zip(roles, values, strict=True))
         for role, old in zip(_MADE[call.spec.target], op.results, strict=True):
             if role in news:
@@ -70,4 +74,8 @@ def _operands(call: Call) -> dict[str, ir.Value]:
     names = [name for name, _, _ in parameters(call.spec.target)]
     read = [name for name, arg in zip(names, call.spec.args, strict=True) if isinstance(arg, TensorType)]
     found = dict(zip(read, call.operands, strict=True))
-    return {role: found[role] for role in ("grad", "rows", "weight", "index", "lse", "bias", "spread") if role in found}
+    return {
+        role: found[role]
+        for role in ("grad", "rows", "weight", "index", "lse", "bias", "spread")
+        if role in found
+    }

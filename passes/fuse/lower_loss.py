@@ -79,7 +79,9 @@ def nll_loss_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> list
     def at_classes(x: Value) -> Value:
         """With a dim for the classes, if it has the others."""
         shape = x.type.shape
-        return b.seen(x, (*shape[:classes], 1, *shape[classes:])) if len(shape) == rank - 1 and rank > 1 else x
+        return (
+            b.seen(x, (*shape[:classes], 1, *shape[classes:])) if len(shape) == rank - 1 and rank > 1 else x
+        )
 
     inputs = [at_classes(grad), at_classes(target)]
     inputs += [b.seen(rest[0], (type_.shape[classes], *[1] * (rank - classes - 1)))] if weighted else []

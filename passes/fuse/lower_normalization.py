@@ -64,7 +64,9 @@ def layer_norm_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> li
     if call.results[0] is not None:
         scaled = [grad] if weight is None else [grad, weight]
         h = normalized()
-        g = b.point(lambda s, v, *w: s.mul(to(s, v), to(s, w[0])) if w else to(s, v), scaled, wide_type, dtype=dtype)
+        g = b.point(
+            lambda s, v, *w: s.mul(to(s, v), to(s, w[0])) if w else to(s, v), scaled, wide_type, dtype=dtype
+        )
         product = b.point(lambda s, v, n: s.mul(v, n), [g, h], wide_type)
         sums = b.reduce("sum", g, dims), b.reduce("sum", product, dims)
 

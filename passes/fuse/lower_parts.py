@@ -58,7 +58,9 @@ def cat(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     if len(values) > MAX_PARTS:
         raise NotLowered(f"concatenates more than {MAX_PARTS} parts")
     if any(v.type.shape != shape for v in values):
-        return [_placed(b, values, list(accumulate((v.type.shape[dim] for v in values), initial=0)), type_, dim)]
+        return [
+            _placed(b, values, list(accumulate((v.type.shape[dim] for v in values), initial=0)), type_, dim)
+        ]
     split = (*shape[:dim], len(values), *shape[dim:])
     parts = [b.seen(v, (*shape[:dim], 1, *shape[dim:])) for v in values]
 
@@ -72,13 +74,20 @@ def cat(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
 
 
 def _placed(
-    b: Builder, parts: Sequence[Value], starts: Sequence[int], type_: TensorType, dim: int, rest: float | int | bool = 0
+    b: Builder,
+    parts: Sequence[Value],
+    starts: Sequence[int],
+    type_: TensorType,
+    dim: int,
+    rest: float | int | bool = 0,
 ) -> Value:
     """``parts`` from ``starts`` on along ``dim``, one after the other, and ``rest`` elsewhere."""
     if len(parts) > MAX_PLACED:
         raise NotLowered(f"puts more than {MAX_PLACED} parts of different sizes together")
     if not all(isinstance(n, int) for n in type_.shape) or prod(type_.shape[dim + 1 :]) < MIN_PIECE:
-        raise NotLowered(f"puts parts of different sizes together, with less than {MIN_PIECE} elements for each index")
+        raise NotLowered(
+            f"puts parts of different sizes together, with less than {MIN_PIECE} elements for each index"
+        )
     dims = [None if d == dim else d for d in range(len(type_.shape))]
 
     def compute(s: Scalars, *terms: Any) -> Scalar:
@@ -105,11 +114,18 @@ def slice_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Va
     if step == 1 and whole % part == 0 and first % part == 0:
         shape, seen = (*before, whole // part, part, *after), (*before, 1, part, *after)
         return [
-            b.merged(_chosen(b, [b.seen(grad, seen)], type_.with_shape(shape), dim, _select_one(first // part)), dim)
+            b.merged(
+                _chosen(b, [b.seen(grad, seen)], type_.with_shape(shape), dim, _select_one(first // part)),
+                dim,
+            )
         ]
     if step > 1 and whole == part * step:
         shape, seen = (*before, part, step, *after), (*before, part, 1, *after)
-        return [b.merged(_chosen(b, [b.seen(grad, seen)], type_.with_shape(shape), dim + 1, _select_one(first)), dim)]
+        return [
+            b.merged(
+                _chosen(b, [b.seen(grad, seen)], type_.with_shape(shape), dim + 1, _select_one(first)), dim
+            )
+        ]
     if step == 1:
         return [_placed(b, [grad], [first], type_, dim)]
     raise NotLowered("is the gradient of a part that does not divide the dim")

@@ -28,13 +28,18 @@ def _uniform(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     dtype, dims = wide(type_.dtype), range(len(type_.shape))
 
     def compute(s: Scalars, seed: Scalar, row: Scalar, column: Scalar) -> Scalar:
-        keys = [s.bit("and", seed, MASK), s.op("arith.shrui", [seed, s.constant(32, torch.int64)], torch.int64)]
+        keys = [
+            s.bit("and", seed, MASK),
+            s.op("arith.shrui", [seed, s.constant(32, torch.int64)], torch.int64),
+        ]
         blocks = _shifted(s, s.add(s.size(last, torch.int64), WORDS - 1), 2)  # in a row
         block = s.add(s.mul(row, blocks), _shifted(s, column, 2))
         op, bits = s.size(draw, torch.int64), BITS[type_.dtype]
         high = _word(s, _philox(s, block, op, 0, keys, small), column)
         if bits <= 32:
-            number = s.cast(_shifted(s, high, 32 - bits), torch.int32)  # a vector of i64 is slow to become one of f32
+            number = s.cast(
+                _shifted(s, high, 32 - bits), torch.int32
+            )  # a vector of i64 is slow to become one of f32
         else:
             low = _word(s, _philox(s, block, op, 1, keys, small), column)
             more = s.op("arith.shli", [high, s.constant(bits - 32, torch.int64)], torch.int64)
@@ -42,7 +47,15 @@ def _uniform(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
         return s.mul(s.cast(number, dtype), 2.0**-bits)
 
     return [
-        b.point(compute, values, type_, dtype=dtype, heavy=True, indices=(dims[:-1], dims[-1:]), sizes=[last, draw])
+        b.point(
+            compute,
+            values,
+            type_,
+            dtype=dtype,
+            heavy=True,
+            indices=(dims[:-1], dims[-1:]),
+            sizes=[last, draw],
+        )
     ]
 
 
@@ -53,7 +66,9 @@ def _philox(s: Scalars, block: Scalar, op: Scalar, stream: int, keys: Words, sma
     two, three = op, s.constant(stream, torch.int64)
     for turn in range(ROUNDS):
         first, second = s.mul(zero, MULTIPLIERS[0]), s.mul(two, MULTIPLIERS[1])
-        turned = [s.bit("and", s.add(key, turn * step), MASK) for key, step in zip(keys, KEY_STEPS, strict=True)]
+        turned = [
+            s.bit("and", s.add(key, turn * step), MASK) for key, step in zip(keys, KEY_STEPS, strict=True)
+        ]
         zero = s.bit("xor", s.bit("xor", _shifted(s, second, 32), one), turned[0])
         two = s.bit("xor", s.bit("xor", _shifted(s, first, 32), three), turned[1])
         one, three = s.bit("and", second, MASK), s.bit("and", first, MASK)

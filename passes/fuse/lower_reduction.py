@@ -56,7 +56,9 @@ def mean(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
 def mean_over(b: Builder, x: Value, dims: Sequence[int], dtype: torch.dtype) -> Value:
     count = prod(x.type.shape[d] for d in dims)
     summed = b.reduce("sum", x, dims, dtype)
-    return b.point(lambda s, v: s.div(v, s.size(count, v.dtype)), [summed], summed.type, dtype=dtype, sizes=[count])
+    return b.point(
+        lambda s, v: s.div(v, s.size(count, v.dtype)), [summed], summed.type, dtype=dtype, sizes=[count]
+    )
 
 
 @lowers("aten.amax", "aten.amin")

@@ -101,7 +101,12 @@ class ScatterKernels:
             if self._is_kernel(op, lone):
                 starts, type_ = self._starts(op), self._type(op.results[0])
                 add = None if starts else self._sum_of(op, numerics)
-                if add is None or add in taken or not is_free(numbers[add]) or not may_join(number, numbers[add]):
+                if (
+                    add is None
+                    or add in taken
+                    or not is_free(numbers[add])
+                    or not may_join(number, numbers[add])
+                ):
                     yield Scatter((op,), (number,), starts, type_)
                     continue
                 taken.add(add)
@@ -117,9 +122,15 @@ class ScatterKernels:
         if len(uses) != 1 or uses[0].name != f"torch.{ADD}" or uses[0].block != op.block:
             return None
         call = self._reader.read(uses[0])
-        if len(call.operands) != 2 or call.spec["alpha"] != 1 or (numerics == "eager" and type_.dtype.itemsize == 2):
+        if (
+            len(call.operands) != 2
+            or call.spec["alpha"] != 1
+            or (numerics == "eager" and type_.dtype.itemsize == 2)
+        ):
             return None
-        return uses[0] if {self._symbols.type(v) for v in (*call.operands, *call.results)} == {type_} else None
+        return (
+            uses[0] if {self._symbols.type(v) for v in (*call.operands, *call.results)} == {type_} else None
+        )
 
     def write(self, scatter: Scatter, name: str) -> tuple[ir.Operation, ir.Value]:
         """The kernel that is to stand in place of the scatter's ops, before the last of them, and its result."""
@@ -171,7 +182,11 @@ class ScatterKernels:
         if form is None:
             return False
         index, updates, out = (self._symbols.type(v) for v in (form.index, form.updates, op.results[0]))
-        types = [index, updates, out] if form.init is None else [index, updates, out, self._symbols.type(form.init)]
+        types = (
+            [index, updates, out]
+            if form.init is None
+            else [index, updates, out, self._symbols.type(form.init)]
+        )
         if any(t is None or not t.is_static or 0 in t.shape for t in types):
             return False
         if index.dtype not in INDEX_DTYPES or out.dtype not in ELEMENTS or out.dtype == torch.bool:
@@ -202,7 +217,9 @@ class ScatterKernels:
         if form is None or form.init is None:
             return False
         made = filled(op)
-        return made is None or (target_name(made) in _FULL and self._reader.read(made).spec["fill_value"] != 0)
+        return made is None or (
+            target_name(made) in _FULL and self._reader.read(made).spec["fill_value"] != 0
+        )
 
     def _behind(self, value: ir.Value) -> ir.Value:
         """The tensor that ``value`` is after transposes that undo one another."""
@@ -216,12 +233,20 @@ class ScatterKernels:
     def _turn(self, value: ir.Value, rank: int) -> list[int] | None:
         """Which dim of its operand each dim of a transpose is; None for what is no transpose."""
         owner = None if isinstance(value.owner, ir.Block) else value.owner
-        if owner is None or owner.name not in ("torch.aten.t", "torch.aten.transpose.int", "torch.aten.permute"):
+        if owner is None or owner.name not in (
+            "torch.aten.t",
+            "torch.aten.transpose.int",
+            "torch.aten.permute",
+        ):
             return None
         call, order = self._reader.read(owner), list(range(rank))
         if call.spec.target == "aten.permute":
             return [d % rank for d in call.spec["dims"]]
-        x, y = (0, rank - 1) if call.spec.target == "aten.t" else (call.spec["dim0"] % rank, call.spec["dim1"] % rank)
+        x, y = (
+            (0, rank - 1)
+            if call.spec.target == "aten.t"
+            else (call.spec["dim0"] % rank, call.spec["dim1"] % rank)
+        )
         order[x], order[y] = y, x
         return order
 

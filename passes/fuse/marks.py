@@ -28,7 +28,9 @@ class Marks:
     def write(self, op: ir.Operation, steps: list[Step], phase: ir.Attribute | None) -> None:
         """Says which calls a kernel stands for."""
         context = op.context
-        op.attributes["kern.ops"] = ir.ArrayAttr.get([ir.StringAttr.get(s.target, context) for s in steps], context)
+        op.attributes["kern.ops"] = ir.ArrayAttr.get(
+            [ir.StringAttr.get(s.target, context) for s in steps], context
+        )
         calls = [ir.StringAttr.get(f"{self.number}.{s.number}", context) for s in steps]
         op.attributes["kern.calls"] = ir.ArrayAttr.get(calls, context)
         if phase is not None:

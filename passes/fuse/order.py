@@ -20,7 +20,9 @@ def ordered(units: list[Unit], sources: dict[Unit, set[Unit]]) -> list[Unit]:
     """
     numbers = {unit: number for number, unit in enumerate(units)}
     graph = {number: {numbers[source] for source in sources[unit]} for unit, number in numbers.items()}
-    fixed = sorted((u.step.number, n) for u, n in numbers.items() if u.step and not u.step.is_view and not u.step.nodes)
+    fixed = sorted(
+        (u.step.number, n) for u, n in numbers.items() if u.step and not u.step.is_view and not u.step.nodes
+    )
     for (_, before), (_, number) in itertools.pairwise(fixed):
         graph[number].add(before)
     order = list(graphlib.TopologicalSorter(graph).static_order())

@@ -77,7 +77,12 @@ def is_asked(flops: int, choose: Choose) -> bool:
 
 
 def find_pieces(
-    number: int, read: Block, together: Units, apart: Units, strides: Mapping[ir.Value, Strides], choose: Choose
+    number: int,
+    read: Block,
+    together: Units,
+    apart: Units,
+    strides: Mapping[ir.Value, Strides],
+    choose: Choose,
 ) -> Iterator[Piece]:
     """The pieces of block ``number``, in order. ``together`` are its groups with matmuls in kernels, ``apart`` those
     with none.
@@ -179,7 +184,9 @@ class _Program:
                 if name in copy.attributes:
                     del copy.attributes[name]
             for number, operand in enumerate(op.operands):
-                copy.operands[number] = values[operand] if number != draw else builder.argument(next(draws), "int", ip)
+                copy.operands[number] = (
+                    values[operand] if number != draw else builder.argument(next(draws), "int", ip)
+                )
             values.update(zip(op.results, copy.results, strict=True))
         ir.Operation.create("func.return", [], [values[r] for r in self.results], ip=ip)
 

@@ -79,7 +79,10 @@ def read_block(
     """The steps of ``block``. Calls that make one of ``exclude``, those numbered ``without``, and ``calls``, by target
     or number, are left as they are."""
     values = _Values(Symbols(block))
-    steps = [_step(number, op, values, reader, exclude, without, calls) for number, op in enumerate(steps_of(block))]
+    steps = [
+        _step(number, op, values, reader, exclude, without, calls)
+        for number, op in enumerate(steps_of(block))
+    ]
     returned = list(block.operations)[-1].operation.operands
     return Block(block, steps, values, [values[v] for v in returned], values.symbols)
 
@@ -106,7 +109,9 @@ def _step(
     operands = [values[v] for v in call.operands]
     step = Step(number, op, call.spec.target, operands, [])
     spec = _with_sizes(call, operands, values)
-    known = not any(isinstance(leaf, IntValue) or _has_unknown(leaf) for leaf in (*leaves(spec.args), *spec.results))
+    known = not any(
+        isinstance(leaf, IntValue) or _has_unknown(leaf) for leaf in (*leaves(spec.args), *spec.results)
+    )
     if known and spec.target in VIEWS:
         step.is_view = True
         view = view_of(spec, operands[0])
@@ -154,7 +159,9 @@ def _with_sizes(call: Call, operands: list[Value], values: _Values) -> OpCall:
         size = values.symbols.integer(value)
         return leaf if size is None else size
 
-    results = [None if t is None else values.symbols.type(r) for r, t in zip(call.results, spec.results, strict=True)]
+    results = [
+        None if t is None else values.symbols.type(r) for r, t in zip(call.results, spec.results, strict=True)
+    ]
     return OpCall(spec.target, replace_leaves(spec.args, known), tuple(results))
 
 
@@ -163,7 +170,11 @@ def _part(step: Step, call: Call, spec: OpCall, view: View) -> Value | None:
     where parts are all that is read of it.
     """
     operand = call.operands[0]
-    if view.cut is None or view.source.node is None or any(use.owner.name not in _CUTS for use in operand.uses):
+    if (
+        view.cut is None
+        or view.source.node is None
+        or any(use.owner.name not in _CUTS for use in operand.uses)
+    ):
         return None
     builder = Builder(step.number)
     part = builder.sliced(view.source, view.cut, spec.results[0])

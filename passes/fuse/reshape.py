@@ -107,7 +107,9 @@ class Reshaper:
 
     def _reassociate(self, name: str, tensor: ir.Value, shape: Shape, parts: list[list[int]]) -> ir.Value:
         context = self._loc.context
-        type_ = ir.RankedTensorType.get(static(shape), ir.RankedTensorType(tensor.type).element_type, loc=self._loc)
+        type_ = ir.RankedTensorType.get(
+            static(shape), ir.RankedTensorType(tensor.type).element_type, loc=self._loc
+        )
         i64 = ir.IntegerType.get_signless(64, context)
         lists = [ir.ArrayAttr.get([ir.IntegerAttr.get(i64, n) for n in part], context) for part in parts]
         attributes: dict[str, ir.Attribute] = {"reassociation": ir.ArrayAttr.get(lists, context)}
@@ -117,7 +119,9 @@ class Reshaper:
             more = [self._index(n) for n in dynamic(shape)]
         return self._op(name, type_, [tensor, *more], attributes)
 
-    def _op(self, name: str, type_: ir.Type, operands: list[ir.Value], attributes: dict[str, ir.Attribute]) -> ir.Value:
+    def _op(
+        self, name: str, type_: ir.Type, operands: list[ir.Value], attributes: dict[str, ir.Attribute]
+    ) -> ir.Value:
         return ir.Operation.create(name, [type_], operands, attributes, loc=self._loc, ip=self._ip).result
 
 

@@ -33,12 +33,16 @@ class Rewrite:
         """``scatters`` and ``losses``: what they join is decided already."""
         joined = [scatter for scatter in scatters if len(scatter.numbers) > 1]
         granted = {frozenset(scatter.numbers) for scatter in joined} | losses.pairs
-        found = [Decision(*s.numbers, True, LAUNCH_BYTES + 2 * s.size_bytes) for s in joined] + losses.decisions
+        found = [
+            Decision(*s.numbers, True, LAUNCH_BYTES + 2 * s.size_bytes) for s in joined
+        ] + losses.decisions
         if self._decisions is None:
             wished = wishes.in_block(self._marks.number, self._read.steps).without(granted)
             self._decisions = group(self._units, wished)
         found += self._decisions
-        decisions = [(f"{self._marks.number}.{d.first}", f"{self._marks.number}.{d.second}", d) for d in found]
+        decisions = [
+            (f"{self._marks.number}.{d.first}", f"{self._marks.number}.{d.second}", d) for d in found
+        ]
         kernels = list(self._units.groups) if lone else self._kernels()
         if kernels:
             self._rewrite(kernels)
@@ -57,7 +61,13 @@ class Rewrite:
         """
         shared = {call for unit in self._units.groups if len(unit.calls) > 1 for call in unit.calls}
         shared |= {step.number for step in self._read.steps if step.always} | self._alone
-        shared |= {call for unit in self._units.groups if not unit.accesses for call in unit.calls if self._waits(call)}
+        shared |= {
+            call
+            for unit in self._units.groups
+            if not unit.accesses
+            for call in unit.calls
+            if self._waits(call)
+        }
         todo = found = {unit for unit in self._units.groups if unit.calls & shared}
         while todo:
             inner = (value for unit in todo for value in unit.accesses if value.ir is None)
@@ -101,11 +111,14 @@ class Rewrite:
         for unit in staying:
             assert unit.step is not None
             made = [result for result in unit.step.results if result is not None]
-            maker.update((value, unit) for value in (*made, *(r.node.out for r in made if r.node is not None)))
+            maker.update(
+                (value, unit) for value in (*made, *(r.node.out for r in made if r.node is not None))
+            )
         for unit in kernels:
             maker.update((value, unit) for node in unit.nodes for value in (node.out, *node.others))
         read = {
-            unit: unit.step.operands if unit.step is not None else list(unit.accesses) for unit in (*staying, *kernels)
+            unit: unit.step.operands if unit.step is not None else list(unit.accesses)
+            for unit in (*staying, *kernels)
         }
         return {unit: {maker[v] for v in values if v in maker} - {unit} for unit, values in read.items()}
 
@@ -114,7 +127,9 @@ class Rewrite:
         loc = ir.Location.fused([step.op.location for step in steps], context=self._block.owner.context)
         made, op = self._bodies.write(self._marks.name(steps), unit, results, self._read.symbols, loc, ip)
         self._marks.write(op, steps, phase_of(steps[0].op))
-        found = {number: v.node.check for number, v in enumerate(results) if v.node is not None and v.node.check}
+        found = {
+            number: v.node.check for number, v in enumerate(results) if v.node is not None and v.node.check
+        }
         if found:
             op.attributes[CHECKS] = write_checks(found, op.context)
         unpack = made[0].owner

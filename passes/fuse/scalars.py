@@ -65,7 +65,9 @@ class Scalars:
             found = self._types[dtype] = ir.Type.parse(text, self._context)
         return found
 
-    def op(self, name: str, operands: Sequence[Scalar], dtype: torch.dtype, **attributes: ir.Attribute) -> Scalar:
+    def op(
+        self, name: str, operands: Sequence[Scalar], dtype: torch.dtype, **attributes: ir.Attribute
+    ) -> Scalar:
         values = [x.value for x in operands]
         made = ir.Operation.create(name, [self.type(dtype)], values, attributes, loc=self._loc, ip=self._ip)
         return Scalar(made.result, dtype)
@@ -81,7 +83,9 @@ class Scalars:
     def _constant(self, number: float | int | bool, dtype: torch.dtype) -> Scalar:
         if not dtype.is_floating_point:
             value = bool(number) if dtype == torch.bool else int(number)
-            return self.op("arith.constant", [], dtype, value=ir.IntegerAttr.get(self.type(dtype), int(value)))
+            return self.op(
+                "arith.constant", [], dtype, value=ir.IntegerAttr.get(self.type(dtype), int(value))
+            )
         number = float(number)
         made = dtype if math.isnan(number) or _holds(dtype, number) else torch.float64
         with self._loc:
@@ -179,7 +183,9 @@ class Scalars:
         number = (_FLOAT_PREDICATES if floating else _INT_PREDICATES)[predicate]
         i64 = ir.IntegerType.get_signless(64, self._context)
         predicate_attr = ir.IntegerAttr.get(i64, number)
-        return self.op("arith.cmpf" if floating else "arith.cmpi", [a, b], torch.bool, predicate=predicate_attr)
+        return self.op(
+            "arith.cmpf" if floating else "arith.cmpi", [a, b], torch.bool, predicate=predicate_attr
+        )
 
     def select(self, condition: Scalar, x: Operand, y: Operand) -> Scalar:
         a, b = self.pair(x, y)
@@ -213,7 +219,9 @@ class Scalars:
         if not isinstance(size, Size):
             return self.constant(size, dtype)
         operands, loc = [self._index_of(size)], self._loc
-        made = ir.Operation.create("arith.index_cast", [self.type(torch.int64)], operands, loc=loc, ip=self._ip)
+        made = ir.Operation.create(
+            "arith.index_cast", [self.type(torch.int64)], operands, loc=loc, ip=self._ip
+        )
         return self.cast(Scalar(made.result, torch.int64), dtype)
 
     def load(self, x: ir.Value, dtype: torch.dtype) -> Scalar:

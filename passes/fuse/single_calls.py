@@ -57,7 +57,9 @@ class SingleCalls:
             self._waiting = {n: op for n, op in self._waiting.items() if gone.isdisjoint(op.results)}
         drop_unread(self._block)
 
-    def _write_attentions(self, strides: Mapping[ir.Value, Strides], choose: Choose | None, every: bool) -> None:
+    def _write_attentions(
+        self, strides: Mapping[ir.Value, Strides], choose: Choose | None, every: bool
+    ) -> None:
         """Attention calls become kernels where that is faster, or ``every`` one."""
         attentions = None
         for step in self._take(ATTENTION):
@@ -83,7 +85,11 @@ class SingleCalls:
             flops, phase = grouped.flops(step.op), phase_of(step.op)
             wanted = bool(flops)
             if wanted and choose is not None:
-                piece = call_piece(self._marks.number, self._read, step.number, strides) if is_asked(flops, choose) else None
+                piece = (
+                    call_piece(self._marks.number, self._read, step.number, strides)
+                    if is_asked(flops, choose)
+                    else None
+                )
                 wanted = piece is not None and choose(piece).generated
             if wanted:
                 (old,) = step.op.results
@@ -124,7 +130,9 @@ class SingleCalls:
 
     def _write_losses(self) -> None:
         """Linear layers with a cross entropy become two kernels each."""
-        names = (self._marks.numbered(f"linear_cross_entropy{part}") for part in itertools.cycle(("", "_backward")))
+        names = (
+            self._marks.numbered(f"linear_cross_entropy{part}") for part in itertools.cycle(("", "_backward"))
+        )
         for written in self._losses.write(names, self._waiting.keys()):
             steps = [self._read.steps[number] for number in written.numbers]
             self._marks.write(written.op, steps, phase_of(steps[0].op))

@@ -37,7 +37,8 @@ def structure(nodes: Sequence[Node], space: Space, results: Sequence[Value]) -> 
                 found.append((value.type, in_program(value).type))
             found.append(values[value])
             found += [
-                (named(dim.atoms), dim.size, dim.offset, dim.step, dim.sliced, dim.gathered) for dim in access.dims
+                (named(dim.atoms), dim.size, dim.offset, dim.step, dim.sliced, dim.gathered)
+                for dim in access.dims
             ]
         values[node.out] = len(values)
         found.append((node.what, tuple(map(named, (*node.out_dims, node.reduced, *node.indices)))))

@@ -80,13 +80,17 @@ class Symbols:
         shape = self.shape(value)
         return shape[0] if shape else None
 
-    def number(self, symbol: Symbol, read: Sequence[tuple[ir.Value, TensorType]], ip: ir.InsertionPoint) -> ir.Value:
+    def number(
+        self, symbol: Symbol, read: Sequence[tuple[ir.Value, TensorType]], ip: ir.InsertionPoint
+    ) -> ir.Value:
         """The integer of the program that ``symbol`` is: its value if it always has one, from an argument, or a dim of
         one of the tensors ``read``, at ``ip``."""
         if symbol.value is not None:
             return _constant(symbol.value, ip)
         if symbol not in self._given:
-            value, dim = next((v, t.shape.index(Size.of(symbol))) for v, t in read if Size.of(symbol) in t.shape)
+            value, dim = next(
+                (v, t.shape.index(Size.of(symbol))) for v, t in read if Size.of(symbol) in t.shape
+            )
             return _size_of(value, dim, ip)
         if symbol not in self._numbers:
             argument, dim = self._given[symbol]
@@ -106,7 +110,9 @@ def _plain(attribute: ir.Attribute | None) -> list[tuple[int, int]]:
 
 def _size_of(value: ir.Value, dim: int, ip: ir.InsertionPoint) -> ir.Value:
     number = _constant(dim, ip)
-    return ir.Operation.create("torch.aten.size.int", [number.type], [value, number], loc=number.location, ip=ip).result
+    return ir.Operation.create(
+        "torch.aten.size.int", [number.type], [value, number], loc=number.location, ip=ip
+    ).result
 
 
 def _constant(number: int, ip: ir.InsertionPoint) -> ir.Value:

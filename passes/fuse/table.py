@@ -52,11 +52,18 @@ def comparison(targets: str, expression: Expression) -> None:
 def untyped(targets: str, expression: Expression, *, heavy: bool = False) -> None:
     """Registers ops whose expressions see their operands in the dtypes that they come in."""
     for target in targets.split():
-        _LOWERINGS[f"aten.{target}"] = lambda b, call, values: [point(b, call, values, expression, heavy, as_is=True)]
+        _LOWERINGS[f"aten.{target}"] = lambda b, call, values: [
+            point(b, call, values, expression, heavy, as_is=True)
+        ]
 
 
 def point(
-    b: Builder, call: OpCall, values: Sequence[Value], expression: Expression, heavy: bool = False, as_is: bool = False
+    b: Builder,
+    call: OpCall,
+    values: Sequence[Value],
+    expression: Expression,
+    heavy: bool = False,
+    as_is: bool = False,
 ) -> Value:
     """One pointwise node for the call."""
     (type_,) = results(call)

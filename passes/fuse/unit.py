@@ -53,7 +53,9 @@ class Unit:
         """Whether it is a collective, or a view of what one makes."""
         if self.step is None:
             return False
-        return self.step.op.name in COLLECTIVES or (self.step.is_view and any(u.is_awaited for u in self.before))
+        return self.step.op.name in COLLECTIVES or (
+            self.step.is_view and any(u.is_awaited for u in self.before)
+        )
 
     @property
     def is_loose(self) -> bool:
@@ -77,7 +79,9 @@ def in_order(unit: Unit) -> tuple[Time, int]:
 
 def joined(a: Unit, b: Unit, space: Space) -> Unit:
     """One group of both, whose dims ``space`` matches; not yet scheduled."""
-    unit = Unit(nodes=sorted([*a.nodes, *b.nodes], key=attrgetter("order")), space=space, floor=max(a.floor, b.floor))
+    unit = Unit(
+        nodes=sorted([*a.nodes, *b.nodes], key=attrgetter("order")), space=space, floor=max(a.floor, b.floor)
+    )
     unit.calls = a.calls | b.calls
     unit.accesses = dict(a.accesses)
     for value, accesses in b.accesses.items():

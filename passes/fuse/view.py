@@ -76,7 +76,10 @@ class View:
         result = [(name,) for name in names]
         result[dim : dim + 2] = [(names[dim], names[dim + 1])]
         return View(
-            source, tuple((n,) for n in names), tuple(result), tuple(zip(names, source.type.shape, strict=True))
+            source,
+            tuple((n,) for n in names),
+            tuple(result),
+            tuple(zip(names, source.type.shape, strict=True)),
         )
 
     @staticmethod
@@ -200,7 +203,9 @@ def _reshaped(source: Value, shape: tuple[AnySize, ...]) -> View | None:
         fine = common_dims(source.type.shape, shape)
     except ValueError:
         return None
-    named = [tuple(tuple(f"f{n}" for n in group) for group in groups(fine, s)) for s in (source.type.shape, shape)]
+    named = [
+        tuple(tuple(f"f{n}" for n in group) for group in groups(fine, s)) for s in (source.type.shape, shape)
+    ]
     return View(source, *named, tuple((f"f{n}", size) for n, size in enumerate(fine)))
 
 

@@ -39,7 +39,9 @@ class OpName:
             return number == self.number
         parts = target.split(".")
         targets = (target, parts[1], ".".join(parts[:2])) if len(parts) > 1 else (target,)
-        return (not self.target or self.target in targets) and (not self.line or _is_line(line or "", self.line))
+        return (not self.target or self.target in targets) and (
+            not self.line or _is_line(line or "", self.line)
+        )
 
 
 def _is_line(line: str, wanted: str) -> bool:
@@ -100,7 +102,9 @@ class Wishes:
         if not self:
             return BlockWishes()
         named = [
-            (s.number, f"{number}.{s.number}", s.target, source_line(s.op.location)) for s in steps if not s.is_view
+            (s.number, f"{number}.{s.number}", s.target, source_line(s.op.location))
+            for s in steps
+            if not s.is_view
         ]
         forbidden: dict[Pair, str] = {}
         for edge, pair in self._pairs(self.forbid, named):
@@ -114,7 +118,9 @@ class Wishes:
         self, edges: Sequence[Edge], named: Sequence[tuple[int, str, str, str | None]]
     ) -> Iterator[tuple[Edge, Pair]]:
         for edge in edges:
-            first, second = ([n for n, *rest in named if name.fits(*rest)] for name in (edge.first, edge.second))
+            first, second = (
+                [n for n, *rest in named if name.fits(*rest)] for name in (edge.first, edge.second)
+            )
             for pair in {frozenset((a, b)) for a in first for b in second if a != b}:
                 self.unmatched.discard(edge.text)
                 yield edge, pair
@@ -131,11 +137,15 @@ class BlockWishes:
         """The edge because of which the calls ``a`` and ``b`` may not be one kernel."""
         if not self.forbidden:
             return None
-        return next((self.forbidden[p] for x in a for y in b if (p := frozenset((x, y))) in self.forbidden), None)
+        return next(
+            (self.forbidden[p] for x in a for y in b if (p := frozenset((x, y))) in self.forbidden), None
+        )
 
     def forces(self, a: set[int], b: set[int]) -> bool:
         """Whether some pair of the calls ``a`` and ``b`` is to be in one kernel."""
-        return any(len(pair & a) == 1 and len(pair & b) == 1 for pairs in self.forced.values() for pair in pairs)
+        return any(
+            len(pair & a) == 1 and len(pair & b) == 1 for pairs in self.forced.values() for pair in pairs
+        )
 
     def without(self, granted: set[Pair]) -> BlockWishes:
         """The wishes that are left where these pairs are in one kernel."""

@@ -27,7 +27,9 @@ class TorchLiftBmm(Pass):
 
     def run(self, module: ir.Module) -> None:
         function = find_function(module)
-        if function is None or all(op.operation.name != "torch.aten.bmm" for op in function.regions[0].blocks[0]):
+        if function is None or all(
+            op.operation.name != "torch.aten.bmm" for op in function.regions[0].blocks[0]
+        ):
             return
         program = read_program(module)
         assert program is not None
@@ -96,7 +98,9 @@ def _exchange(
     phase: dict[str, ir.Attribute],
 ) -> ir.Value:
     b, h, x, y = type_.shape
-    return builder.call("aten.transpose.int", (value, 2, 3), [type_.with_shape((b, h, y, x))], *place, phase).results[0]
+    return builder.call(
+        "aten.transpose.int", (value, 2, 3), [type_.with_shape((b, h, y, x))], *place, phase
+    ).results[0]
 
 
 def _replace(

@@ -60,7 +60,10 @@ def _seeds(program: Program, codec: ShardingCodec, mesh: Mesh) -> dict[int, Layo
             if fused is not None and fused.divides(ways):
                 found[value] = {dim: Parts(ways, fused.sizes)}
                 sizes = ", ".join(map(str, fused.sizes))
-                remark("Interleaved", f"dim {dim} of {name} is {len(fused.sizes)} parts ({sizes}), each cut in {ways}")
+                remark(
+                    "Interleaved",
+                    f"dim {dim} of {name} is {len(fused.sizes)} parts ({sizes}), each cut in {ways}",
+                )
                 break
     return found
 
@@ -72,7 +75,9 @@ class _Interleaver:
         self._program, self._spread = program, spread
         self._builder = CallBuilder(program.block)
         self._values = list(program.values)
-        self._converted: dict[tuple[ir.Value, tuple[tuple[int, Parts], ...], ir.Attribute | None], ir.Value] = {}
+        self._converted: dict[
+            tuple[ir.Value, tuple[tuple[int, Parts], ...], ir.Attribute | None], ir.Value
+        ] = {}
 
     def run(self) -> None:
         for number, node in enumerate(self._program.nodes):
@@ -149,7 +154,9 @@ class _Interleaver:
         """
         program = self._program
         arguments = {
-            program.argument_key(i): v for i, v in enumerate(program.arguments) if program.argument_key(i) != ("", "")
+            program.argument_key(i): v
+            for i, v in enumerate(program.arguments)
+            if program.argument_key(i) != ("", "")
         }
         return [arguments.get(program.result_key(i), -1) for i in range(len(program.returns))]
 

@@ -36,7 +36,9 @@ class Spread:
         self._program = program
         self._now: list[Layout] = [{} for _ in program.types]
         keys = [program.argument_key(i) for i in range(len(program.arguments))]
-        self._plain = {v for v, (role, _) in zip(program.arguments, keys, strict=True) if role not in STATE_ROLES}
+        self._plain = {
+            v for v, (role, _) in zip(program.arguments, keys, strict=True) if role not in STATE_ROLES
+        }
         named = {name: v for (role, name), v in zip(keys, program.arguments, strict=True) if role == "param"}
         same = carried_values(program)
         for value, parameter in _gradients(program):

@@ -26,7 +26,9 @@ class PartsWriter:
 
     def call(self, target: str, *args: Any) -> ir.Value:
         full = with_defaults(target, args)
-        types = infer_types(target, replace_leaves(full, lambda a: _type(a) if isinstance(a, ir.Value) else a))
+        types = infer_types(
+            target, replace_leaves(full, lambda a: _type(a) if isinstance(a, ir.Value) else a)
+        )
         ip = self._ip if self._after is None else ir.InsertionPoint.after(self._after)
         made = self._builder.call(target, full, types, self._location, ip, self._phase)
         self._after = None if self._after is None else made
@@ -71,7 +73,9 @@ class PartsWriter:
 
     def _merged(self, value: ir.Value, dim: int) -> ir.Value:
         shape = _type(value).shape
-        return self.call("aten.reshape", value, (*shape[:dim], shape[dim] * shape[dim + 1], *shape[dim + 2 :]))
+        return self.call(
+            "aten.reshape", value, (*shape[:dim], shape[dim] * shape[dim + 1], *shape[dim + 2 :])
+        )
 
 
 def _type(value: ir.Value) -> TensorType:

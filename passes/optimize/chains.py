@@ -55,7 +55,9 @@ def is_view(op: ir.Operation) -> bool:
     return op.name.removeprefix("torch.") in VIEWS
 
 
-def first_need(value: ir.Value, ops: Sequence[ir.Operation], place: dict[ir.Value, int], patient: bool = False) -> int:
+def first_need(
+    value: ir.Value, ops: Sequence[ir.Operation], place: dict[ir.Value, int], patient: bool = False
+) -> int:
     """The number of the first op that reads ``value``; lists count where they stand.
 
     With ``patient``, views and collectives that read it do not count: they can follow it, so only their readers do.

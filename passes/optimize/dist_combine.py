@@ -146,7 +146,14 @@ def _key(op: ir.Operation) -> tuple[object, ...] | None:
         return None
     reduction = attributes["reduction"].value if "reduction" in attributes else ""
     phase = attributes["dist.phase"].value if "dist.phase" in attributes else ""
-    return op.name, attributes["axes"], reduction, _type(op.operands[0]).dtype, phase, "dist.in_loop" in attributes
+    return (
+        op.name,
+        attributes["axes"],
+        reduction,
+        _type(op.operands[0]).dtype,
+        phase,
+        "dist.in_loop" in attributes,
+    )
 
 
 def _member(op: ir.Operation, ops: list[ir.Operation], place: dict[ir.Value, int]) -> Member:
@@ -163,4 +170,3 @@ def _type(value: ir.Value) -> TensorType:
     found = read_type(value.type)
     assert found is not None
     return found
-

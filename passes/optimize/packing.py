@@ -74,7 +74,9 @@ class Packer:
         parts, start = [], 0
         for size in sizes:
             shape = tuple(size if d == dim else n for d, n in enumerate(type_.shape))
-            parts.append(self._call("aten.slice.Tensor", (value, dim, start, start + size, 1), type_.with_shape(shape)))
+            parts.append(
+                self._call("aten.slice.Tensor", (value, dim, start, start + size, 1), type_.with_shape(shape))
+            )
             start += size
         return parts
 
@@ -96,7 +98,9 @@ class Packer:
 
     def _collective(self, name: str, value: ir.Value, result: TensorType) -> ir.Value:
         type_ = self._builder.type(result)
-        return ir.Operation.create(name, [type_], [value], self._attributes, loc=self._loc, ip=self._ip).result
+        return ir.Operation.create(
+            name, [type_], [value], self._attributes, loc=self._loc, ip=self._ip
+        ).result
 
 
 def _type(value: ir.Value) -> TensorType:

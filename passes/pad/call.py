@@ -28,7 +28,9 @@ def padded_types(
         if type_ is None:
             made.append(None)
             continue
-        sizes = [padded_size(n, of_dim(d, rule.sizes, factors)) for n, d in zip(type_.shape, dims, strict=True)]
+        sizes = [
+            padded_size(n, of_dim(d, rule.sizes, factors)) for n, d in zip(type_.shape, dims, strict=True)
+        ]
         made.append(type_.with_shape(tuple(sizes)))
     return tuple(made)
 
@@ -55,8 +57,12 @@ def _works(spec: OpCall, factors: tuple[tuple[str, Stretches], ...]) -> bool:
     inside = [f for f, s in padded.items() if not is_tail(rule.sizes[f], s)]
     try:
         made = rule.lower(_Types(*call)) if rule.lower is not None else infer_types(spec.target, call[1])
-        return tuple(made) == results and not (inside and _places(rule, _Types(*call, cut=2)).intersection(inside))
-    except Exception:  # it has its sizes among its arguments, and no lower to change them; users' may raise anything
+        return tuple(made) == results and not (
+            inside and _places(rule, _Types(*call, cut=2)).intersection(inside)
+        )
+    except (
+        Exception
+    ):  # it has its sizes among its arguments, and no lower to change them; users' may raise anything
         return False
 
 

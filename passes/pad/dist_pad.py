@@ -196,7 +196,9 @@ class _Padder:
             attributes = {name: node.op.attributes[name] for name in node.op.attributes}
             types = [o.type for o in operands]
             return [
-                ir.Operation.create(node.op.name, types, operands, attributes, loc=node.op.location, ip=self._ip).result
+                ir.Operation.create(
+                    node.op.name, types, operands, attributes, loc=node.op.location, ip=self._ip
+                ).result
             ]
         types = padded_types(node.rule.results, node.spec.results, node.rule, factors)
         args = fill(node.spec.args, operands)

@@ -32,7 +32,9 @@ _ALWAYS = frozenset(
 CHOOSE = ("aten.where.self", "aten.masked_fill.Tensor")
 _CASTS = ("aten._to_copy", "prims.convert_element_type")
 
-LOSES = frozenset(f"aten.{name}" for name in ("rsqrt", "sqrt", "reciprocal", "div.Tensor", "log", "pow.Tensor_Scalar"))
+LOSES = frozenset(
+    f"aten.{name}" for name in ("rsqrt", "sqrt", "reciprocal", "div.Tensor", "log", "pow.Tensor_Scalar")
+)
 """Calls whose padding is worth being filled at once: most are of a number a row, and all after them is finite again."""
 
 

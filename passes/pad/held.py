@@ -42,7 +42,11 @@ def _numbers(node: Node, factor: str, stretches: Stretches, held: Sequence[Held]
         choices = [c for s in rule.linear if (c := _for_linear(node, s, factor, stretches, held)) is not None]
         numbers = min(choices, key=lambda c: sum(n is not None for n in c), default=numbers)
     for i in operands:
-        if numbers[i] is None and node.spec.target.startswith(_POINTING) and not _floating(node.spec.tensors[i]):
+        if (
+            numbers[i] is None
+            and node.spec.target.startswith(_POINTING)
+            and not _floating(node.spec.tensors[i])
+        ):
             numbers[i] = 0.0
     return numbers
 
@@ -144,10 +148,15 @@ def _floating(type_: TensorType) -> bool:
 
 
 def _is_zero(rule: Rule, operand: int, factor: str, stretches: Stretches, operands: Sequence[Held]) -> bool:
-    return all(operands[operand].get(place) == 0 for place in _places(rule.operands[operand], rule, factor, stretches))
+    return all(
+        operands[operand].get(place) == 0
+        for place in _places(rule.operands[operand], rule, factor, stretches)
+    )
 
 
-def _places(dims: tuple[Dim, ...], rule: Rule, factor: str, stretches: Stretches) -> list[tuple[int, Stretch]]:
+def _places(
+    dims: tuple[Dim, ...], rule: Rule, factor: str, stretches: Stretches
+) -> list[tuple[int, Stretch]]:
     return [
         (d, s)
         for d, names in enumerate(dims)

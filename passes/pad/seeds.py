@@ -69,7 +69,8 @@ def _stored(shape: tuple[int, ...], cuts: tuple[Axes, ...], padding: Padding, ax
 def _padding(program: Program, value: int, dims: tuple[Axes, ...]) -> Padding:
     shape = program.types[value].shape
     return tuple(
-        _stretches(program, value, d, size, axes) for d, (size, axes) in enumerate(zip(shape, dims, strict=True))
+        _stretches(program, value, d, size, axes)
+        for d, (size, axes) in enumerate(zip(shape, dims, strict=True))
     )
 
 
@@ -90,7 +91,9 @@ def _stretches(program: Program, value: int, dim: int, size: int, axes: Axes) ->
 
 def _block(program: Program, value: int, dim: int) -> int:
     """Parameters are cut between heads or groups, where there is one for every device."""
-    is_parameter = program.producer[value] < 0 and program.argument_key(program.arguments.index(value))[0] == "param"
+    is_parameter = (
+        program.producer[value] < 0 and program.argument_key(program.arguments.index(value))[0] == "param"
+    )
     return block_size(program, value, dim) if is_parameter else 1
 
 

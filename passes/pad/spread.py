@@ -43,7 +43,9 @@ class Spread:
         wanted = self._wanted(node)
         if not wanted:
             return {}
-        kept = {f: tuple(s for s in stretches if self._is_said(node, f, s)) for f, stretches in wanted.items()}
+        kept = {
+            f: tuple(s for s in stretches if self._is_said(node, f, s)) for f, stretches in wanted.items()
+        }
         kept = {f: stretches for f, stretches in kept.items() if stretches}
         if kept and not works_padded(node.spec, node.rule, kept):
             self._refused.add(number)

@@ -37,7 +37,9 @@ class PadWriter:
 
     def call(self, target: str, *args: Any) -> ir.Value:
         full = with_defaults(target, args)
-        types = infer_types(target, replace_leaves(full, lambda a: type_of(a) if isinstance(a, ir.Value) else a))
+        types = infer_types(
+            target, replace_leaves(full, lambda a: type_of(a) if isinstance(a, ir.Value) else a)
+        )
         return self._builder.call(target, full, types, self._loc, self._ip, self._attributes).results[0]
 
     def masked(
@@ -78,7 +80,9 @@ class PadWriter:
         parts = segments(size, stretches)
         at = _stretch_parts(size, stretches).index(stretch)
         outer, inner = (prod(p for _, p in part) for part in (parts[:at], parts[at + 1 :]))
-        found = self.call("aten.lt.Scalar", self.call("aten.arange", stretch.padded, torch.int64), stretch.size)
+        found = self.call(
+            "aten.lt.Scalar", self.call("aten.arange", stretch.padded, torch.int64), stretch.size
+        )
         if outer * inner > 1:
             found = self.call("aten.reshape", found, (1, stretch.padded, 1))
             found = self.call("aten.expand", found, (outer, stretch.padded, inner))
@@ -92,7 +96,9 @@ class PadWriter:
                 value = self._resized_dim(value, dim, size, have[dim], want[dim])
         return value
 
-    def _resized_dim(self, value: ir.Value, dim: int, size: int, have: Stretches, want: Stretches) -> ir.Value:
+    def _resized_dim(
+        self, value: ir.Value, dim: int, size: int, have: Stretches, want: Stretches
+    ) -> ir.Value:
         before, more = type_of(value).shape, max(have, want, key=len)
         wanted = padded_size(size, want)
         if is_tail(size, more):

@@ -71,7 +71,9 @@ class DemandAnalysis:
             attributes = node.op.attributes
             known = "dist.shardings" in attributes
             rounds = _rounds(attributes["dist.priorities"] if "dist.priorities" in attributes else None)
-            shardings = list(ir.ArrayAttr(attributes["dist.shardings"])) if known else [None] * len(node.results)
+            shardings = (
+                list(ir.ArrayAttr(attributes["dist.shardings"])) if known else [None] * len(node.results)
+            )
             for value, attribute in zip(node.results, shardings, strict=True):
                 rank = len(program.types[value].shape)
                 self._wanted.append(self._codec.read(attribute) if attribute else Sharding.replicated(rank))
@@ -99,7 +101,9 @@ class DemandAnalysis:
         times = lambda axes: tuple(a for a in axes if self._mesh.is_time(a))  # noqa: E731
         space = lambda axes: tuple(a for a in axes if not self._mesh.is_time(a))  # noqa: E731
         dims = tuple((*space(new), *times(old)) for new, old in zip(wanted.dims, made.dims, strict=True))
-        return Sharding(dims).with_partial(tuple(t for t in made.partial if self._mesh.is_time(t[1]))).normal()
+        return (
+            Sharding(dims).with_partial(tuple(t for t in made.partial if self._mesh.is_time(t[1]))).normal()
+        )
 
     def _layouts(self, number: int, node: Node, partial: Axes) -> tuple[list[Sharding], list[Sharding]]:
         """What a call needs and makes, where sums over ``partial`` pass through it."""
@@ -116,7 +120,8 @@ class DemandAnalysis:
         if found is None:
             sizes = [self._program.types[v].size_bytes for v in values]
             wishes = [
-                Wish(_without(self._wanted[v], whole), self._rounds[v], s) for v, s in zip(values, sizes, strict=True)
+                Wish(_without(self._wanted[v], whole), self._rounds[v], s)
+                for v, s in zip(values, sizes, strict=True)
             ]
             chosen = without(assign(node.rule, wishes), partial)
             needs = [s.normal() for s in operand_shardings(node.rule, chosen)]
@@ -169,4 +174,6 @@ def _without(sharding: Sharding, axes: frozenset[str]) -> Sharding:
     """``sharding`` with no cut over ``axes``."""
     if not axes:
         return sharding
-    return Sharding(tuple(tuple(a for a in dim if a.name not in axes) for dim in sharding.dims), sharding.partial)
+    return Sharding(
+        tuple(tuple(a for a in dim if a.name not in axes) for dim in sharding.dims), sharding.partial
+    )

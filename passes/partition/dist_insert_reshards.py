@@ -57,7 +57,9 @@ class _Inserter:
         self._demands = demands
         self._stored = stored_parameters(program)
         self._loops = any(a.kind == "time" for a in mesh.axes)
-        self._refined = {v for node in program.nodes if "dist.refine" in node.op.attributes for v in node.results}
+        self._refined = {
+            v for node in program.nodes if "dist.refine" in node.op.attributes for v in node.results
+        }
 
     def run(self) -> None:
         program, codec = self._program, self._codec
@@ -86,7 +88,9 @@ class _Inserter:
             return None
         return next((n for n in needs if not n.partial and all(_is_piece(o, n) for o in needs)), None)
 
-    def _groups(self, value: int, uses: list[tuple[int, int, Sharding]]) -> dict[tuple[Sharding, str], list[Use]]:
+    def _groups(
+        self, value: int, uses: list[tuple[int, int, Sharding]]
+    ) -> dict[tuple[Sharding, str], list[Use]]:
         """The uses that need something else than what is there, by what they need and in which phase."""
         made = self._demands.made[value]
         groups: dict[tuple[Sharding, str], list[Use]] = defaultdict(list)
@@ -96,7 +100,9 @@ class _Inserter:
                 groups[need, self._phase(node) if again else ""].append((node, position))
         return groups
 
-    def _reshard(self, value: int, need: Sharding, uses: list[Use], reduced: ir.Operation | None) -> ir.Operation:
+    def _reshard(
+        self, value: int, need: Sharding, uses: list[Use], reduced: ir.Operation | None
+    ) -> ir.Operation:
         """The reshard of ``value``, or of what it was ``reduced`` to already, for ``uses``."""
         program = self._program
         made = self._demands.made[value]

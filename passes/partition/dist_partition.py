@@ -41,7 +41,9 @@ class DistPartition(ReadingPass):
         with module.context, ir.Location.unknown():
             _Partitioner(program, ShardingCodec(module.context, mesh), mesh).run()
         if padded or apart:
-            TorchShare().run(module)  # masks and positions of each use are its own until all know how they lie
+            TorchShare().run(
+                module
+            )  # masks and positions of each use are its own until all know how they lie
         return True
 
 
@@ -71,7 +73,11 @@ class _Partitioner:
         terminator = self._program.terminator
         assert terminator is not None
         ir.Operation.create(
-            "func.return", [], [self._values[v] for v in self._program.returns], loc=terminator.location, ip=end
+            "func.return",
+            [],
+            [self._values[v] for v in self._program.returns],
+            loc=terminator.location,
+            ip=end,
         )
         self._program.function.erase()
         form_loops(block, self._codec, self._mesh)
@@ -140,7 +146,9 @@ class _Partitioner:
             here = {made.index(r): i for i, r in enumerate(op.results) if r in made}
             given = {i: self._shardings[node.results[position]] for position, i in here.items()}
             whole = [Sharding.replicated(len(t.shape) if (t := read_type(r.type)) else 0) for r in op.results]
-            op.attributes["dist.shardings"] = self._codec.array([given.get(i, s) for i, s in enumerate(whole)])
+            op.attributes["dist.shardings"] = self._codec.array(
+                [given.get(i, s) for i, s in enumerate(whole)]
+            )
             own = [f"{name}#{i}" for position, i in here.items() for name in names.get(position, [])]
             if own:
                 op.attributes["dist.name"] = ir.StringAttr.get(",".join(own), self._context)
@@ -150,7 +158,9 @@ class _Partitioner:
         type_ = self._program.types[node.results[0]]
         attributes = node.op.attributes
         target = self._codec.read(attributes["sharding"])
-        steps = plan_steps(source, target, type_.shape, self._mesh, reduce_first="dist.reduce_first" in attributes)
+        steps = plan_steps(
+            source, target, type_.shape, self._mesh, reduce_first="dist.reduce_first" in attributes
+        )
         value = self._values[node.operands[0]]
 
         def finish(op: ir.Operation) -> None:

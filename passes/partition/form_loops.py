@@ -19,7 +19,15 @@ from shardc.dialects.dist.yield_op import yield_values
 from shardc.passes.partition.loop_plan import LoopPlan, plan_loops
 from shardc.passes.partition.reshard_lower import EDGE_KIND
 
-_HEAVY = ("aten.mm", "aten.bmm", "aten.addmm", "aten.convolution", "shardc.attention", "aten.embedding", "dist.")
+_HEAVY = (
+    "aten.mm",
+    "aten.bmm",
+    "aten.addmm",
+    "aten.convolution",
+    "shardc.attention",
+    "aten.embedding",
+    "dist.",
+)
 """Ops whose results are kept from one loop to a later one; anything else is computed again there."""
 
 
@@ -150,7 +158,11 @@ class _Former:
     def _stack_dim(self, value: ir.Value) -> int:
         shardings = [self._codec.read(a) for a in value.owner.attributes["dist.shardings"]]
         position = list(value.owner.results).index(value)
-        cut = [d for d, axes in enumerate(shardings[position].dims) if any(a.name == self._axis.name for a in axes)]
+        cut = [
+            d
+            for d, axes in enumerate(shardings[position].dims)
+            if any(a.name == self._axis.name for a in axes)
+        ]
         return cut[0] if cut else 0  # each iteration's terms, one after the other
 
     def _build(self, k: int) -> None:
@@ -228,14 +240,21 @@ class _Former:
         if _type(value).dtype != type_.dtype:
             value = self._cast(inner, value, type_, edge.location, ip)
         kind = edge.attributes[EDGE_KIND].value
-        target, rest = {"sum": ("aten.add.Tensor", (1,)), "max": ("aten.maximum", ()), "min": ("aten.minimum", ())}[
-            kind
-        ]
+        target, rest = {
+            "sum": ("aten.add.Tensor", (1,)),
+            "max": ("aten.maximum", ()),
+            "min": ("aten.minimum", ()),
+        }[kind]
         phase = {"dist.phase": edge.attributes["dist.phase"]} if "dist.phase" in edge.attributes else {}
         return inner.call(target, (acc, value, *rest), [type_], edge.location, ip, phase).results[0]
 
     def _cast(
-        self, builder: CallBuilder, value: ir.Value, type_: TensorType, loc: ir.Location, ip: ir.InsertionPoint
+        self,
+        builder: CallBuilder,
+        value: ir.Value,
+        type_: TensorType,
+        loc: ir.Location,
+        ip: ir.InsertionPoint,
     ) -> ir.Value:
         args = (value, type_.dtype, None, None, None, False, None)
         return builder.call("aten._to_copy", args, [type_], loc, ip).results[0]

@@ -34,7 +34,9 @@ class LinkModel:
         """Latency (s) and bandwidth (bytes/s) of a collective over ``axes``: those of the slowest."""
         names = {axis.name for axis in axes}
         bandwidths, latencies = dict(self.bandwidths), dict(self.latencies_s)
-        slowest = min((bandwidths.get(name, self.default_bandwidth) for name in names), default=self.default_bandwidth)
+        slowest = min(
+            (bandwidths.get(name, self.default_bandwidth) for name in names), default=self.default_bandwidth
+        )
         return max((latencies.get(name, self.default_latency_s) for name in names), default=0.0), slowest
 
     def fastest(self, axes: Iterable[Axis]) -> float:

@@ -58,7 +58,12 @@ class MlirLocal:
             "base": ir.IntegerAttr.get(i64, 0 if operands else base),
         }
         op = ir.Operation.create(
-            "dist.offset", [self._builder.type("!torch.int")], operands, attributes, loc=self._loc, ip=self._ip
+            "dist.offset",
+            [self._builder.type("!torch.int")],
+            operands,
+            attributes,
+            loc=self._loc,
+            ip=self._ip,
         )
         return op.result
 

@@ -69,7 +69,9 @@ def _readers(op: ir.Operation, number: dict[ir.Value, int]) -> list[int]:
     return found
 
 
-def _inside(body: list[ir.Operation], sources: list[list[int]], codec: ShardingCodec, mesh: Mesh) -> list[bool]:
+def _inside(
+    body: list[ir.Operation], sources: list[list[int]], codec: ShardingCodec, mesh: Mesh
+) -> list[bool]:
     inside: list[bool] = []
     for i, op in enumerate(body):
         if EDGE_KIND in op.attributes:
@@ -138,5 +140,6 @@ def _is_term(value: ir.Value, codec: ShardingCodec, mesh: Mesh) -> bool:
         return False
     position = list(owner.operation.results).index(value)
     return any(
-        mesh.is_time(axis) for _, axis in codec.read(owner.operation.attributes["dist.shardings"][position]).partial
+        mesh.is_time(axis)
+        for _, axis in codec.read(owner.operation.attributes["dist.shardings"][position]).partial
     )

@@ -26,7 +26,9 @@ def set_operand(op: ir.Operation, position: int, new: ir.Value) -> None:
         if position < count + len(tensors):
             members[tensors[position - count]] = new
             old = operand.owner
-            fresh = ir.Operation.create(old.name, [operand.type], members, loc=old.location, ip=ir.InsertionPoint(op))
+            fresh = ir.Operation.create(
+                old.name, [operand.type], members, loc=old.location, ip=ir.InsertionPoint(op)
+            )
             op.operands[slot] = fresh.result
             if not list(old.results[0].uses):
                 old.erase()

@@ -113,11 +113,18 @@ def _sum(root: ir.Operation, values: list[ir.Value]) -> ir.Value:
     """The values added up from left to right, before ``root``."""
     total = values[0]
     attributes = {
-        n: root.attributes[n] for n in ("dist.phase", "dist.shardings", "dist.priorities") if n in root.attributes
+        n: root.attributes[n]
+        for n in ("dist.phase", "dist.shardings", "dist.priorities")
+        if n in root.attributes
     }
     for value in values[1:]:
         operands = [total, value, root.operands[2]]
         total = ir.Operation.create(
-            root.name, [root.results[0].type], operands, attributes, loc=root.location, ip=ir.InsertionPoint(root)
+            root.name,
+            [root.results[0].type],
+            operands,
+            attributes,
+            loc=root.location,
+            ip=ir.InsertionPoint(root),
         ).result
     return total

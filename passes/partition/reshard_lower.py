@@ -106,7 +106,9 @@ def _space_steps(source: Sharding, target: Sharding, shape: tuple[int, ...], mes
 
 def _space_part(sharding: Sharding, mesh: Mesh) -> Sharding:
     keep = lambda axes: tuple(a for a in axes if not mesh.is_time(a))  # noqa: E731
-    return Sharding(tuple(keep(d) for d in sharding.dims), tuple(t for t in sharding.partial if not mesh.is_time(t[1])))
+    return Sharding(
+        tuple(keep(d) for d in sharding.dims), tuple(t for t in sharding.partial if not mesh.is_time(t[1]))
+    )
 
 
 def _time_part(sharding: Sharding, mesh: Mesh) -> tuple[object, ...]:
@@ -190,7 +192,10 @@ class ReshardLowering:
                     "axes": self._axes(axes),
                 }
             case Permute(source, target):
-                return "dist.permute", {"source": self._codec.write(source), "target": self._codec.write(target)}
+                return "dist.permute", {
+                    "source": self._codec.write(source),
+                    "target": self._codec.write(target),
+                }
             case Slice(dim, axes) | EnterLoop(dim, axes):
                 return "dist.slice", {"dim": self._int(dim), "axes": self._axes(axes)}
             case ToPartial(axes, _):

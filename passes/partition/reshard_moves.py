@@ -177,12 +177,16 @@ class Moves:
         free = tuple(x for x in range(len(self.axes)) if self._is_free(x, state.partial))
         if len(free) > MAX_REARRANGED:
             found = {self.target.dims: None, self._aligned(state): None}
-            return [dims for dims in found if self._same_cut(dims, state.dims) and self._is_legal(dims, state)]
+            return [
+                dims for dims in found if self._same_cut(dims, state.dims) and self._is_legal(dims, state)
+            ]
         key = (tuple(self.ways(axes) for axes in state.dims), lengths + state.partial)
         if key not in self._arranged:
             dealt = [_dealt(order, lengths) for order in permutations(free, sum(lengths))]
             dealt.append(self.target.dims)
-            legal = (d for d in dict.fromkeys(dealt) if self._same_cut(d, state.dims) and self._is_legal(d, state))
+            legal = (
+                d for d in dict.fromkeys(dealt) if self._same_cut(d, state.dims) and self._is_legal(d, state)
+            )
             self._arranged[key] = list(legal)
         return self._arranged[key]
 

@@ -65,7 +65,12 @@ def plan_reshard(
 
 @lru_cache(maxsize=65536)
 def _plan(
-    source: Sharding, target: Sharding, shape: tuple[int, ...], mesh: Mesh, links: LinkModel, element_bytes: int
+    source: Sharding,
+    target: Sharding,
+    shape: tuple[int, ...],
+    mesh: Mesh,
+    links: LinkModel,
+    element_bytes: int,
 ) -> tuple[Step, ...]:
     for axis in source.used + target.used:
         if mesh.is_time(axis):
@@ -80,4 +85,6 @@ def _check_divides(sharding: Sharding, shape: tuple[int, ...], where: str | None
     for dim, size in enumerate(shape):
         ways = sharding.ways(dim)
         if size % ways:
-            raise IndivisibleDim(dim=dim, size=size, shape=list(shape), ways=ways, sharding=sharding, where=where)
+            raise IndivisibleDim(
+                dim=dim, size=size, shape=list(shape), ways=ways, sharding=sharding, where=where
+            )

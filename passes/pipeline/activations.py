@@ -32,7 +32,9 @@ def kept_bytes(
             if _is_of_forward(assignment, value)
         )
         if policy != "none":
-            read = _sources(assignment, read, lambda v, i=index, p=policy: is_cloned(assignment, v, i, p, data))
+            read = _sources(
+                assignment, read, lambda v, i=index, p=policy: is_cloned(assignment, v, i, p, data)
+            )
         held = dict.fromkeys(storage(assignment, value, index) for value in read)
         found.append(sum(size_bytes(value) for value in held if not isinstance(value.owner, ir.Block)))
     return found
@@ -46,7 +48,9 @@ def _sources(
     todo, seen = list(read), set[ir.Value]()
     while todo:
         value = todo.pop()
-        if value in seen or assignment.place_of(value) is None:  # an argument; or made again by whoever reads it
+        if (
+            value in seen or assignment.place_of(value) is None
+        ):  # an argument; or made again by whoever reads it
             continue
         seen.add(value)
         if cloned(value):

@@ -105,7 +105,11 @@ def _owner(value: ir.Value) -> ir.Operation:
 
 def free_ops(program: StepProgram) -> set[ir.Value]:
     """The first results of ops that depend on no parameter."""
-    bound = {v for v, roots in zip(program.captures, map(program.roots.get, program.captures), strict=True) if roots}
+    bound = {
+        v
+        for v, roots in zip(program.captures, map(program.roots.get, program.captures), strict=True)
+        if roots
+    }
     bound.update(program.carried)
     free: set[ir.Value] = set()
     for op in body_ops(program.body):

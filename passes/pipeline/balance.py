@@ -60,8 +60,7 @@ class Forward:
     def balanced_within(
         self, stages: int, ends: Sequence[int], fraction: Fraction, limit: float
     ) -> list[int] | None:
-        """The same where no stage takes more than ``limit`` by ``fraction``; None if there are no such cuts at ``ends``.
-        """
+        """The same where no stage takes more than ``limit`` by ``fraction``; None if there are no such cuts at ``ends``."""
         return self._best(stages, ends, lambda place, i, j: fraction(place, i, j) <= limit, None)
 
     def smallest(self, stages: int, ends: Sequence[int], fraction: Fraction) -> list[int]:
@@ -94,7 +93,11 @@ class Forward:
         return self.crossing[place] * WIRE if 0 < place < len(self.ops) else 0.0
 
     def _best(
-        self, stages: int, ends: Sequence[int], allows: Callable[[int, int, int], bool], weight: Fraction | None
+        self,
+        stages: int,
+        ends: Sequence[int],
+        allows: Callable[[int, int, int], bool],
+        weight: Fraction | None,
     ) -> list[int] | None:
         """Cuts by dynamic programming over stages and ends: the largest ``weight`` of a stage (its cost, without one) is
         the smallest, then what is sent."""

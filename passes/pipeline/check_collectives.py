@@ -26,7 +26,9 @@ class _Reader:
 
     def __init__(self, schedule: Schedule, rank: int, row: tuple[Step, ...]) -> None:
         self._schedule, self._rank, self._row = schedule, rank, row
-        self._gathers = {step.stage for step in row if isinstance(step, Collective) and step.kind != "REDUCE_GRAD"}
+        self._gathers = {
+            step.stage for step in row if isinstance(step, Collective) and step.kind != "REDUCE_GRAD"
+        }
         self._there, self._reduced = set[int](), set[int]()
 
     def read(self) -> None:
@@ -42,7 +44,9 @@ class _Reader:
     def _read_collective(self, step: Collective) -> None:
         home = self._schedule.rank_of.get(step.stage)
         if home != self._rank:
-            self._refuse(step, f"belongs on rank {home}" if home is not None else "is of no stage of the schedule")
+            self._refuse(
+                step, f"belongs on rank {home}" if home is not None else "is of no stage of the schedule"
+            )
         if step.kind == "REDUCE_GRAD":
             if step.stage in self._reduced:
                 self._refuse(step, "stands there twice")

@@ -66,7 +66,10 @@ def _problems(schedule: Schedule, micro_batches: int | None) -> Iterator[tuple[A
     yield from _stuck(schedule, place)
     for use in forward_weights(schedule):
         if use.version > use.made:
-            yield use.action, f"needs version {use.version} of its weights, of which {use.made} are made by then"
+            yield (
+                use.action,
+                f"needs version {use.version} of its weights, of which {use.made} are made by then",
+            )
 
 
 def _missing(
@@ -106,8 +109,12 @@ def _stuck(schedule: Schedule, place: dict[Action, tuple[int, int]]) -> Iterator
             done.add(action)
             at[rank] += 1
             moving += waiting.pop(action, ())
-    heads = {r: order[i] for r, (order, i) in enumerate(zip(schedule.orders, at, strict=True)) if i < len(order)}
-    waits = {rank: next(needed for needed in needs(head) if needed not in done) for rank, head in heads.items()}
+    heads = {
+        r: order[i] for r, (order, i) in enumerate(zip(schedule.orders, at, strict=True)) if i < len(order)
+    }
+    waits = {
+        rank: next(needed for needed in needs(head) if needed not in done) for rank, head in heads.items()
+    }
     for rank, needed in waits.items():
         if place[needed][0] == rank:
             yield heads[rank], f"stands before {needed}, which it needs"

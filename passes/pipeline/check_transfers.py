@@ -21,7 +21,9 @@ was sent; ``paired``, nothing, but what goes between two ranks, both ways, runs 
 for what it reads (streams of NCCL)."""
 
 
-def check_transfers(schedule: Schedule, steps: Steps, mode: Mode = "blocking", room: int | None = None) -> None:
+def check_transfers(
+    schedule: Schedule, steps: Steps, mode: Mode = "blocking", room: int | None = None
+) -> None:
     """Plays ``steps``, the lists of the ranks of ``schedule`` with their transfers, through. Collectives wait for no
     transfer: :func:`shardc.passes.pipeline.check_collectives.check_collectives` is about them.
 
@@ -162,7 +164,9 @@ class _Machine:
             actions = [step for step in steps if isinstance(step, Action)]
             for ours, theirs in itertools.zip_longest(actions, self._schedule.orders[rank]):
                 if ours != theirs:
-                    self._refuse(ours or theirs, rank, f"is not what the schedule has there, {theirs or 'the end'}")
+                    self._refuse(
+                        ours or theirs, rank, f"is not what the schedule has there, {theirs or 'the end'}"
+                    )
             for step in steps:
                 if isinstance(step, Transfer):
                     other = self._other(step, rank)
@@ -187,4 +191,6 @@ class _Machine:
         return self._rank_of[self._partner[step].stage]
 
     def _refuse(self, step: Step | str, rank: int, problem: str) -> NoReturn:
-        raise BadTransfers(schedule=self._schedule.name, mode=self._mode, step=step, rank=rank, problem=problem)
+        raise BadTransfers(
+            schedule=self._schedule.name, mode=self._mode, step=step, rank=rank, problem=problem
+        )

@@ -44,7 +44,9 @@ def find_reductions(
         if all(kind != "F" for _, kind in places):
             stages[value] = {index for index, _ in places}
     after = [op for op in program.outside if not op.is_before_in_block(program.loop)]
-    home: dict[ir.Value, int] = {v: index for v, found in stages.items() for index in found if len(found) == 1}
+    home: dict[ir.Value, int] = {
+        v: index for v, found in stages.items() for index in found if len(found) == 1
+    }
     for op in after:
         of = {home.get(v) for v in reads(op)}
         if len(of) == 1 and None not in of:
@@ -109,7 +111,9 @@ def _hoisted(
     return dict(reversed(found.items()))
 
 
-def _hoist(index: int, bodies: Sequence[StageBody], hoisted: Mapping[ir.Value, ir.Operation]) -> CollectiveBody:
+def _hoist(
+    index: int, bodies: Sequence[StageBody], hoisted: Mapping[ir.Value, ir.Operation]
+) -> CollectiveBody:
     made = CollectiveBody(index, "UNSHARD")
     same: dict[ir.Value, ir.Value] = {}
     """Value -> the one that stands for it and its like."""
@@ -137,7 +141,9 @@ def _hoist(index: int, bodies: Sequence[StageBody], hoisted: Mapping[ir.Value, i
 
 def _key(op: ir.Operation, same: Mapping[ir.Value, ir.Value]) -> object:
     """What ops that compute the same have in common."""
-    attributes = tuple((name, str(op.attributes[name])) for name in op.attributes if not name.startswith("dist."))
+    attributes = tuple(
+        (name, str(op.attributes[name])) for name in op.attributes if not name.startswith("dist.")
+    )
     operands = tuple(same.get(v, v) if tensor(v) else str(v) for v in op.operands)
     return op.name, attributes, operands, tuple(str(v.type) for v in op.results)
 

@@ -26,7 +26,9 @@ class Copier:
         """What stands for ``value`` in the block."""
         if value not in self.values:
             op = value.owner.operation
-            light = is_constant(op) or op.name == "torch.prim.TupleConstruct" or str(value.type) == "!torch.int"
+            light = (
+                is_constant(op) or op.name == "torch.prim.TupleConstruct" or str(value.type) == "!torch.int"
+            )
             assert light, f"{op.name} is read and was not copied"
             self.copy(op)
         return self.values[value]

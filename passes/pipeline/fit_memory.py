@@ -82,4 +82,6 @@ def _most_held(
     assignment = assign_stages(program, forward, cuts)
     bodies = stage_bodies(program, assignment, kinds)
     kept = kept_bytes(program, assignment, bodies, policies)
-    return max(held_by_ranks(program, bodies, kept, schedule), key=lambda held: (held.total_bytes, -held.rank))
+    return max(
+        held_by_ranks(program, bodies, kept, schedule), key=lambda held: (held.total_bytes, -held.rank)
+    )

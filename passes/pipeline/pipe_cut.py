@@ -71,7 +71,9 @@ class PipeCut(Pass):
     cap_bytes: int = 0
 
     def run(self, module: ir.Module) -> None:
-        chosen = schedule_for(module, self.axis, self.schedule, self.stages or len(self.cuts) + bool(self.cuts))
+        chosen = schedule_for(
+            module, self.axis, self.schedule, self.stages or len(self.cuts) + bool(self.cuts)
+        )
         policies = self.recompute[0] if len(self.recompute) == 1 else self.recompute
         cut_into_stages(
             module, chosen, self.axis, self.cuts,
@@ -181,10 +183,14 @@ def _check_kind(schedule: Schedule, stale_weights: bool) -> None:
 def _check_memory(schedule: Schedule, policies: Sequence[str], cap_bytes: float) -> None:
     """Raises ScheduleNotYet where what is kept of parts of micro-batches, or of old weights, is asked about."""
     if schedule.slices > 1 and any(policy != "none" for policy in policies):
-        raise ScheduleNotYet(schedule=schedule.name, why="it cuts sequences into slices, and recomputes what they keep")
+        raise ScheduleNotYet(
+            schedule=schedule.name, why="it cuts sequences into slices, and recomputes what they keep"
+        )
     if cap_bytes and (schedule.slices > 1 or schedule.changes_mathematics):
         what = "slices of sequences" if schedule.slices > 1 else "old weights"
-        raise ScheduleNotYet(schedule=schedule.name, why=f"it holds {what}, which a cap on memory does not count")
+        raise ScheduleNotYet(
+            schedule=schedule.name, why=f"it holds {what}, which a cap on memory does not count"
+        )
 
 
 def _check_gather(schedule: Schedule, gather: str, cap_bytes: float) -> None:
@@ -194,7 +200,9 @@ def _check_gather(schedule: Schedule, gather: str, cap_bytes: float) -> None:
         raise WrongGather(gather=gather, nearest=nearest)
     if gather == "step" and (schedule.slices > 1 or schedule.changes_mathematics):
         what = "cuts sequences into slices" if schedule.slices > 1 else "keeps old weights"
-        raise ScheduleNotYet(schedule=schedule.name, why=f"it {what}, and parameters are to be gathered once a step")
+        raise ScheduleNotYet(
+            schedule=schedule.name, why=f"it {what}, and parameters are to be gathered once a step"
+        )
     if gather == "step" and cap_bytes:
         why = "parameters that stay gathered are not counted under a cap on memory"
         raise ScheduleNotYet(schedule=schedule.name, why=why)
@@ -209,7 +217,9 @@ def policies_of(given: str | Sequence[str], stages: int) -> tuple[str, ...]:
             raise WrongRecompute(problem=f"there is no recomputation {policy!r}", nearest=repr(nearest))
     if len(named) != stages:
         nearest = repr([*named, *["none"] * stages][:stages])
-        raise WrongRecompute(problem=f"recomputation is given for {len(named)} stages, of {stages}", nearest=nearest)
+        raise WrongRecompute(
+            problem=f"recomputation is given for {len(named)} stages, of {stages}", nearest=nearest
+        )
     return named
 
 

@@ -92,7 +92,9 @@ class _Finder:
         """Of arguments by who has read them so far; of other values by what they are made of."""
         keys, homes = self._program.keys, self._homes
         readers = {v: frozenset(r for r in self._ranks if v in self._found.arguments[r]) for v in keys}
-        parameters = {name: readers[v] or frozenset((0,)) for v, (role, name) in keys.items() if role == "param"}
+        parameters = {
+            name: readers[v] or frozenset((0,)) for v, (role, name) in keys.items() if role == "param"
+        }
         for value, (role, name) in keys.items():
             if role == "param":
                 homes[value] = parameters[name]

@@ -110,7 +110,9 @@ def _bodies_on(rank: int, stages: Stages, schedule: Schedule) -> list[StageBody]
 Result = tuple[ir.Value, tuple[str, str], ir.Attribute]
 
 
-def _in_order(program: StepProgram, early: bool, returned: Sequence[Result]) -> list[tuple[int, ir.Operation]]:
+def _in_order(
+    program: StepProgram, early: bool, returned: Sequence[Result]
+) -> list[tuple[int, ir.Operation]]:
     """The step's ops with their numbers. ``early``: what no update changes stands before the loop, so that optimizers
     among the actions can read it."""
     ops = list(enumerate(o.operation for o in program.block.operations))
@@ -157,7 +159,9 @@ def _exchange_sums(
             (parts[receiver][sender],) = ranks[receiver].receive([value.type], sender, tag)
         for rank, found in zip(ranks, parts, strict=True):
             if found:
-                rank.copier.values[value] = rank.added([found[r] for r in sorted(found)], ends[number], number)
+                rank.copier.values[value] = rank.added(
+                    [found[r] for r in sorted(found)], ends[number], number
+                )
 
 
 class _Rank:
@@ -246,7 +250,9 @@ class _Rank:
         """The action that made what is sent, or that reads what is received."""
         stage, kind, micro_batch = transfer
         is_forward = kind in ("SEND_F", "RECV_F")
-        return Action(stage, "F", micro_batch) if is_forward else self._dependences.backward(stage, micro_batch)
+        return (
+            Action(stage, "F", micro_batch) if is_forward else self._dependences.backward(stage, micro_batch)
+        )
 
     def _take(self, action: Action, remote: bool) -> None:
         """Gets what the stage before (or, in backward, behind) has for this one, if it is on another rank (``remote``)
@@ -374,13 +380,17 @@ class _Rank:
         function.attributes["res_attrs"] = ir.ArrayAttr.get([a for _, _, a in chosen], context)
 
 
-def _function(program: StepProgram, arguments: list[ir.Value], name: str, ip: ir.InsertionPoint) -> ir.Operation:
+def _function(
+    program: StepProgram, arguments: list[ir.Value], name: str, ip: ir.InsertionPoint
+) -> ir.Operation:
     context = program.function.context
     places = {value: i for i, value in enumerate(program.block.arguments)}
     given = list(program.function.attributes["arg_attrs"])
     attributes = {
         "sym_name": ir.StringAttr.get(name, context),
-        "function_type": ir.TypeAttr.get(ir.FunctionType.get([v.type for v in arguments], [], context), context),
+        "function_type": ir.TypeAttr.get(
+            ir.FunctionType.get([v.type for v in arguments], [], context), context
+        ),
         "arg_attrs": ir.ArrayAttr.get([given[places[v]] for v in arguments], context),
     }
     loc = program.function.location

@@ -101,7 +101,9 @@ class _Stage:
         return made
 
 
-def is_cloned(found: Assignment, value: ir.Value, stage: int, policy: str, of_micro_batch: set[ir.Value]) -> bool:
+def is_cloned(
+    found: Assignment, value: ir.Value, stage: int, policy: str, of_micro_batch: set[ir.Value]
+) -> bool:
     """Whether the backward of ``stage`` makes a value again that it needs."""
     if found.place_of(value) != (stage, "F"):
         return False

@@ -47,7 +47,9 @@ def _sliced(body: StageBody, number: int, slices: TokenSlices, assignment: Assig
     inputs = [v for v in body.inputs if v not in made]
     rest_in = carried if number + 1 < slices.count else []
     rest_out = carried if number else []
-    found = StageBody(body.index, body.kind, body.ops, folds, inputs, body.captures, body.integers, [], number)
+    found = StageBody(
+        body.index, body.kind, body.ops, folds, inputs, body.captures, body.integers, [], number
+    )
     found.earlier, found.rest_in, found.rest_out = earlier, rest_in, rest_out
     return found
 
@@ -68,7 +70,12 @@ class _Writer:
     """Writes one body. ``copier.values``: a value of the micro-batch -> its part, or all of it where it is whole."""
 
     def __init__(
-        self, program: StepProgram, stages: Stages, body: StageBody, ip: ir.InsertionPoint, codec: ShardingCodec
+        self,
+        program: StepProgram,
+        stages: Stages,
+        body: StageBody,
+        ip: ir.InsertionPoint,
+        codec: ShardingCodec,
     ) -> None:
         assert stages.slices is not None
         self._program, self._stages, self._body, self._slices = program, stages, body, stages.slices
@@ -124,7 +131,9 @@ class _Writer:
     def _same(self, op: ir.Operation) -> None:
         operand = self._copier.values[op.operands[0]]
         attributes = {name: op.attributes[name] for name in op.attributes}
-        made = ir.Operation.create(op.name, [operand.type], [operand], attributes, loc=op.location, ip=self._ip)
+        made = ir.Operation.create(
+            op.name, [operand.type], [operand], attributes, loc=op.location, ip=self._ip
+        )
         self._copier.values[op.results[0]] = made.results[0]
 
     def _call(self, op: ir.Operation, call: SlicedCall) -> None:
@@ -169,7 +178,9 @@ class _Writer:
         are at the end, and what is before is handed to the slice before."""
         args = (*args[:-1], self._start)
         if call.spec.target == ATTENTION_BACKWARD:
-            wide = [t.with_shape((*t.shape[:2], self._end, *t.shape[3:])) for t in types[1:3] if t is not None]
+            wide = [
+                t.with_shape((*t.shape[:2], self._end, *t.shape[3:])) for t in types[1:3] if t is not None
+            ]
             types = [types[0], *wide]
         made = list(self._builder.call(call.spec.target, args, types, op.location, self._ip).results)
         if call.spec.target != ATTENTION_BACKWARD:
@@ -179,7 +190,9 @@ class _Writer:
             if value in self._rests:
                 gradient = self.emit(op.location, "aten.add.Tensor", gradient, self._rests[value], 1)
             if self._start:
-                self._handed[value] = self.emit(op.location, "aten.slice.Tensor", gradient, 2, 0, self._start, 1)
+                self._handed[value] = self.emit(
+                    op.location, "aten.slice.Tensor", gradient, 2, 0, self._start, 1
+                )
                 gradient = self.emit(op.location, "aten.slice.Tensor", gradient, 2, self._start, self._end, 1)
             found.append(gradient)
         return found
@@ -210,14 +223,20 @@ class _Writer:
 
     def _cut_dim(self, handle: ir.Value, shape: list[int], dim: int, cut: Cut, loc: ir.Location) -> ir.Value:
         """``shape`` is that of ``handle``, and follows."""
-        start, end, size = self._start * cut.inner, self._end * cut.inner, cut.outer * (self._end - self._start)
+        start, end, size = (
+            self._start * cut.inner,
+            self._end * cut.inner,
+            cut.outer * (self._end - self._start),
+        )
         if cut.outer == 1:
             handle = self.emit(loc, "aten.slice.Tensor", handle, dim, start, end, 1)
         else:
             apart = (*shape[:dim], cut.outer, shape[dim] // cut.outer, *shape[dim + 1 :])
             handle = self.emit(loc, "aten.view", handle, apart)
             handle = self.emit(loc, "aten.slice.Tensor", handle, dim + 1, start, end, 1)
-            handle = self.emit(loc, "aten.reshape", handle, (*shape[:dim], size * cut.inner, *shape[dim + 1 :]))
+            handle = self.emit(
+                loc, "aten.reshape", handle, (*shape[:dim], size * cut.inner, *shape[dim + 1 :])
+            )
         shape[dim] = size * cut.inner
         return handle
 
@@ -243,7 +262,9 @@ class _Writer:
     def emit(self, loc: ir.Location, target: str, *args: Any) -> Any:
         """Builds one op; results as of ``MlirLocal.emit``."""
         call = OpCall(target, (), ())
-        local = MlirLocal(self._builder, self._codec, (loc, self._ip), (call, replicated_rule(call), {}), (), ())
+        local = MlirLocal(
+            self._builder, self._codec, (loc, self._ip), (call, replicated_rule(call), {}), (), ()
+        )
         return local.emit(target, *args)
 
 
@@ -258,7 +279,9 @@ class _SliceLocal(MlirLocal):
         args: tuple[Any, ...],
         results: tuple[TensorType | None, ...],
     ) -> None:
-        super().__init__(writer._builder, writer._codec, (loc, writer._ip), (call.spec, call.rule, {}), args, results)
+        super().__init__(
+            writer._builder, writer._codec, (loc, writer._ip), (call.spec, call.rule, {}), args, results
+        )
         self._factors, self._start, self._end = call.factors, writer._start, writer._end
 
     def size(self, factor: str) -> int:
@@ -273,5 +296,7 @@ class _SliceLocal(MlirLocal):
         if cut is None:
             return base
         if cut.outer != 1 or isinstance(base, ir.Value):
-            raise NotCausal(op=self.spec.target, why="it counts elements of the sequence", where=source_line(self._loc))
+            raise NotCausal(
+                op=self.spec.target, why="it counts elements of the sequence", where=source_line(self._loc)
+            )
         return base + scale * self._start * cut.inner

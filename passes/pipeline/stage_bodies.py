@@ -130,7 +130,9 @@ class _Collector:
         ops = [op for part in PARTS[kind] for op in self._by_place.get((index, part), ())]
         return [v for op in ops for v in reads(op)] + [f.term for f in self._folds(index, kind)]
 
-    def _free_ops(self, values: list[ir.Value], saved: Mapping[ir.Value, object]) -> dict[ir.Value, ir.Operation]:
+    def _free_ops(
+        self, values: list[ir.Value], saved: Mapping[ir.Value, object]
+    ) -> dict[ir.Value, ir.Operation]:
         """The free ops that make ``values``, by first result; those whose results were ``saved`` are left out."""
         found: dict[ir.Value, ir.Operation] = {}
         todo = list(values)
@@ -149,16 +151,16 @@ class _Collector:
         and none where the stage recomputes."""
         if self._assignment.recompute[index] != "none":
             return {}
-        return {
-            first: op
-            for first, op in self._in_forward[index].items()
-            if is_saved(op)
-        }
+        return {first: op for first, op in self._in_forward[index].items() if is_saved(op)}
 
 
 def is_saved(op: ir.Operation) -> bool:
     """Whether the result of an op that depends on no parameter is kept for backward where nothing is recomputed."""
-    return op.name not in ("dist.slice", "dist.offset") and bool(tensor(op.results[0])) and any(map(tensor, reads(op)))
+    return (
+        op.name not in ("dist.slice", "dist.offset")
+        and bool(tensor(op.results[0]))
+        and any(map(tensor, reads(op)))
+    )
 
 
 def _find_outputs(bodies: Mapping[tuple[int, str, int], StageBody], assignment: Assignment) -> None:
@@ -223,5 +225,7 @@ def _write_body(program: StepProgram, body: StageBody, ip: ir.InsertionPoint) ->
 def write_fold(program: StepProgram, fold: Fold, so_far: ir.Value, copier: Copier) -> ir.Value:
     """The sum with a term in it: the op that adds it, reading the sum so far."""
     (whole,) = [v for v in reads(fold.op) if v != program.carried[fold.number]]
-    inner = Copier(copier.ip, {**copier.values, program.carried[fold.number]: so_far, whole: copier.values[fold.term]})
+    inner = Copier(
+        copier.ip, {**copier.values, program.carried[fold.number]: so_far, whole: copier.values[fold.term]}
+    )
     return inner.copy(fold.op).results[0]

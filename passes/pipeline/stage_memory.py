@@ -41,7 +41,9 @@ class Held:
         return self.state_bytes + self.activation_bytes
 
 
-def held_by_ranks(program: StepProgram, bodies: Stages, kept: Sequence[float], schedule: Schedule) -> list[Held]:
+def held_by_ranks(
+    program: StepProgram, bodies: Stages, kept: Sequence[float], schedule: Schedule
+) -> list[Held]:
     """Of each rank of a pipeline that was cut; ``kept`` are the bytes that each stage keeps of a micro-batch."""
     state, peaks = _state_bytes(program), peak_activations(schedule, kept)
     found = []
@@ -72,7 +74,12 @@ class StageMemory:
     """
 
     def __init__(
-        self, program: StepProgram, forward: Forward, ends: Sequence[int], schedule: Schedule, policies: Sequence[str]
+        self,
+        program: StepProgram,
+        forward: Forward,
+        ends: Sequence[int],
+        schedule: Schedule,
+        policies: Sequence[str],
     ) -> None:
         items = _Items(program, forward)
         state = _between(items.parameters(_state_bytes(program)), ends)
@@ -161,7 +168,9 @@ class _Items:
         if policy != "none":
             return [*own, *inputs]
         drawn = [v for v in found if self._is_saved(v)]
-        return own + [_Item(size_bytes(value), self._readers[value]) for value in drawn if value in self._readers]
+        return own + [
+            _Item(size_bytes(value), self._readers[value]) for value in drawn if value in self._readers
+        ]
 
     def _touched(self, value: ir.Value) -> list[int]:
         """The ops with which a value is kept: those that read it; its own too where the gradient of that takes it."""
@@ -179,7 +188,11 @@ class _Items:
 
     def _is_saved(self, value: ir.Value) -> bool:
         owner = value.owner
-        return not isinstance(owner, ir.Block) and owner.operation.results[0] in self._free and is_saved(owner.operation)
+        return (
+            not isinstance(owner, ir.Block)
+            and owner.operation.results[0] in self._free
+            and is_saved(owner.operation)
+        )
 
     def _needed(self, dear: Callable[[ir.Value], bool]) -> dict[ir.Value, None]:
         """The values, kept ones, from which all that backward reads of forward can be made."""

@@ -120,7 +120,9 @@ def _heaviest(loop: ir.Operation) -> ir.Operation:
 def _keys(function: ir.Operation, block: ir.Block) -> dict[ir.Value, tuple[str, str]]:
     attributes = function.attributes["arg_attrs"]
     read = [ir.DictAttr(a) for a in attributes]
-    return {v: (a["dist.role"].value, a["dist.name"].value) for v, a in zip(block.arguments, read, strict=True)}
+    return {
+        v: (a["dist.role"].value, a["dist.name"].value) for v, a in zip(block.arguments, read, strict=True)
+    }
 
 
 def _find_roots(program: StepProgram, ops: list[ir.Operation]) -> None:

@@ -72,7 +72,9 @@ class TokenSlices:
     def count(self) -> int:
         return len(self.starts) - 1
 
-    def shape(self, whole: Sequence[int], dims: Sequence[Cut | None], start: int, end: int) -> tuple[int, ...]:
+    def shape(
+        self, whole: Sequence[int], dims: Sequence[Cut | None], start: int, end: int
+    ) -> tuple[int, ...]:
         """The shape of the part of the tokens from ``start`` to ``end``."""
         return tuple(
             size if cut is None else cut.outer * (end - start) * cut.inner
@@ -133,8 +135,14 @@ class _Analysis:
         """Of values that no parameter is in: how they lie where slices read them, as far as the inputs say."""
         for inside, outside in program.captures.items():
             type_ = tensor(inside)
-            if program.keys.get(outside, ("", ""))[0] == "input" and type_ is not None and len(type_.shape) > 1:
-                dims = [Cut() if d == 1 and size == found.tokens else None for d, size in enumerate(type_.shape)]
+            if (
+                program.keys.get(outside, ("", ""))[0] == "input"
+                and type_ is not None
+                and len(type_.shape) > 1
+            ):
+                dims = [
+                    Cut() if d == 1 and size == found.tokens else None for d, size in enumerate(type_.shape)
+                ]
                 self._marks[inside] = Lay(tuple(dims))
 
     def run(self) -> None:
@@ -201,7 +209,9 @@ class _Analysis:
                     continue
                 placed = _place(cut, dim, rule, self._found.tokens)
                 if placed is None or factors.setdefault(placed[0], placed[1]) != placed[1]:
-                    raise self._refusal(op, "it takes tokens apart from their batch in a way that has no slices")
+                    raise self._refusal(
+                        op, "it takes tokens apart from their batch in a way that has no slices"
+                    )
         return factors
 
     def _check_attention(self, op: ir.Operation, spec: OpCall, factors: dict[str, Cut]) -> None:

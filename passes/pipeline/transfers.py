@@ -23,7 +23,11 @@ def place_transfers(schedule: Schedule) -> Steps:
     done = set[Action]()
     left = len([*schedule.actions()])
     while left:
-        heads = [(r, order[i]) for r, (order, i) in enumerate(zip(schedule.orders, at, strict=True)) if i < len(order)]
+        heads = [
+            (r, order[i])
+            for r, (order, i) in enumerate(zip(schedule.orders, at, strict=True))
+            if i < len(order)
+        ]
         ready = [(r, action) for r, action in heads if all(needed in done for needed in needs(action))]
         if not ready:
             raise ScheduleStuck(schedule=schedule.name, actions=", ".join(str(action) for _, action in heads))
@@ -43,8 +47,12 @@ def place_transfers(schedule: Schedule) -> Steps:
 def transfer(made: Action, reader: Action) -> tuple[Transfer, Transfer]:
     """The send and the receive of what ``made`` made for ``reader``."""
     if made.kind == "F":
-        return Transfer(made.stage, "SEND_F", made.micro_batch), Transfer(reader.stage, "RECV_F", made.micro_batch)
-    return Transfer(made.stage, "SEND_B", made.micro_batch), Transfer(reader.stage, "RECV_B", made.micro_batch)
+        return Transfer(made.stage, "SEND_F", made.micro_batch), Transfer(
+            reader.stage, "RECV_F", made.micro_batch
+        )
+    return Transfer(made.stage, "SEND_B", made.micro_batch), Transfer(
+        reader.stage, "RECV_B", made.micro_batch
+    )
 
 
 def _readers(schedule: Schedule) -> dict[Action, list[Action]]:

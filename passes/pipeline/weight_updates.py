@@ -134,7 +134,9 @@ class _Finder:
             together = set[int]().union(*known)
             if len(together) > 1 and all(len(s) < 2 for s in known):
                 where = source_line(op.location)
-                return OneUpdateForAll(name=name, stages=_listed(stages), cause=f"{op.name} reads of all", where=where)
+                return OneUpdateForAll(
+                    name=name, stages=_listed(stages), cause=f"{op.name} reads of all", where=where
+                )
             seen.update((result, together) for result in op.results)
         readers = [op for op in self._program.body.operations if name in self._names_read(op.operation)]
         where = source_line(readers[0].operation.location) if readers else None
@@ -144,12 +146,16 @@ class _Finder:
         return {name for v in reads(op) for name in self._program.roots.get(v, ())}
 
     def _fill(self, update: StageUpdate, owner: Mapping[ir.Value, int]) -> None:
-        captures = [self._program.captures[v] for b in self._bodies if b.index == update.index for v in b.captures]
+        captures = [
+            self._program.captures[v] for b in self._bodies if b.index == update.index for v in b.captures
+        ]
         update.derived = [v for v in dict.fromkeys(captures) if v in self._varying and v not in owner]
         update.ops, leaves = self._closure(update.new)
         update.remake, of_weights = self._closure(update.derived)
         update.sums = [self._number[v] for v in leaves if v in self._number]
-        given = dict.fromkeys(v for op in [*update.ops, *update.remake] for v in reads(op) if v not in self._varying)
+        given = dict.fromkeys(
+            v for op in [*update.ops, *update.remake] for v in reads(op) if v not in self._varying
+        )
         given.update(dict.fromkeys(v for v in update.new if v not in self._varying))
         update.given = list(dict.fromkeys(part for v in given for part in _tensors(v)))
         for leaf in (*leaves, *of_weights):

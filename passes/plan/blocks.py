@@ -21,7 +21,9 @@ def block_size(program: Program, value: int, dim: int) -> int:
             node = program.nodes[number]
             if "dist.phase" in node.op.attributes and node.op.attributes["dist.phase"].value != "forward":
                 continue
-            for names in (dims[d] for dims, v in zip(node.rule.operands, node.operands, strict=True) if v == here):
+            for names in (
+                dims[d] for dims, v in zip(node.rule.operands, node.operands, strict=True) if v == here
+            ):
                 sizes = [n for f in names if (n := node.rule.sizes[f]) > 1]
                 if len(sizes) > 1:
                     return prod(sizes[1:])

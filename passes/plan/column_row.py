@@ -46,7 +46,8 @@ def _from_model(program: Program, model_plan: Mapping[str, str]) -> Iterator[tup
     ``packed`` columns are those of several weights; they stay whole where the program does not slice them so.
     """
     rules = [
-        (re.compile(r"(?:.*\.)?" + re.escape(p).replace(r"\*", r"[^.]+")), style) for p, style in model_plan.items()
+        (re.compile(r"(?:.*\.)?" + re.escape(p).replace(r"\*", r"[^.]+")), style)
+        for p, style in model_plan.items()
     ]
     for i, value in enumerate(program.arguments):
         role, name = program.argument_key(i)
@@ -128,7 +129,9 @@ def _weights(program: Program) -> list[tuple[str, int, int, int]]:
     """
     keys = [program.argument_key(i) for i in range(len(program.arguments))]
     origin = {
-        v: (name, v, False) for (role, name), v in zip(keys, program.arguments, strict=True) if role == "param"
+        v: (name, v, False)
+        for (role, name), v in zip(keys, program.arguments, strict=True)
+        if role == "param"
     }
     found: dict[str, tuple[str, int, int, int]] = {}
     for node in program.nodes:

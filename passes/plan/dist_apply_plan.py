@@ -46,7 +46,9 @@ class DistApplyPlan(Pass):
             name, _, size = entry.partition("=")
             if not name.isidentifier() or name in seen or not size.isdecimal() or int(size) < 1:
                 expected = "different axes with sizes from 1, such as data=2,tensor=2"
-                raise BadPassOption(pass_name=self.name, option="mesh", text=",".join(self.mesh), expected=expected)
+                raise BadPassOption(
+                    pass_name=self.name, option="mesh", text=",".join(self.mesh), expected=expected
+                )
             seen.add(name)
             yield MeshAxis(name, int(size))
 
@@ -61,7 +63,8 @@ def preset_plan(text: str, program: Program, mesh: Mesh, model_plan: Mapping[str
 def arguments_of(program: Program) -> list[Argument]:
     keys = [program.argument_key(i) for i in range(len(program.arguments))]
     return [
-        Argument(role, name, program.types[v].shape) for (role, name), v in zip(keys, program.arguments, strict=True)
+        Argument(role, name, program.types[v].shape)
+        for (role, name), v in zip(keys, program.arguments, strict=True)
     ]
 
 
@@ -71,7 +74,11 @@ def apply_plan(program: Program, mesh: Mesh, plan: Plan) -> None:
     codec = ShardingCodec(context, mesh)
     rows = []
     for position, value in enumerate(program.arguments):
-        old = program.function.attributes["arg_attrs"][position] if "arg_attrs" in program.function.attributes else ()
+        old = (
+            program.function.attributes["arg_attrs"][position]
+            if "arg_attrs" in program.function.attributes
+            else ()
+        )
         row = {n.name: n.attr for n in ir.DictAttr(old)} if old else {}
         entry = plan.entries.get(program.argument_key(position))
         if entry is not None:

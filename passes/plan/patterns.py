@@ -34,14 +34,18 @@ def read_patterns(patterns: Mapping[str, Sequence[Any]], arguments: Sequence[Arg
     plan = Plan("mapping")
     planned = [a for a in arguments if a.role in PLANNED_ROLES]
     for pattern, entries in patterns.items():
-        matches = [a for a in planned if fnmatchcase(a.name, pattern) and (a.role != "opt_state" or "/" in pattern)]
+        matches = [
+            a for a in planned if fnmatchcase(a.name, pattern) and (a.role != "opt_state" or "/" in pattern)
+        ]
         if not matches:
             names = [a.name for a in planned if a.role != "opt_state" or "/" in pattern]
             nearest = difflib.get_close_matches(pattern, names, n=3, cutoff=0.2) or names[:3]
             raise PatternMatchesNothing(pattern=pattern, nearest=", ".join(nearest))
         for argument in matches:
             if argument.key not in plan.entries:
-                plan.say(argument.key, read_dims(argument, entries, mesh), closed=True, why=f"pattern {pattern}")
+                plan.say(
+                    argument.key, read_dims(argument, entries, mesh), closed=True, why=f"pattern {pattern}"
+                )
     close_inputs(plan, Setting(arguments, mesh, {}))
     return plan
 

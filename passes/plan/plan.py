@@ -49,7 +49,9 @@ class Plan:
     def refine(self, key: Key, priority: int, axis: str, dim: int, *, why: str) -> None:
         """Cut an argument further in a later round."""
         old = self.entries.get(key, Entry(closed=False))
-        self.entries[key] = Entry(old.dims, old.closed, (*old.refine, (priority, axis, dim)), _joined(old.why, why))
+        self.entries[key] = Entry(
+            old.dims, old.closed, (*old.refine, (priority, axis, dim)), _joined(old.why, why)
+        )
 
 
 def _joined(old: str, why: str) -> str:

@@ -68,7 +68,9 @@ def _axis(preset: str, given: str | None, usual: tuple[str, ...], mesh: Mesh) ->
     if found is None:
         known = ", ".join(f"{a.name} ({a.size})" for a in mesh.space) or "no axes"
         example = f"{preset}:{names[0]}" if names else "data"
-        raise UnknownAxis(what=f"preset {preset!r}", axis=given or " or ".join(usual), known=known, suggestion=example)
+        raise UnknownAxis(
+            what=f"preset {preset!r}", axis=given or " or ".join(usual), known=known, suggestion=example
+        )
     return found
 
 
@@ -151,8 +153,15 @@ def close_inputs(plan: Plan, setting: Setting) -> None:
         entry = plan.entries.get(argument.key)
         known = entry.dims if entry is not None else None
         named = {axis for axes in known or () for axis in axes}
-        cut = tuple(t for t in times if t not in named) if argument.shape and argument.shape[0] == batch else ()
-        plan.say(argument.key, _one_dim(argument, 0, cut), closed=True, why=entry.why if entry and known else "input")
+        cut = (
+            tuple(t for t in times if t not in named) if argument.shape and argument.shape[0] == batch else ()
+        )
+        plan.say(
+            argument.key,
+            _one_dim(argument, 0, cut),
+            closed=True,
+            why=entry.why if entry and known else "input",
+        )
         dims = plan.entries[argument.key].dims
         if dims:
             _check_ways(argument, 0, dims[0], setting.mesh)
@@ -175,4 +184,6 @@ def _check_ways(argument: Argument, dim: int, axes: tuple[str, ...], mesh: Mesh)
     for axis in axes:
         ways *= mesh.size(axis)
     if argument.shape[dim] % ways and argument.shape[dim] < ways:
-        raise TooManyWays(dim=dim, name=argument.name, size=argument.shape[dim], ways=ways, axes=" x ".join(axes))
+        raise TooManyWays(
+            dim=dim, name=argument.name, size=argument.shape[dim], ways=ways, axes=" x ".join(axes)
+        )

@@ -38,7 +38,8 @@ def _read(value: int, attribute: ir.Attribute | None) -> list[Refinement]:
     if attribute is None:
         return []
     return [
-        Refinement(value, p.value, axis.value, dim.value) for p, axis, dim in map(ir.ArrayAttr, ir.ArrayAttr(attribute))
+        Refinement(value, p.value, axis.value, dim.value)
+        for p, axis, dim in map(ir.ArrayAttr, ir.ArrayAttr(attribute))
     ]
 
 

@@ -107,7 +107,9 @@ def write_shardings(program: Program, state: PropagationState, codec: ShardingCo
     _write_edges(program, state, codec)
 
 
-def _priorities(state: PropagationState, owner: Sequence[int], context: ir.Context) -> dict[int, ir.Attribute]:
+def _priorities(
+    state: PropagationState, owner: Sequence[int], context: ir.Context
+) -> dict[int, ir.Attribute]:
     """Owners of values that took axes after round 0: which axes, and in which round. ``owner[v]`` is value v's."""
     rounds: dict[int, dict[str, int]] = {}
     for (value, axis), priority in state.priority.items():

@@ -18,7 +18,8 @@ def propagate_through(rule: Rule, shardings: tuple[Sharding, ...]) -> tuple[Shar
     if not offers:
         return shardings
     return tuple(
-        _extend(dims, sharding, cut, offers, rule) for dims, sharding, cut in zip(tensors, shardings, cuts, strict=True)
+        _extend(dims, sharding, cut, offers, rule)
+        for dims, sharding, cut in zip(tensors, shardings, cuts, strict=True)
     )
 
 

@@ -72,7 +72,9 @@ class _Writer:
 
     def call(self, target: str, *args: Any) -> ir.Value:
         full = with_defaults(target, args)
-        types = infer_types(target, replace_leaves(full, lambda a: read_type(a.type) if isinstance(a, ir.Value) else a))
+        types = infer_types(
+            target, replace_leaves(full, lambda a: read_type(a.type) if isinstance(a, ir.Value) else a)
+        )
         place = ir.InsertionPoint(self._op)
         return self._builder.call(target, full, types, self._op.location, place, self._phase).results[0]
 

@@ -49,7 +49,9 @@ def compiled(arguments: Tensors) -> tuple[Callable[..., Any], Callable[..., Any]
     """``three`` by our backend; its program; its kernels alone."""
     found: list[Any] = []
     load = graph_program.load
-    graph_program.load = lambda text, library=None: found.append((text, library, load(text, library))) or found[-1][2]
+    graph_program.load = lambda text, library=None: (
+        found.append((text, library, load(text, library))) or found[-1][2]
+    )
     ours = torch.compile(three, backend="shardc", dynamic=False)
     ours(*arguments)
     graph_program.load = load

@@ -62,7 +62,9 @@ def compare(name: str, dtype: str, threads: int, repeats: int) -> list[list[obje
     added = None if mask is None else torch.zeros(mask.shape, dtype=q.dtype).masked_fill(~mask, -math.inf)
 
     def aten_forward(q, k, v):
-        return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, case.causal, attn_mask=added)
+        return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            q, k, v, 0.0, case.causal, attn_mask=added
+        )
 
     def aten_backward(grad, q, k, v, out, lse):
         op = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
@@ -74,7 +76,14 @@ def compare(name: str, dtype: str, threads: int, repeats: int) -> list[list[obje
     torch.testing.assert_close(out, aten_out, rtol=bound, atol=bound)
     ways = (
         ("forward", forward, aten_forward, (q, k, v), (q, k, v), 2),
-        ("backward", backward, aten_backward, (grad, q, k, v, out, lse), (grad, q, k, v, aten_out, aten_lse), 5),
+        (
+            "backward",
+            backward,
+            aten_backward,
+            (grad, q, k, v, out, lse),
+            (grad, q, k, v, aten_out, aten_lse),
+            5,
+        ),
     )
     seen = 0.5 if case.causal else 1.0 if mask is None else mask.float().mean().item()
     rows: list[list[object]] = []
@@ -83,7 +92,12 @@ def compare(name: str, dtype: str, threads: int, repeats: int) -> list[list[obje
         found = measure(_contenders(ours, aten, (*ours_given, *masks), aten_given), repeats, _clock(threads))
         ours_s = found["ours"]
         milliseconds = [1e3 * found[c] for c in ("ours", "inductor", "aten")]
-        ratios = [ours_s / found["inductor"], ours_s / found["aten"], flop / ours_s / 1e9, flop / found["aten"] / 1e9]
+        ratios = [
+            ours_s / found["inductor"],
+            ours_s / found["aten"],
+            flop / ours_s / 1e9,
+            flop / found["aten"] / 1e9,
+        ]
         rows.append([name, way, dtype, threads, *milliseconds, *ratios, f"{compile_ms:.0f}"])
     return rows
 
@@ -100,7 +114,9 @@ def _clock(threads: int) -> Callable[[], float]:
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     options.add_argument("--shapes", nargs="*", default=list(SHAPES), choices=list(SHAPES))
     options.add_argument("--dtypes", nargs="*", default=["f32", "bf16"], choices=list(DTYPES))
     options.add_argument("--threads", nargs="*", type=int, default=[1, torch.get_num_threads()])

@@ -99,7 +99,9 @@ def _state(rows: int, columns: int) -> list[Tensor]:
 
 
 def _linear(dtype: torch.dtype) -> Callable[[int, int], list[Tensor]]:
-    return lambda r, c: [t.to(dtype) for t in (torch.randn(r, c // 2), torch.randn(c, c // 2) / 32, torch.randn(c))]
+    return lambda r, c: [
+        t.to(dtype) for t in (torch.randn(r, c // 2), torch.randn(c, c // 2) / 32, torch.randn(c))
+    ]
 
 
 def _heads(r: int, c: int) -> list[Tensor]:
@@ -137,7 +139,9 @@ KERNELS = {
 }
 
 
-def measure(contenders: dict[str, Callable[[], object]], repeats: int, clock: Callable[[], float]) -> dict[str, float]:
+def measure(
+    contenders: dict[str, Callable[[], object]], repeats: int, clock: Callable[[], float]
+) -> dict[str, float]:
     """Median seconds of each, interleaved; the first calls are not counted."""
     for call in contenders.values():
         call()
@@ -248,7 +252,18 @@ def compare(name: str, size: str, backward: bool, threads: int, repeats: int) ->
         in_cache = f"{_rate_in_cache(name, SIZES[size][1], clock) * found['copy'] / moved:.2f}"
     what = "forward + backward" if backward else "forward"
     ms = [1e3 * found[c] for c in calls]
-    return [name, what, size, threads, *ms, ours / found["inductor"], ours / found["eager"], of_copy, in_cache, of_onednn]
+    return [
+        name,
+        what,
+        size,
+        threads,
+        *ms,
+        ours / found["inductor"],
+        ours / found["eager"],
+        of_copy,
+        in_cache,
+        of_onednn,
+    ]
 
 
 def _rows(chosen: argparse.Namespace) -> Iterator[list[object]]:
@@ -267,7 +282,9 @@ def _rows(chosen: argparse.Namespace) -> Iterator[list[object]]:
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     options.add_argument("--kernels", nargs="*", default=list(KERNELS), choices=list(KERNELS))
     options.add_argument("--sizes", nargs="*", default=list(SIZES), choices=list(SIZES))
     options.add_argument("--threads", nargs="*", type=int, default=[1, torch.get_num_threads()])
@@ -279,7 +296,9 @@ def main() -> None:
     print(table(columns, rows))
     ratios = [float(row[7]) for row in rows]  # type: ignore[arg-type]
     mean = exp(sum(map(log, ratios)) / len(ratios))
-    print(f"To Inductor: geometric mean {mean:.2f}, {sum(r > 1.1 for r in ratios)} of {len(ratios)} rows above 1.1.")
+    print(
+        f"To Inductor: geometric mean {mean:.2f}, {sum(r > 1.1 for r in ratios)} of {len(ratios)} rows above 1.1."
+    )
 
 
 if __name__ == "__main__":

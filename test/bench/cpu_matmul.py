@@ -39,10 +39,15 @@ def product(m: int, k: int, n: int, dtype: torch.dtype) -> Body:
     x, w = body.argument((m, k), element), body.argument((n, k), element)
     widen, terms = "", "%0, %1"
     if element != "f32":
-        widen, terms = "".join(f"%{t} = arith.extf %{i} : {element} to f32\n" for i, t in enumerate("ab")), "%a, %b"
+        widen, terms = (
+            "".join(f"%{t} = arith.extf %{i} : {element} to f32\n" for i, t in enumerate("ab")),
+            "%a, %b",
+        )
     code = f"{widen}%p = arith.mulf {terms} : f32\n%r = arith.addf %p, %acc : f32"
     made = body.reduce([(x, "d0, d2"), (w, "d1, d2")], code, [2], "0.0", shape=(m, n, k))
-    body.results = [made if element == "f32" else body.map([made], f"%r = arith.truncf %0 : f32 to {element}", element)]
+    body.results = [
+        made if element == "f32" else body.map([made], f"%r = arith.truncf %0 : f32 to {element}", element)
+    ]
     return body
 
 
@@ -68,7 +73,11 @@ def plain(sizes: tuple[int, int, int], dtype: torch.dtype, timed: Callable) -> l
     ours = compiled(product(m, k, n, dtype))
     check(ours(x, w)[0], x.double() @ w.double().t())
     found = timed(
-        {"ours": lambda: ours(x, w), "dnn": lambda: linear(x, w, None, "none", [], ""), "mm": lambda: x @ w.t()}
+        {
+            "ours": lambda: ours(x, w),
+            "dnn": lambda: linear(x, w, None, "none", [], ""),
+            "mm": lambda: x @ w.t(),
+        }
     )
     return [*(2e-9 * m * k * n / found[c] for c in ("ours", "dnn", "mm")), found["dnn"] / found["ours"]]
 
@@ -80,7 +89,8 @@ def fused(sizes: tuple[int, int, int], dtype: torch.dtype, timed: Callable) -> l
     torch._dynamo.reset()
     inductor = torch.compile(_copy("inductor"), dynamic=False)
     ways = {
-        way: torch.compile(_copy(way), backend="shardc", dynamic=False, options={"matmuls": way}) for way in WAYS
+        way: torch.compile(_copy(way), backend="shardc", dynamic=False, options={"matmuls": way})
+        for way in WAYS
     }
     exact = layer(x.double(), w.double(), b.double())
     for ours in ways.values():
@@ -96,7 +106,9 @@ def fused(sizes: tuple[int, int, int], dtype: torch.dtype, timed: Callable) -> l
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     options.add_argument("--sizes", nargs="*", default=SIZES)
     options.add_argument("--threads", type=int, default=1)
     options.add_argument("--repeats", type=int, default=11)
@@ -115,7 +127,9 @@ def main() -> None:
             for size in chosen.sizes:
                 torch.manual_seed(0)
                 with torch.no_grad():
-                    found = row(tuple(map(int, size.split("x"))), dtype, lambda c: measure(c, chosen.repeats, clock))
+                    found = row(
+                        tuple(map(int, size.split("x"))), dtype, lambda c: measure(c, chosen.repeats, clock)
+                    )
                 rows.append([size, NAMES[dtype], *found])
         print(heading(f"CPU {title}, {chosen.threads} thread{'s' * (chosen.threads > 1)}, GFLOP/s"))
         print(table(["m x k x n", "dtype", *columns], rows), flush=True)

@@ -86,7 +86,16 @@ def step_times(name: str, size: str, threads: int, repeats: int) -> list[object]
     ms = {backend: 1e3 * statistics.median(found) for backend, found in times.items()}
     millions = whole_models.parameters(made["eager"][0]) / 1e6
     ratio = ms["shardc"] / ms["inductor"]
-    return [name, millions, threads, ms["shardc"], ms["inductor"], ms["eager"], ratio, ms["shardc"] / ms["eager"]]
+    return [
+        name,
+        millions,
+        threads,
+        ms["shardc"],
+        ms["inductor"],
+        ms["eager"],
+        ratio,
+        ms["shardc"] / ms["eager"],
+    ]
 
 
 def start(name: str, size: str, backend: str) -> dict[str, float]:
@@ -130,7 +139,9 @@ def tensors(name: str, size: str, backend: str) -> dict[str, float]:
         event = events.pop()
         events += event.children
         if event.tag == _EventType.Allocation:
-            found.append((event.start_time_ns, event.extra_fields.alloc_size, event.extra_fields.total_allocated))
+            found.append(
+                (event.start_time_ns, event.extra_fields.alloc_size, event.extra_fields.total_allocated)
+            )
     taken = [(size, total) for _, size, total in sorted(found)]
     loss_at = next(number for number, (size, _) in enumerate(taken) if size == MARK_BYTES)
     forward, backward = (max(total for _, total in part) for part in (taken[:loss_at], taken[loss_at:]))
@@ -208,7 +219,11 @@ def _rows(chosen: argparse.Namespace) -> Iterator[list[object]]:
                 row = tensor_memory(name, chosen.size, threads)
             else:
                 row = memory(name, chosen.size, threads)
-            print(" ".join(f"{c:.2f}" if isinstance(c, float) else str(c) for c in row), file=sys.stderr, flush=True)
+            print(
+                " ".join(f"{c:.2f}" if isinstance(c, float) else str(c) for c in row),
+                file=sys.stderr,
+                flush=True,
+            )
             yield row
 
 
@@ -222,7 +237,9 @@ RATIO = {"steps": -2, "start": -1, "memory": -1, "tensors": -1}
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     options.add_argument("--what", choices=COLUMNS, default="steps")
     options.add_argument("--models", nargs="*", default=whole_models.MODELS, choices=whole_models.MODELS)
     options.add_argument("--size", default="10M", choices=whole_models.SIZES)
@@ -240,7 +257,9 @@ def main() -> None:
     rows = list(_rows(chosen))
     print(heading(f"Whole models, {chosen.what}"))
     print(table(COLUMNS[chosen.what], rows))
-    print(f"Geometric mean of the ratios to Inductor: {geometric_mean([r[RATIO[chosen.what]] for r in rows]):.2f}")
+    print(
+        f"Geometric mean of the ratios to Inductor: {geometric_mean([r[RATIO[chosen.what]] for r in rows]):.2f}"
+    )
 
 
 if __name__ == "__main__":

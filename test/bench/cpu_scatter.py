@@ -85,7 +85,9 @@ def compare(name: str, threads: int, repeats: int) -> list[object]:
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     options.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))
     options.add_argument("--threads", nargs="*", type=int, default=[1, torch.get_num_threads()])
     options.add_argument("--repeats", type=int, default=15)

@@ -59,7 +59,9 @@ def contenders(options: argparse.Namespace) -> tuple[dict[str, Step], DeviceMesh
     for plan in options.plans:
         for name, fuse in ((f"shardc {plan}", True), (f"shardc {plan}, ATen alone", False)):
             ours = copy.deepcopy(model)
-            made = shardc.compile_step(ours, _adamw(ours.parameters()), batch, mesh=MESH, plan=plan, fuse=fuse)
+            made = shardc.compile_step(
+                ours, _adamw(ours.parameters()), batch, mesh=MESH, plan=plan, fuse=fuse
+            )
             made.running  # noqa: B018 (joins the ranks, before anything is timed)
             steps[name] = lambda made=made: made(batch)
     mesh = init_device_mesh("cpu", tuple(MESH.values()), mesh_dim_names=tuple(MESH))

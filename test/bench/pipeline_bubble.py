@@ -62,7 +62,9 @@ def measure(name: str, stages: int, options: argparse.Namespace) -> Measured:
     schedule = by_name.schedule(name, stages, options.micro_batches, ranks=PROCESSES)
     simulated = simulate(schedule, [StageCost(seconds, seconds, seconds)] * stages)
     found = runs or [simulated]
-    return Measured(name, simulated, median(r.longest_span_s for r in found), median(r.bubble_rate for r in found))
+    return Measured(
+        name, simulated, median(r.longest_span_s for r in found), median(r.bubble_rate for r in found)
+    )
 
 
 def cuts(stages: int) -> list[str]:
@@ -101,11 +103,17 @@ def work(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ms", type=float, default=20.0, help="what a layer sleeps in each part, in milliseconds")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--ms", type=float, default=20.0, help="what a layer sleeps in each part, in milliseconds"
+    )
     parser.add_argument("--micro-batches", type=int, default=8)
     parser.add_argument("--steps", type=int, default=5)
-    parser.add_argument("--schedules", nargs="*", default=["fill-drain", "1f1b", "interleaved", "zb-h1", "zb-v"])
+    parser.add_argument(
+        "--schedules", nargs="*", default=["fill-drain", "1f1b", "interleaved", "zb-h1", "zb-v"]
+    )
     options = parser.parse_args()
     on_processes(lambda: work(options))
 

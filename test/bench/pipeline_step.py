@@ -43,7 +43,8 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = (
-            part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.qkv(self.first(x)).chunk(3, -1)
+            part.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for part in self.qkv(self.first(x)).chunk(3, -1)
         )
         attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(attended.transpose(1, 2).flatten(2))
@@ -70,7 +71,9 @@ def loss_of(scores: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(scores.flatten(0, 1), labels.flatten())
 
 
-def ours(model: Model, batch: tuple[Tensor, Tensor], name: str, options: argparse.Namespace, fuse: bool) -> Step:
+def ours(
+    model: Model, batch: tuple[Tensor, Tensor], name: str, options: argparse.Namespace, fuse: bool
+) -> Step:
     each = len(model.blocks) // STAGES[name]
     step = shardc.compile_step(
         model, _adamw(model), batch, mesh={"pipe": PROCESSES}, plan="pipeline", loss=lambda loss, _: loss,
@@ -84,7 +87,9 @@ def ours(model: Model, batch: tuple[Tensor, Tensor], name: str, options: argpars
 class Peer:
     """The same training with torch's stages and schedules."""
 
-    def __init__(self, model: Model, batch: tuple[Tensor, Tensor], name: str, options: argparse.Namespace) -> None:
+    def __init__(
+        self, model: Model, batch: tuple[Tensor, Tensor], name: str, options: argparse.Namespace
+    ) -> None:
         rank, stages = dist.get_rank(), STAGES[name]
         each = len(model.blocks) // stages
         parts = {index: self._part(model, index, each, stages) for index in range(rank, stages, PROCESSES)}
@@ -149,7 +154,9 @@ def report(first: dict[str, float], last: dict[str, float], taken: Any, options:
     rows = []
     for name, (wall, cpu) in taken.items():
         base_wall, base_cpu = taken[f"torch, {name.split(', ')[1]}"]
-        ratios = [median(a / b for a, b in zip(x, y, strict=True)) for x, y in ((wall, base_wall), (cpu, base_cpu))]
+        ratios = [
+            median(a / b for a, b in zip(x, y, strict=True)) for x, y in ((wall, base_wall), (cpu, base_cpu))
+        ]
         rows.append([
             name, 1e3 * median(wall), 1e3 * min(wall), f"{ratios[0]:.3f}x", 1e3 * median(cpu), f"{ratios[1]:.3f}x",
             f"{first[name]:.5f}", f"{last[name]:.5f}",
@@ -177,7 +184,9 @@ def work(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--blocks", type=int, default=8)
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--batch", type=int, default=16, help="sequences in the batch")

@@ -138,7 +138,11 @@ def sweep(made: list[Made], known: dict[str, Any], file: Path, jobs: int) -> Non
 
 
 def table(
-    rows: list[dict[str, Any]], refused: dict[str, str], names: list[str], targets: list[Target], counts: Counter[str]
+    rows: list[dict[str, Any]],
+    refused: dict[str, str],
+    names: list[str],
+    targets: list[Target],
+    counts: Counter[str],
 ) -> str:
     """The page: a row for each kind and target, and every violation."""
     of_targets = ", ".join(t.name for t in targets)
@@ -167,12 +171,22 @@ def table(
             kept = [_kept(of, c) for c in CONTRACTS if c not in ("shared memory", "registers")]
             cells = [kind, target, len(of), len(functions), *(f"{n:,}" for n in most), *kept]
             said.append(f"| {' | '.join(map(str, cells))} |")
-    said += ["", f"{len(rows)} kernels ({sum(len(r['functions']) for r in rows)} binaries), {sum(counts.values())} before equal ones were counted once.", "", "## Violations", ""]
+    said += [
+        "",
+        f"{len(rows)} kernels ({sum(len(r['functions']) for r in rows)} binaries), {sum(counts.values())} before equal ones were counted once.",
+        "",
+        "## Violations",
+        "",
+    ]
     lines = [
         f"- {r['target']}, {r['kind']}, {contract}: {'; '.join(broken)} ({r['subject']}: {relative(r['title'])})"
         for r in rows for contract, broken in r["contracts"].items() if broken
     ]  # fmt: skip
-    lines += [f"- {r['target']}, {r['kind']}: {r['error']} ({r['subject']}: {relative(r['title'])})" for r in rows if r["error"]]
+    lines += [
+        f"- {r['target']}, {r['kind']}: {r['error']} ({r['subject']}: {relative(r['title'])})"
+        for r in rows
+        if r["error"]
+    ]
     lines += [f"- no code: {where}: {why}" for where, why in refused.items()]
     return "\n".join([*said, *(lines or ["None."])]) + "\n"
 
@@ -189,7 +203,9 @@ def _kept(rows: list[dict[str, Any]], contract: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--targets", default=",".join(TARGETS))
     parser.add_argument("--only", default="", help="words of programs' names: those that have one of them")
@@ -214,7 +230,10 @@ def main() -> None:
         used |= dict.fromkeys(m.key for m in made)
         counts[subject.name] += len(made)
         names.append(subject.name)
-        print(f"{subject.name}: {len(made)} kernels in {made_s:.0f} s of CPU, {len(known) - before} new", flush=True)
+        print(
+            f"{subject.name}: {len(made)} kernels in {made_s:.0f} s of CPU, {len(known) - before} new",
+            flush=True,
+        )
     text = table([known[key] for key in used], refused, names, targets, counts)
     if options.table:
         options.table.write_text(text)

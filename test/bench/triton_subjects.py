@@ -30,7 +30,9 @@ from shardc.frontend.capture import capture_step
 
 def _models_of_gpu_tests() -> Any:
     """``test/gpu/models.py``: other tests have a module of that name."""
-    spec = importlib.util.spec_from_file_location("gpu_models", Path(__file__).parents[1] / "gpu" / "models.py")
+    spec = importlib.util.spec_from_file_location(
+        "gpu_models", Path(__file__).parents[1] / "gpu" / "models.py"
+    )
     module = importlib.util.module_from_spec(spec)
     sys.modules["gpu_models"] = module
     spec.loader.exec_module(module)

@@ -58,7 +58,9 @@ def settle(named: Named, database: Database, measurer: Measurer, end_s: float) -
     task = named.task()
     latest = {t.point: t for t in database.trials(task)}
     before, again = _fastest(latest), set()
-    while (point := _fastest(latest).point) not in again and len(again) < SETTLED and time.monotonic() < end_s:
+    while (
+        (point := _fastest(latest).point) not in again and len(again) < SETTLED and time.monotonic() < end_s
+    ):
         again.add(point)
         latest[point] = measurer.confirm(task, point)
         database.record(task, [latest[point]])
@@ -72,10 +74,14 @@ def _fastest(latest: Mapping[Point, Trial]) -> Trial:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("database", type=Path)
     parser.add_argument("--others", action="store_true", help="the tasks to train on")
-    parser.add_argument("--points", type=int, help="at most so many of each task: a quarter by estimate, the rest drawn")
+    parser.add_argument(
+        "--points", type=int, help="at most so many of each task: a quarter by estimate, the rest drawn"
+    )
     parser.add_argument("--tasks", default="", help="those whose name has this in it")
     parser.add_argument("--settle", action="store_true", help="measures the fastest again instead")
     parser.add_argument("--minutes", type=float, default=1e6)

@@ -51,7 +51,9 @@ SPILL_BYTES = 64
 def raw(functions: ir.Module, target: Target) -> list[Point]:
     """Every combination of values."""
     space = space_of_module(functions, target.name)
-    return [point for sketch in space.sketches for point in replace(space, sketches=(_lawless(sketch),)).points()]
+    return [
+        point for sketch in space.sketches for point in replace(space, sketches=(_lawless(sketch),)).points()
+    ]
 
 
 def _lawless(sketch: Sketch) -> Sketch:
@@ -122,7 +124,9 @@ def rows(size: str, target: Target, each: int, seed: int) -> list[list[object]]:
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     options.add_argument("--sizes", nargs="*", default=SIZES)
     options.add_argument("--target", default="sm_90")
     options.add_argument("--each", type=int, default=24)

@@ -71,7 +71,9 @@ def kernel(task: Task, point: Point | None, shape: tuple[int, int], folder: Path
     """A call of the task's kernel at ``point`` on inputs of its own."""
     module = configured(task, point)
     inputs = make_reference(next(iter(module.body)).operation).inputs
-    path = folder / f"{shape[0]}x{shape[1]} {task.structure} {point}.so"  # a file that is loaded must not be written again
+    path = (
+        folder / f"{shape[0]}x{shape[1]} {task.structure} {point}.so"
+    )  # a file that is loaded must not be written again
     if not path.exists():
         path.write_bytes(sealed(compile_functions(configured(task, point))))
     call = Library(path).kernel(NAME, [(shape, torch.float32)])
@@ -93,7 +95,9 @@ def geometric(values: list[float]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sizes", nargs="+", default=list(SIZES))
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--tvm", help="the interpreter that has TVM")
@@ -116,7 +120,16 @@ def main() -> None:
             seconds = measure(calls, options.repeats, time.thread_time)
             rate = {name: 2e-9 * m * k * n / s for name, s in seconds.items()}
             ratios["oneDNN"].append(rate["tuned"] / rate["oneDNN"])
-            row = [size, rate["untuned"], rate["analytic"], rate["tuned"], rate["oneDNN"], ratios["oneDNN"][-1], found.trials, found.wall_s]
+            row = [
+                size,
+                rate["untuned"],
+                rate["analytic"],
+                rate["tuned"],
+                rate["oneDNN"],
+                ratios["oneDNN"][-1],
+                found.trials,
+                found.wall_s,
+            ]
             if options.tvm:
                 theirs = peer(options.tvm, size, options.trials)
                 rate_tvm = 2e-9 * m * k * n / theirs["seconds"]

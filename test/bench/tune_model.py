@@ -71,7 +71,9 @@ def seconds_of(steps: dict[str, Step], repeats: int) -> dict[str, list[float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", default="llama", choices=MODELS)
     parser.add_argument("--size", default="50M", choices=SIZES)
     parser.add_argument("--seconds", type=float, default=300.0)
@@ -98,9 +100,13 @@ def main() -> None:
         assert abs(values["tuned"] - values["untuned"]) < 1e-3 * abs(values["untuned"]), values
         found = seconds_of(steps, options.repeats)
     print(tuning_text(result))
-    print(heading(f"{options.model} {options.size}, {options.threads} threads, tuned for {options.seconds:g} s"))
+    print(
+        heading(f"{options.model} {options.size}, {options.threads} threads, tuned for {options.seconds:g} s")
+    )
     ratios = {name: [s / u for s, u in zip(of, found["untuned"], strict=True)] for name, of in found.items()}
-    rows = [[name, 1e3 * median(of), 1e3 * min(of), f"{median(ratios[name]):.3f}"] for name, of in found.items()]
+    rows = [
+        [name, 1e3 * median(of), 1e3 * min(of), f"{median(ratios[name]):.3f}"] for name, of in found.items()
+    ]
     print(table(["forward and backward", "median ms", "least ms", "of untuned, round by round"], rows))
 
 

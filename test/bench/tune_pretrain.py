@@ -42,7 +42,11 @@ def examples(path: Path) -> dict[str, list[Example]]:
             space = space_of(task)
             trials = {t.point: t for t in database.trials(task) if space.refusal(t.point) is None}
             pairs = [(t, target_of(t)) for t in trials.values()]
-            rows = [Example(task.key, t.point, maker.features(task, space, t.point), y) for t, y in pairs if y is not None]
+            rows = [
+                Example(task.key, t.point, maker.features(task, space, t.point), y)
+                for t, y in pairs
+                if y is not None
+            ]
             if len(rows) >= 4:
                 found[named.name] = rows
     return found
@@ -65,7 +69,9 @@ def ranking(of: Sequence[Example]) -> Trees:
     ordered = [e for group in groups for e in group]
     grades = np.concatenate([_grades([e.target for e in group]) for group in groups])
     sizes = [len(group) for group in groups]
-    return Trees.train([e.features for e in ordered], grades, ROUNDS, group=sizes, objective="lambdarank", sign=-1.0)
+    return Trees.train(
+        [e.features for e in ordered], grades, ROUNDS, group=sizes, objective="lambdarank", sign=-1.0
+    )
 
 
 def _by_task(of: Sequence[Example]) -> list[list[Example]]:
@@ -84,20 +90,32 @@ def _grades(targets: Sequence[float]) -> np.ndarray:
 def held_out(found: dict[str, list[Example]], fit: Fit | None) -> list[list[object]]:
     """A row for each task, ranked by what was learned from the others; by the estimate, if ``fit`` is None."""
     rows, folds = [], [list(found)[n::FOLDS] for n in range(FOLDS)]
-    learned = [fit([e for name, es in found.items() if name not in fold for e in es]) if fit else None for fold in folds]
+    learned = [
+        fit([e for name, es in found.items() if name not in fold for e in es]) if fit else None
+        for fold in folds
+    ]
     for number, (name, own) in enumerate(found.items()):
         features, times = [e.features for e in own], [e.target for e in own]
         trees = learned[number % FOLDS]
         scores = [f["estimate"] for f in features] if trees is None else list(trees.predict(features))
         best = float(np.exp(min(times) - times[int(np.argmin(scores))]))
         rows.append(
-            [name, len(own), best, attained(scores, np.exp(times), 10), recall(scores, times, 10, 5), spearman(scores, times)]
+            [
+                name,
+                len(own),
+                best,
+                attained(scores, np.exp(times), 10),
+                recall(scores, times, 10, 5),
+                spearman(scores, times),
+            ]
         )
     return rows
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("database", type=Path)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()

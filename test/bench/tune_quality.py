@@ -137,9 +137,18 @@ def search(of: Table, strategy: str, budget: Budget, seed: int, model: CostModel
     """
     spaces = {of.task: of.space}
     result = tune(
-        [Job(of.task)], _Nothing(), of, spaces=spaces.__getitem__, model=model, budget=budget, strategy=strategy, seed=seed
+        [Job(of.task)],
+        _Nothing(),
+        of,
+        spaces=spaces.__getitem__,
+        model=model,
+        budget=budget,
+        strategy=strategy,
+        seed=seed,
     )
-    shares = [0.0 if strategy == PEER else of.share(result.tasks[0].analytic)]  # random search knows nothing before
+    shares = [
+        0.0 if strategy == PEER else of.share(result.tasks[0].analytic)
+    ]  # random search knows nothing before
     for trial in result.tasks[0].trials:
         shares.append(max(shares[-1], of.share(trial.point)))
     return shares
@@ -163,7 +172,11 @@ def zero_trials(of: Table, model: CostModel) -> list[object]:
     """Without any trial: what is chosen, and how the model ranks."""
     points = [p for p, t in of.trials.items() if t.ok]
     times = [of.trials[p].ratio for p in points]
-    chosen = tune([Job(of.task)], _Nothing(), of, spaces=lambda _: of.space, model=model, budget=Budget(trials=0)).tasks[0].chosen
+    chosen = (
+        tune([Job(of.task)], _Nothing(), of, spaces=lambda _: of.space, model=model, budget=Budget(trials=0))
+        .tasks[0]
+        .chosen
+    )
     scores = model.scores(of.task, of.space, points)
     failed = sum(t.outcome is not Outcome.MEASURED for t in of.trials.values())
     return [
@@ -180,7 +193,14 @@ def by_task(tables: Sequence[Table], runs: Runs) -> str:
     for number, of in enumerate(tables):
         ours, peer = runs[OURS][number], runs[PEER][number]
         shares = [at(each, n) for each in (ours, peer) for n in BUDGETS]
-        rows.append([of.name, len(of.trials), *map(_three, shares), *(trials_to(e, s) for e in (ours, peer) for s in NEAR)])
+        rows.append(
+            [
+                of.name,
+                len(of.trials),
+                *map(_three, shares),
+                *(trials_to(e, s) for e in (ours, peer) for s in NEAR),
+            ]
+        )
     return table(names, rows)
 
 
@@ -203,9 +223,18 @@ def by_budget(tables: Sequence[Table], runs: Runs, large: bool) -> str:
             within = f"{sum(s >= NEAR[0] for s in shares)} of {len(shares)}"
             against = f"{wins} to {losses}" if strategy == OURS else ""
             rows.append([strategy, budget, _three(mean(shares)), _three(min(shares)), within, against])
-    names = ["strategy", "trials", "share of the best", "worst task", f"within {1 - NEAR[0]:.0%}", "tasks won and lost to random"]
+    names = [
+        "strategy",
+        "trials",
+        "share of the best",
+        "worst task",
+        f"within {1 - NEAR[0]:.0%}",
+        "tasks won and lost to random",
+    ]
     which = "tasks with more points than the budget" if large else "all tasks"
-    said = f"{OURS} is better than random at {better} of {budgets} budgets" + f", equal at {tied}" * bool(tied)
+    said = f"{OURS} is better than random at {better} of {budgets} budgets" + f", equal at {tied}" * bool(
+        tied
+    )
     return f"{table(names, rows)}\n{said} ({which}, mean of the medians of the seeds)\n"
 
 
@@ -215,7 +244,13 @@ def from_near(tables: Sequence[Table], path: Path) -> str:
     with open_database(path) as database:
         for of in tables:
             found = database.best(of.task)
-            share = "-" if found is None else _three(of.share(found.point)) if found.point in of.trials else "illegal here"
+            share = (
+                "-"
+                if found is None
+                else _three(of.share(found.point))
+                if found.point in of.trials
+                else "illegal here"
+            )
             untuned = _three(of.best / of.untuned)
             rows.append([of.name, found.near if found is not None else "-", share, untuned])
     return table(["task", "nearest size with a gain", "share of the best", "untuned"], rows)
@@ -226,13 +261,19 @@ def _three(share: float) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("database", type=Path)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--whole", type=float, default=0.98, help="tasks with less than this share measured are left out")
+    parser.add_argument(
+        "--whole", type=float, default=0.98, help="tasks with less than this share measured are left out"
+    )
     parser.add_argument("--model", default="pretrained", choices=("pretrained", "none", "estimates"))
     parser.add_argument("--others", action="store_true", help="the tasks to train on")
-    parser.add_argument("--near", type=Path, help="also what is taken over from the nearest sizes in this database")
+    parser.add_argument(
+        "--near", type=Path, help="also what is taken over from the nearest sizes in this database"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
 
@@ -242,18 +283,40 @@ def main() -> None:
         return BoostedTrees(PRETRAINED if options.model == "pretrained" else None)
 
     tables = read_tables(options.database, OTHERS if options.others else TASKS, options.whole)
-    print(heading(f"Searches on {len(tables)} recorded tables, {options.seeds} seeds, cost model: {options.model}"))
+    print(
+        heading(
+            f"Searches on {len(tables)} recorded tables, {options.seeds} seeds, cost model: {options.model}"
+        )
+    )
     rows = [zero_trials(t, model()) for t in tables]
-    names = ["task", "points", "failed", "estimate's first", "zero trials", "top-5 in 10", "top-5 in 32", "rank correlation"]
-    means = ["all", sum(r[1] for r in rows), sum(r[2] for r in rows), *(mean(r[i] for r in rows) for i in range(3, 8))]
+    names = [
+        "task",
+        "points",
+        "failed",
+        "estimate's first",
+        "zero trials",
+        "top-5 in 10",
+        "top-5 in 32",
+        "rank correlation",
+    ]
+    means = [
+        "all",
+        sum(r[1] for r in rows),
+        sum(r[2] for r in rows),
+        *(mean(r[i] for r in rows) for i in range(3, 8)),
+    ]
     print(table(names, [*rows, means]))
     if options.near is not None:
         print(from_near(tables, options.near))
-    print(f"zero trials give at least 90% of the best on {sum(r[4] >= 0.9 for r in rows)} of {len(rows)} tasks\n")
+    print(
+        f"zero trials give at least 90% of the best on {sum(r[4] >= 0.9 for r in rows)} of {len(rows)} tasks\n"
+    )
     runs = {}
     for strategy in STRATEGIES:
         seeds = range(options.seeds if strategy != "analytic" else 1)
-        runs[strategy] = [[search(t, strategy, Budget(BUDGETS[-1], regret=0.0), s, model()) for s in seeds] for t in tables]
+        runs[strategy] = [
+            [search(t, strategy, Budget(BUDGETS[-1], regret=0.0), s, model()) for s in seeds] for t in tables
+        ]
     print(by_task(tables, runs))
     print(by_budget(tables, runs, large=False))
     print(by_budget(tables, runs, large=True))

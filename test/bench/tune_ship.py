@@ -20,7 +20,9 @@ from shardc.tuner.database.shipped import ship
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("databases", type=Path, nargs="+")
     parser.add_argument("--into", type=Path, default=SHIPPED)
     parser.add_argument("--target", help="as databases name it; this machine's CPU if not given")

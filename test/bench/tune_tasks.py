@@ -80,10 +80,14 @@ def rows(kind: str, m: int, n: int, dtype: torch.dtype) -> Named:
 def norm_backward(m: int, n: int, dtype: torch.dtype) -> Named:
     """Gradients of a layer norm: sums over rows and over columns."""
     forward = rows("layernorm", m, n, dtype)
-    return Named(f"layernorm backward {m}x{n} {_name(dtype)}", forward.function, forward.arguments, backward=True)
+    return Named(
+        f"layernorm backward {m}x{n} {_name(dtype)}", forward.function, forward.arguments, backward=True
+    )
 
 
-def attention(heads: int, length: int, size: int, dtype: torch.dtype, causal: bool, backward: bool = False) -> Named:
+def attention(
+    heads: int, length: int, size: int, dtype: torch.dtype, causal: bool, backward: bool = False
+) -> Named:
     def function(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
 

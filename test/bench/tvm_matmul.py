@@ -39,7 +39,9 @@ def layer(m: int, k: int, n: int) -> object:
 
 def main() -> None:
     m, k, n, trials = map(int, sys.argv[1:5])
-    target = tvm.target.Target({"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu(), "num-cores": 1})
+    target = tvm.target.Target(
+        {"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu(), "num-cores": 1}
+    )
     function = layer(m, k, n)
     builder = meta_schedule.builder.LocalBuilder(timeout_sec=BUILD_S)
     runner = meta_schedule.runner.LocalRunner(timeout_sec=BUILD_S)

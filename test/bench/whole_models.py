@@ -9,9 +9,33 @@ from torch import nn
 
 MODELS = ("llama", "gpt2", "bert", "vit", "convnet")
 SIZES = {
-    "tiny": {"hidden": 64, "layers": 2, "vocabulary": 512, "sequence": 32, "batch": 2, "image": 32, "channels": 8},
-    "10M": {"hidden": 320, "layers": 5, "vocabulary": 8192, "sequence": 128, "batch": 4, "image": 96, "channels": 96},
-    "50M": {"hidden": 640, "layers": 8, "vocabulary": 8192, "sequence": 128, "batch": 4, "image": 128, "channels": 160},
+    "tiny": {
+        "hidden": 64,
+        "layers": 2,
+        "vocabulary": 512,
+        "sequence": 32,
+        "batch": 2,
+        "image": 32,
+        "channels": 8,
+    },
+    "10M": {
+        "hidden": 320,
+        "layers": 5,
+        "vocabulary": 8192,
+        "sequence": 128,
+        "batch": 4,
+        "image": 96,
+        "channels": 96,
+    },
+    "50M": {
+        "hidden": 640,
+        "layers": 8,
+        "vocabulary": 8192,
+        "sequence": 128,
+        "batch": 4,
+        "image": 128,
+        "channels": 160,
+    },
 }
 """About so many parameters each; :func:`parameters` counts them."""
 
@@ -96,7 +120,11 @@ class _Residual(nn.Module):
             nn.Conv2d(out, out, 3, 1, 1, bias=False),
         )
         self.norms = nn.ModuleList([nn.BatchNorm2d(out), nn.BatchNorm2d(out)])
-        self.skip = nn.Conv2d(channels, out, 1, stride, bias=False) if stride > 1 or channels != out else nn.Identity()
+        self.skip = (
+            nn.Conv2d(channels, out, 1, stride, bias=False)
+            if stride > 1 or channels != out
+            else nn.Identity()
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = torch.relu(self.norms[0](self.first(x)))
@@ -105,7 +133,9 @@ class _Residual(nn.Module):
 
 def convnet(s: dict[str, int]) -> nn.Module:
     c = s["channels"]
-    blocks = [_Residual(a, b, t) for a, b, t in ((c, c, 1), (c, 2 * c, 2), (2 * c, 4 * c, 2), (4 * c, 8 * c, 2))]
+    blocks = [
+        _Residual(a, b, t) for a, b, t in ((c, c, 1), (c, 2 * c, 2), (2 * c, 4 * c, 2), (4 * c, 8 * c, 2))
+    ]
     head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8 * c, 10)]
     return nn.Sequential(nn.Conv2d(3, c, 3, 1, 1, bias=False), nn.BatchNorm2d(c), nn.ReLU(), *blocks, *head)
 

@@ -40,7 +40,9 @@ def check_training(
     torch.save(dict(batch), files[0])
     script = out.with_suffix(".run.py")
     script.write_text(RUN)
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
+    launcher = (
+        ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
+    )
     command = [sys.executable, *launcher, str(script), str(out), *map(str, files)]
     subprocess.run(command, env=os.environ | {"TRITON_INTERPRET": "1"}, check=True, timeout=300)
     expected = eager_losses(training)

@@ -80,7 +80,10 @@ def images() -> Batch:
 
 def token_pairs() -> Batch:
     """As many sequences as each has tokens: their numbers and positions are equal, and lie along different dims."""
-    return {"input_ids": torch.randint(0, VOCAB, (BATCH, LENGTH)), "labels": torch.randint(0, VOCAB, (BATCH, BATCH))}
+    return {
+        "input_ids": torch.randint(0, VOCAB, (BATCH, LENGTH)),
+        "labels": torch.randint(0, VOCAB, (BATCH, BATCH)),
+    }
 
 
 PIPELINED = {
@@ -103,7 +106,9 @@ def trained(name: str, clip: float | None = None) -> list[Values]:
     return train_eagerly(PIPELINED[name], STEPS, clip)
 
 
-def cut_step(name: str, ranks: int, micro_batches: int, cutting: PipeCut, clip: float | None = None) -> ir.Module:
+def cut_step(
+    name: str, ranks: int, micro_batches: int, cutting: PipeCut, clip: float | None = None
+) -> ir.Module:
     """One of ``PIPELINED`` as a pipeline."""
     module = captured(name, clip).compile({"pipe": ranks}, {}, micro_batches).rank_module
     cutting.run(module)
@@ -122,7 +127,9 @@ def check_ranks(ranks: PipelineRanks, batches: Sequence[Batch], wanted: Sequence
     found, spread = ranks.train(batches)
     for number, (ours, theirs) in enumerate(zip(found, wanted, strict=True)):
         wrong = {key: error for key, error in errors(ours, theirs).items() if not error <= BOUND}
-        assert not wrong, f"step {number}: {len(wrong)} of {len(theirs)} tensors differ: {list(wrong.items())[:8]}"
+        assert not wrong, (
+            f"step {number}: {len(wrong)} of {len(theirs)} tensors differ: {list(wrong.items())[:8]}"
+        )
     assert spread == 0, f"ranks that hold the same differ by {spread}"
 
 
@@ -146,7 +153,9 @@ class PipelineRanks:
             for ports, found, blocks in zip(self.program.results, results, self._blocks, strict=True):
                 for port in ports:
                     assert port.sharding is not None
-                    value, gap = join(found[port.key], port.sharding, self.program.mesh, port.global_type.shape)
+                    value, gap = join(
+                        found[port.key], port.sharding, self.program.mesh, port.global_type.shape
+                    )
                     spread = max(spread, gap, _gap(whole.setdefault(port.key, value), value))
                 blocks.update(found)
             made.append(whole)

@@ -61,7 +61,13 @@ def _of_images(part: Batch, batch: Batch, output: object) -> Tensor:
 SHARES = {"skips": _of_labels, "llama": _of_tokens, "unet": _of_images}
 CASES = [
     Case(model, ranks, micro_batches, SHARES[model])
-    for model, ranks, micro_batches in (("skips", 2, 8), ("skips", 4, 8), ("llama", 2, 4), ("llama", 4, 8), ("unet", 2, 8))
+    for model, ranks, micro_batches in (
+        ("skips", 2, 8),
+        ("skips", 4, 8),
+        ("llama", 2, 4),
+        ("llama", 4, 8),
+        ("unet", 2, 8),
+    )
 ]
 
 
@@ -102,7 +108,10 @@ def _run(
     total = torch.zeros(())
     for m in range(case.micro_batches):
         part = _rows(batch, m, case.micro_batches)
-        seen = {name: kept[case.version(schedule, stage[name], m)][name].clone().requires_grad_() for name in newest}
+        seen = {
+            name: kept[case.version(schedule, stage[name], m)][name].clone().requires_grad_()
+            for name in newest
+        }
         given = ((), part) if isinstance(part, dict) else (part, {})
         loss = case.share(part, batch, functional_call(model, seen, *given, tie_weights=False))
         total = total + loss.detach()

@@ -109,12 +109,21 @@ def compile_(command: Command, tmp_path: Path) -> Iterator[Command]:
         ("--mesh data=9", ["TooManyWays: dim 0 of '0' has 8 elements and can't be cut 9 ways (data)"]),
         ("--mesh data=2 --micro-batches 5", ["can't be cut 10 ways (data x micro)", "an axis of at most 8"]),
         ("--mesh data=2,micro=2 --micro-batches 2", ["BadMeshSpec: ", "axis 'micro' is the time axis"]),
-        ("--mesh daat=2", ["UnknownAxis: preset 'data' needs mesh axis", "the mesh has daat (2)", "data:daat"]),
+        (
+            "--mesh daat=2",
+            ["UnknownAxis: preset 'data' needs mesh axis", "the mesh has daat (2)", "data:daat"],
+        ),
         ("--mesh data=2 --plan zero3:fsdp", ["preset 'zero3' needs mesh axis 'fsdp'", "zero3:data"]),
         ("--mesh data=2 --plan auto", ["AutoPlanNotYet: ", "name a preset: data, zero1"]),
         ("--mesh data=2 --plan zreo3", ["'zreo3' in plan 'zreo3' is no preset; did you mean 'zero3'?"]),
-        ("--mesh data=2 --plan data*tesnor", ["'tesnor' in plan 'data*tesnor' is no preset; did you mean 'tensor'?"]),
-        ("--mesh data=2 --plan nowhere.json", ["BadPlanFile: nowhere.json", "there is no such file", "plan.json"]),
+        (
+            "--mesh data=2 --plan data*tesnor",
+            ["'tesnor' in plan 'data*tesnor' is no preset; did you mean 'tensor'?"],
+        ),
+        (
+            "--mesh data=2 --plan nowhere.json",
+            ["BadPlanFile: nowhere.json", "there is no such file", "plan.json"],
+        ),
         ("--mesh data=2 --clip 0", ["BadArgument: clip_grad_norm is 0.0, not a number above 0"]),
     ],
 )
@@ -126,7 +135,11 @@ def test_mesh_and_plan(compile_: Command, arguments: str, parts: list[str]) -> N
     ("old", "new", "parts"),
     [
         ("def build():", "def make():", ["BadScript: ", "defines no function build()"]),
-        ("    model = Net()", "    model = Net(width=3)", ["ScriptFailed: ", "raised TypeError", "train.py:16"]),
+        (
+            "    model = Net()",
+            "    model = Net(width=3)",
+            ["ScriptFailed: ", "raised TypeError", "train.py:16"],
+        ),
         (
             "import torch\n",
             "import torch\nraise SystemExit\n",
@@ -136,9 +149,21 @@ def test_mesh_and_plan(compile_: Command, arguments: str, parts: list[str]) -> N
         (", lambda out, batch: out.square().mean()", "", ["LossNotFound: ", "[8, 4]", "pass loss=fn"]),
         ("out.square().mean()", "out", ["LossNotScalar: ", "a torch.float32 tensor of shape [8, 4]"]),
         ("torch.optim.AdamW", "torch.optim.LBFGS", ["OptimizerUnsupported: LBFGS.step() cannot be traced"]),
-        ("torch.optim.AdamW", "torch.optim.SparseAdam", ["OptimizerUnsupported: SparseAdam", "dense gradients"]),
-        ("lambda out, batch: out", "lambda out: out", ["TraceFailed: ", "takes 1 positional argument", "train.py:15"]),
-        ("(torch.ones(8, 8),)", "{'y': torch.ones(8, 8)}", ["TraceFailed: ", "keyword argument 'y'", "train.py:15"]),
+        (
+            "torch.optim.AdamW",
+            "torch.optim.SparseAdam",
+            ["OptimizerUnsupported: SparseAdam", "dense gradients"],
+        ),
+        (
+            "lambda out, batch: out",
+            "lambda out: out",
+            ["TraceFailed: ", "takes 1 positional argument", "train.py:15"],
+        ),
+        (
+            "(torch.ones(8, 8),)",
+            "{'y': torch.ones(8, 8)}",
+            ["TraceFailed: ", "keyword argument 'y'", "train.py:15"],
+        ),
         ("(model.parameters()", "(Net().parameters()", ["OptimizerParameterUnknown: ", "shape [16, 8]"]),
         ("(torch.ones(8, 8),)", "()", ["BatchUnsupported: ", "it holds no tensor"]),
         ("(torch.ones(8, 8),)", "(object(),)", ["BatchUnsupported: ", "0 is a object"]),
@@ -192,11 +217,15 @@ def test_a_model_without_values_cannot_be_verified(compile_: Command) -> None:
     outcome.refuses("NoValues: up.weight has no values: the model is on the meta device")
 
 
-def test_a_model_without_values_is_compiled_and_check_says_what_is_missing(command: Command, tmp_path: Path) -> None:
+def test_a_model_without_values_is_compiled_and_check_says_what_is_missing(
+    command: Command, tmp_path: Path
+) -> None:
     (tmp_path / "train.py").write_text(META)
     assert command("compile", tmp_path / "train.py", "--mesh", "data=2", "-o", tmp_path / "out").code == 0
     assert not (tmp_path / "out" / "state.safetensors").exists()
-    command("check", tmp_path / "out").refuses("BadArtefact: ", "for the param 'up.weight'", "on the meta device")
+    command("check", tmp_path / "out").refuses(
+        "BadArtefact: ", "for the param 'up.weight'", "on the meta device"
+    )
 
 
 def test_folders_that_are_not_ours(compile_: Command, tmp_path: Path) -> None:
@@ -222,7 +251,12 @@ def test_torch_prints_no_traceback_of_its_own(tmp_path: Path) -> None:
     for debug in (False, True):
         code = f"import sys; from shardc.cli import main; sys.exit(main({arguments + ['--debug'] * debug!r}))"
         done = subprocess.run(
-            [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, env=os.environ, check=False
+            [sys.executable, "-c", code],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            env=os.environ,
+            check=False,
         )
         assert done.returncode == 2
         assert "TraceFailed: " in done.stderr
@@ -247,20 +281,40 @@ UNKNOWN_OPERATOR = STEP.replace(
 @pytest.mark.parametrize(
     ("text", "pipeline", "parts"),
     [
-        (STEP, "dist-propagat", ["UnknownPass: ", "'dist-propagat'; did you mean dist-propagate or dist-pad?"]),
-        (STEP, "dist-apply-plan{plans=data}", ["UnknownPassOption: ", "no option 'plans'; it has: plan, mesh"]),
-        (STEP, "verify-level{level=two}", ["BadPassOption: ", "can't take level='two': it must be an integer"]),
+        (
+            STEP,
+            "dist-propagat",
+            ["UnknownPass: ", "'dist-propagat'; did you mean dist-propagate or dist-pad?"],
+        ),
+        (
+            STEP,
+            "dist-apply-plan{plans=data}",
+            ["UnknownPassOption: ", "no option 'plans'; it has: plan, mesh"],
+        ),
+        (
+            STEP,
+            "verify-level{level=two}",
+            ["BadPassOption: ", "can't take level='two': it must be an integer"],
+        ),
         (STEP, "verify-level{level=2", ["BadPipeline: ", "this '{' is never closed", "            ^\n"]),
         (STEP, "func.func(dist-propagate)", ["NestedPass: 'dist-propagate' works on the whole module"]),
         (STEP, "rank", ["LevelBroken: ", "the module has no dist.mesh", "dist-apply-plan{mesh=data=2},rank"]),
         (STEP, "dist-apply-plan{mesh=data=3},rank", ["TooManyWays: dim 0 of 'x' has 2 elements"]),
-        (STEP, "dist-apply-plan{mesh=data}", ["BadPassOption: ", "can't take mesh='data'", "data=2,tensor=2"]),
+        (
+            STEP,
+            "dist-apply-plan{mesh=data}",
+            ["BadPassOption: ", "can't take mesh='data'", "data=2,tensor=2"],
+        ),
         (STEP, "dist-apply-plan{mesh=data=two}", ["BadPassOption: "]),
         (STEP, "dist-apply-plan{mesh=data=0}", ["BadPassOption: "]),
         (STEP, "dist-apply-plan{mesh=data=2,data=2}", ["BadPassOption: "]),
         (STEP, "dist-apply-plan{mesh=data=2 plan=tensr}", ["did you mean 'tensor'?"]),
         (STEP[:150], "rank", ["MalformedMlir: ", ":2:"]),
-        (STEP.replace("aten.mm", "aten.mmm"), "rank", ["MalformedMlir: custom op 'torch.aten.mmm' is unknown", ":3:8"]),
+        (
+            STEP.replace("aten.mm", "aten.mmm"),
+            "rank",
+            ["MalformedMlir: custom op 'torch.aten.mmm' is unknown", ":3:8"],
+        ),
         (
             UNKNOWN_OPERATOR,
             "dist-apply-plan{mesh=data=2}",
@@ -275,10 +329,14 @@ UNKNOWN_OPERATOR = STEP.replace(
     ],
 )
 @pytest.mark.parametrize("stdin", [False, True])
-def test_opt(command: Command, tmp_path: Path, text: str, pipeline: str, parts: list[str], stdin: bool) -> None:
+def test_opt(
+    command: Command, tmp_path: Path, text: str, pipeline: str, parts: list[str], stdin: bool
+) -> None:
     (tmp_path / "in.mlir").write_text(text)
     source = "-" if stdin else tmp_path / "in.mlir"
-    outcome = command("opt", source, "--pipeline", pipeline, "-o", tmp_path / "out.mlir", stdin=text if stdin else None)
+    outcome = command(
+        "opt", source, "--pipeline", pipeline, "-o", tmp_path / "out.mlir", stdin=text if stdin else None
+    )
     outcome.refuses(*parts, "\n  try: ")
     if "\n  at: " in outcome.err:
         assert ("<stdin>:" if stdin else f"{tmp_path / 'in.mlir'}:") in outcome.err
@@ -303,9 +361,17 @@ def compiled(mesh: dict[str, int], plan: Any = "data") -> CompiledStep:
     ("plan", "kind", "message"),
     [
         ({"0.weight": ["tensor", "tensor"]}, AxisUsedTwice, "'0.weight' uses axis 'tensor' twice"),
-        ({"0.weight": ["tensr"]}, UnknownAxis, "'0.weight' needs mesh axis 'tensr'; the mesh has data, tensor"),
+        (
+            {"0.weight": ["tensr"]},
+            UnknownAxis,
+            "'0.weight' needs mesh axis 'tensr'; the mesh has data, tensor",
+        ),
         ({"0.bias": ["tensor", None]}, TooManyDims, r"'0.bias' has 2 dims, but its shape is \[16\]"),
-        ({"0.wieght": ["tensor"]}, PatternMatchesNothing, "'0.wieght' (.|\n)*the nearest names are 0.weight, 2.weight"),
+        (
+            {"0.wieght": ["tensor"]},
+            PatternMatchesNothing,
+            "'0.wieght' (.|\n)*the nearest names are 0.weight, 2.weight",
+        ),
         ({"0.weight": "tensor"}, BadShardingEntry, "'0.weight' has entry 'tensor'"),
         ({"2.weight": [["data", "tensor", "tensor"]]}, AxisUsedTwice, "'2.weight' uses axis 'tensor' twice"),
         ({"2.bias": [["data", "tensor"]], "0": ["tensor"]}, TooManyWays, "dim 0 of '2.bias' has 4 elements"),
@@ -319,7 +385,8 @@ def test_plans_of_patterns(plan: dict[str, Any], kind: type[ShardcError], messag
 def test_a_mesh_that_is_not_the_world(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "4")
     with pytest.raises(
-        MeshIsNotTheWorld, match=r"the mesh data 2 has 2 devices, but 4 processes run(.|\n)*--nproc-per-node 2"
+        MeshIsNotTheWorld,
+        match=r"the mesh data 2 has 2 devices, but 4 processes run(.|\n)*--nproc-per-node 2",
     ):
         compiled({"data": 2})
 
@@ -378,7 +445,10 @@ def test_what_a_step_saves_and_loads(lone_step: CompiledStep, tmp_path: Path) ->
         (lambda: lone_step.save(tmp_path), "NotOurFolder: "),
         (lambda: lone_step.save_plan(tmp_path), "UnwritableOutput: "),
         (lambda: lone_step.save_plan(tmp_path / "no" / "plan.json"), "UnwritableOutput: "),
-        (lambda: lone_step.save_checkpoint(tmp_path), "StateMismatch: the folder is not empty and holds no checkpoint"),
+        (
+            lambda: lone_step.save_checkpoint(tmp_path),
+            "StateMismatch: the folder is not empty and holds no checkpoint",
+        ),
         (lambda: lone_step.load_checkpoint(tmp_path), "StateMismatch: there is no readable checkpoint"),
         (
             lambda: lone_step.load_state_dict({"0.weight": torch.ones(3)}),

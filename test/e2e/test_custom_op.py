@@ -104,7 +104,8 @@ def test_a_call_unlike_the_samples_is_replicated_and_said_so() -> None:
     remarks = [r.message for r in compiled.remarks if r.name == "ReplicatedOp"]
     assert len(remarks) == 2
     assert (
-        "row_norm is called in a way that no sample of its rule has, so every device computes all of it" in remarks[0]
+        "row_norm is called in a way that no sample of its rule has, so every device computes all of it"
+        in remarks[0]
     )
 
 

@@ -55,7 +55,19 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("artefact")
     (root / "train.py").write_text(SCRIPT)
     assert (
-        main(["compile", str(root / "train.py"), "--mesh", "data=2", "--plan", "zero3", "-o", str(root / "out")]) == 0
+        main(
+            [
+                "compile",
+                str(root / "train.py"),
+                "--mesh",
+                "data=2",
+                "--plan",
+                "zero3",
+                "-o",
+                str(root / "out"),
+            ]
+        )
+        == 0
     )
     return root / "out"
 
@@ -177,7 +189,9 @@ def test_kernels_that_compute_something_else_fail_the_check(run: Run, folder: Pa
     """Their bodies are right, and so is f64, where these run; the compiled ones are of bodies with another constant."""
     text = (folder / LEVEL_4).read_text()
     with new_context():
-        module = ir.Module.parse(re.sub(r"arith\.constant 2\.0+e\+00 : f32", "arith.constant 3.0 : f32", text))
+        module = ir.Module.parse(
+            re.sub(r"arith\.constant 2\.0+e\+00 : f32", "arith.constant 3.0 : f32", text)
+        )
     shutil.copyfile(build_library(module), folder / "kernels.so")
     sign(folder, "kernels.so")
     code, out, _ = run("check", folder, "--steps", "1")
@@ -194,7 +208,10 @@ def test_kernels_for_another_cpu_are_refused(
     monkeypatch.setattr("shardc.driver.run._launch", lambda _: pytest.fail("processes were started"))
     code, out, err = run(command[0], whole, *command[1:])
     assert (code, out) == (2, "")
-    for part in ("kernels.so was compiled for a CPU with ", "shardc compile` again on this machine (or for its --target: cpu, sm_90, ...), or with --no-fuse"):
+    for part in (
+        "kernels.so was compiled for a CPU with ",
+        "shardc compile` again on this machine (or for its --target: cpu, sm_90, ...), or with --no-fuse",
+    ):
         assert part in err
 
 
@@ -202,7 +219,10 @@ def test_kernels_for_another_cpu_are_refused(
     ("change", "problem"),
     [
         (lambda m: m["mesh"][0].update(size=4), "mesh 'data': size is 4 there and 2 in the program"),
-        (lambda m: m["arguments"][0].update(shape=[16, 9]), "arguments '0.weight': shape is [16, 9] there and [16, 8]"),
+        (
+            lambda m: m["arguments"][0].update(shape=[16, 9]),
+            "arguments '0.weight': shape is [16, 9] there and [16, 8]",
+        ),
         (lambda m: m["arguments"].pop(0), "they differ in 0.weight"),
         (lambda m: m["results"].reverse(), "they differ in order"),
         (lambda m: m["kernels"][0].update(calls=7), "calls is 7 there and "),
@@ -286,7 +306,10 @@ def test_explain_says_where_everything_is(run: Run, whole: Path) -> None:
     words = " ".join(out.split())
     assert "mesh data 2 (2 devices) plan zero3" in words
     assert "param 0.weight [16, 8] [data, *] zero3" in words
-    assert "collectives in order: phase, kind, axes, local shape, how often, bytes that each device sends" in words
+    assert (
+        "collectives in order: phase, kind, axes, local shape, how often, bytes that each device sends"
+        in words
+    )
     assert re.search(r"forward all_gather data [\dx]+ 1 x \d+ B ", words)
     assert re.search(r"all_gather data .*train\.py:4", words), "the line of build()"
     assert "typer" not in words
@@ -297,7 +320,10 @@ def test_explain_says_where_everything_is(run: Run, whole: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["--nproc", "3"], "MeshSizeMismatch: the artefact is for a mesh of 2 ranks (data 2), not for 3 processes"),
+        (
+            ["--nproc", "3"],
+            "MeshSizeMismatch: the artefact is for a mesh of 2 ranks (data 2), not for 3 processes",
+        ),
         (["--nproc", "2", "--load", "."], "BadCheckpointFolder: . holds no checkpoint"),
         (
             ["--nproc", "2", "--save", "mine"],
@@ -316,7 +342,9 @@ def test_run_refuses_before_it_starts_anything(
     code, _, err = run("run", whole, *arguments)
     assert code == 2
     assert part in err and "\n  try: " in err
-    assert [(path.name, path.read_text()) for path in (tmp_path / "mine").iterdir()] == [("notes.txt", "mine")]
+    assert [(path.name, path.read_text()) for path in (tmp_path / "mine").iterdir()] == [
+        ("notes.txt", "mine")
+    ]
 
 
 @pytest.mark.processes
@@ -331,7 +359,9 @@ def test_ranks_print_a_traceback_only_if_asked(folder: Path, capfd: pytest.Captu
         assert ("Traceback" in err) is debug
 
 
-def test_a_failed_write_keeps_the_older_artefact(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_keeps_the_older_artefact(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Neither what was there nor half of what was to come is lost or left behind."""
     script = folder.parent / "train.py"
     script.write_text(SCRIPT)
@@ -343,11 +373,16 @@ def test_a_failed_write_keeps_the_older_artefact(folder: Path, run: Run, monkeyp
     code, _, err = run("compile", script, "--mesh", "data=4", "-o", folder)
     assert code == 2
     assert f"UnwritableOutput: can't write {folder}: No space left on device" in err
-    assert sorted(path.name for path in folder.parent.iterdir() if path.name != "__pycache__") == ["out", "train.py"]
+    assert sorted(path.name for path in folder.parent.iterdir() if path.name != "__pycache__") == [
+        "out",
+        "train.py",
+    ]
     assert check_artefact(folder, 1).ranks == 2
 
 
-def test_a_folder_that_can_not_be_put_in_place(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_can_not_be_put_in_place(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script = folder.parent / "train.py"
     script.write_text(SCRIPT)
     rename = Path.rename
@@ -361,7 +396,10 @@ def test_a_folder_that_can_not_be_put_in_place(folder: Path, run: Run, monkeypat
     code, _, err = run("compile", script, "--mesh", "data=4", "-o", folder)
     assert code == 2
     assert "UnwritableOutput: " in err and "Permission denied" in err
-    assert sorted(path.name for path in folder.parent.iterdir() if path.name != "__pycache__") == ["out", "train.py"]
+    assert sorted(path.name for path in folder.parent.iterdir() if path.name != "__pycache__") == [
+        "out",
+        "train.py",
+    ]
     assert check_artefact(folder, 1).ranks == 2
 
 

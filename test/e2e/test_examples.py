@@ -17,7 +17,9 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "llama.py"
     ],
     ids=["data*tensor", "pipeline*data"],
 )
-def test_the_example_is_proved(settings: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_is_proved(
+    settings: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = str(tmp_path / "out")
     assert main(["compile", str(EXAMPLE), *settings, "-o", folder]) == 0, capsys.readouterr().err
     assert main(["check", folder]) == 0, capsys.readouterr().out

@@ -71,7 +71,14 @@ def test_it_trains_as_eager_does(folder: Path, tmp_path: Path) -> None:
     assert len(list((folder / "kernels" / "cache").rglob("*.cubin"))) > 4
     torch.save(batch, tmp_path / "batch.pt")
     environment = os.environ | {"TRITON_INTERPRET": "1"}
-    command = [sys.executable, "-c", RUN, str(folder), str(tmp_path / "batch.pt"), str(tmp_path / "losses.pt")]
+    command = [
+        sys.executable,
+        "-c",
+        RUN,
+        str(folder),
+        str(tmp_path / "batch.pt"),
+        str(tmp_path / "losses.pt"),
+    ]
     subprocess.run(command, env=environment, check=True)
     expected = []
     for _ in range(3):
@@ -86,14 +93,17 @@ def test_it_trains_as_eager_does(folder: Path, tmp_path: Path) -> None:
     )
 
 
-def test_it_is_refused_where_its_gpu_is_not(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_it_is_refused_where_its_gpu_is_not(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     with pytest.raises(RuntimeFailure, match=r"kernels for GPUs \(sm_90\), and rank 0 is on cpu"):
         TrainStep.load(folder, device="cpu")
 
 
 @pytest.mark.parametrize(
-    ("version", "message"), [("3.5.1", "Triton 3.5.1 is too old for these kernels"), (None, "Triton does not import")]
+    ("version", "message"),
+    [("3.5.1", "Triton 3.5.1 is too old for these kernels"), (None, "Triton does not import")],
 )
 def test_triton_missing_or_too_old_is_named(
     folder: Path, monkeypatch: pytest.MonkeyPatch, version: str | None, message: str
@@ -117,7 +127,11 @@ def test_a_driver_that_is_too_old_is_named(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
     monkeypatch.setattr(triton_kernels, "driver_version", lambda: found)
-    message = "the GPU's driver is for CUDA 11.8; these kernels need one for 12" if is_refused else "rank 0 is on cpu"
+    message = (
+        "the GPU's driver is for CUDA 11.8; these kernels need one for 12"
+        if is_refused
+        else "rank 0 is on cpu"
+    )
     with pytest.raises(RuntimeFailure, match=message):
         TrainStep.load(folder, device="cpu")
 

@@ -34,7 +34,10 @@ class Net(nn.Module):
         ends = (expert.flatten()[:, None] == torch.arange(EXPERTS)).sum(0).cumsum(0).to(torch.int32)
         rows = x[order // CHOSEN].bfloat16()
         inner = F.silu(torch._grouped_mm(rows, self.up.bfloat16().transpose(1, 2), offs=ends))
-        made = torch._grouped_mm(inner, self.down.bfloat16(), offs=ends).float() * share.flatten()[order][:, None]
+        made = (
+            torch._grouped_mm(inner, self.down.bfloat16(), offs=ends).float()
+            * share.flatten()[order][:, None]
+        )
         return F.cross_entropy(self.head(torch.zeros_like(x).index_add(0, order // CHOSEN, made)), target)
 
 
@@ -61,7 +64,9 @@ def test_models_decide_and_explain_says_so(target: str, tmp_path: Path) -> None:
     shardc.compile_step(model, optimizer, batch, mesh={"data": 1}, target=target).save(tmp_path / "out")
     said = explain_path(tmp_path / "out")
     assert "unlike" not in said
-    (line, *_) = [line for line in said.splitlines() if "_grouped_mm" in line and f"estimated for {target}" in line]
+    (line, *_) = [
+        line for line in said.splitlines() if "_grouped_mm" in line and f"estimated for {target}" in line
+    ]
     assert "as calls" in line and "as kernels" in line
 
 

@@ -46,7 +46,13 @@ def _training(
 def test_it_trains_as_eager_does(micro_batches: int, tmp_path: Path) -> None:
     model, optimizer, batch = _training()
     step = shardc.compile_step(
-        model, optimizer, batch, mesh={"data": 1}, micro_batches=micro_batches, target="sm_90", matmuls="generated"
+        model,
+        optimizer,
+        batch,
+        mesh={"data": 1},
+        micro_batches=micro_batches,
+        target="sm_90",
+        matmuls="generated",
     )
     step.save(tmp_path / "out")
     assert step_peak(step.compiled.kernel_module).size_bytes < step_peak(step.compiled.unfused).size_bytes
@@ -64,10 +70,20 @@ def test_classes_that_two_ranks_share_out(tmp_path: Path) -> None:
     model, optimizer, batch = training()
     plan = {"head.weight": ["tensor", None]}
     step = shardc.compile_step(
-        model, optimizer, batch, mesh={"tensor": 2}, plan=plan, target="sm_90", matmuls="generated", verify=True
+        model,
+        optimizer,
+        batch,
+        mesh={"tensor": 2},
+        plan=plan,
+        target="sm_90",
+        matmuls="generated",
+        verify=True,
     )
     step.save(tmp_path / "out")
     assert step_peak(step.compiled.kernel_module).size_bytes < step_peak(step.compiled.unfused).size_bytes
     names = sorted(path.name for path in (tmp_path / "out" / "kernels").glob("linear_cross_entropy*.py"))
-    assert len(names) == 2 and "CLASSES = tl.constexpr(150)" in (tmp_path / "out" / "kernels" / names[0]).read_text()
+    assert (
+        len(names) == 2
+        and "CLASSES = tl.constexpr(150)" in (tmp_path / "out" / "kernels" / names[0]).read_text()
+    )
     check_training(training, tmp_path / "out", rtol=1e-5, ranks=2)

@@ -31,7 +31,11 @@ class Net(nn.Module):
 def _training() -> tuple[nn.Module, torch.optim.Optimizer, dict[str, torch.Tensor]]:
     torch.manual_seed(0)
     model = Net()
-    return model, torch.optim.SGD(model.parameters(), lr=1e-2), {"x": torch.randn(33, 24), "target": torch.randn(33, 17)}
+    return (
+        model,
+        torch.optim.SGD(model.parameters(), lr=1e-2),
+        {"x": torch.randn(33, 24), "target": torch.randn(33, 17)},
+    )
 
 
 def _saved(folder: Path, **options: str) -> str:
@@ -61,7 +65,12 @@ def test_explain_says_what_both_would_take(tmp_path: Path) -> None:
     table = explain(tmp_path / "out")
     assert "estimates for sm_90 (989 TFLOP/s in 16 bits, 4.8 TB/s)" in table
     assert "roofline" in table and "bound by" in table and " us " in table
-    choices = explain_path(tmp_path / "out").partition("matmuls and attention:")[2].partition("\n\n")[0].splitlines()[1:]
+    choices = (
+        explain_path(tmp_path / "out")
+        .partition("matmuls and attention:")[2]
+        .partition("\n\n")[0]
+        .splitlines()[1:]
+    )
     assert len(choices) == 5
     assert all("as calls" in line and "as kernels" in line and "by the roofline" in line for line in choices)
 

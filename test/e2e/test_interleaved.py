@@ -31,7 +31,9 @@ class Attention(nn.Module):
         self.qkv, self.out = nn.Linear(12, sum(self.sizes)), nn.Linear(heads * depth, 12)
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (t.unflatten(-1, (-1, self.depth)).transpose(1, 2) for t in self.qkv(x).split(self.sizes, -1))
+        q, k, v = (
+            t.unflatten(-1, (-1, self.depth)).transpose(1, 2) for t in self.qkv(x).split(self.sizes, -1)
+        )
         mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
         return self.out(mixed.transpose(1, 2).flatten(2))
 

@@ -46,7 +46,9 @@ CASES = [
 ]
 
 
-def fused(step: Captured, mesh: dict[str, int], plan: str, micro_batches: int = 1) -> tuple[Compiled, Library]:
+def fused(
+    step: Captured, mesh: dict[str, int], plan: str, micro_batches: int = 1
+) -> tuple[Compiled, Library]:
     compiled = step.compile(mesh, plan, micro_batches)
     fuse_step(compiled)
     assert compiled.library is not None
@@ -101,8 +103,12 @@ def test_hosts_do_not_choose_apart(
     for name, value in (("WORLD_SIZE", world), ("LOCAL_WORLD_SIZE", local)):
         monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, str(value))
     asked: list[Any] = []
-    monkeypatch.setattr(step_kernels, "measured_form", lambda contraction: asked.append(contraction) or "aten")
-    step_kernels.choose_libraries(capture(in_f32(TRAININGS["llama"])).compile(TWO, "data").rank_module, "fused")
+    monkeypatch.setattr(
+        step_kernels, "measured_form", lambda contraction: asked.append(contraction) or "aten"
+    )
+    step_kernels.choose_libraries(
+        capture(in_f32(TRAININGS["llama"])).compile(TWO, "data").rank_module, "fused"
+    )
     assert bool(asked) == measured
     assert isinstance(step_kernels.step_matmuls("fused"), MeasuredMatmuls) == measured
 

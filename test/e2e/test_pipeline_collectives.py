@@ -37,7 +37,11 @@ def sent(module: ir.Module) -> dict[str, int]:
     """How often each kind of collective runs in a step, on all ranks of the pipeline: in each action of a stage, and
     around them."""
     count: dict[str, int] = {}
-    stages = {op.operation.attributes["sym_name"].value: op.operation for op in module.body if op.operation.name == "pipe.stage"}
+    stages = {
+        op.operation.attributes["sym_name"].value: op.operation
+        for op in module.body
+        if op.operation.name == "pipe.stage"
+    }
     for function in rank_functions(module):
         for op in (o.operation for o in function.regions[0].blocks[0].operations):
             body = stages[op.attributes["stage"].value] if op.name == "pipe.action" else None
@@ -80,7 +84,9 @@ def test_gradients_of_a_stage_are_reduced_right_behind_its_last_backward() -> No
 
 def test_parameters_are_gathered_once_a_step() -> None:
     """And not for each of 4 micro-batches, in forward and again in backward: 16 gathers of two stages become 2."""
-    often, once = (compiled("skips", "zero3", "1f1b", gather).pipeline_module for gather in ("micro-batch", "step"))
+    often, once = (
+        compiled("skips", "zero3", "1f1b", gather).pipeline_module for gather in ("micro-batch", "step")
+    )
     assert often is not None and once is not None
     assert (sent(often)["dist.all_gather"], sent(once)["dist.all_gather"]) == (16, 2)
     assert sent(often)["dist.reduce_scatter"] == sent(once)["dist.reduce_scatter"]

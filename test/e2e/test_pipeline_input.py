@@ -118,7 +118,9 @@ def test_micro_batches_of_different_sizes(model: str) -> None:
     if model == "sum":
         compile_pipeline(Tower(), (torch.randn(10, 64),), loss=sum_of_squares, verify=True)
     else:
-        compile_pipeline(Skips(), (torch.randn(10, 8), labels), loss=lambda output, batch: output, verify=True)
+        compile_pipeline(
+            Skips(), (torch.randn(10, 8), labels), loss=lambda output, batch: output, verify=True
+        )
 
 
 def test_fewer_samples_than_micro_batches() -> None:

@@ -77,7 +77,9 @@ def test_equals_the_program_of_one_device(name: str) -> None:
     compiled, library = fused(step, case)
     functions = functions_of(compiled.program)
     having = [name for name, op in functions.items() if ops_in(op, "kern.kernel")]
-    assert len(having) > len(functions) / 2 and all(name in having for name in functions if name.startswith("step"))
+    assert len(having) > len(functions) / 2 and all(
+        name in having for name in functions if name.startswith("step")
+    )
     inputs = example_inputs(step.capture, step.optimizer, case.training.batches(1)[0])
     proof = prove_step(compiled.global_module, compiled.program, inputs, steps=2, library=library)
     assert proof.passed, proof.render()
@@ -97,7 +99,9 @@ def test_equal_stages_share_their_kernels() -> None:
     """Four layers, a stage each: those in the middle run the same kernels, each compiled once."""
     cuts = tuple(f"model.layers.{n}" for n in (1, 2, 3))
     training = Training(partial(llama, num_hidden_layers=4), tokens, sgd)
-    compiled, _ = fused(capture(training), Case(training, {"pipe": 4}, "pipeline", PipelineOptions("zb-h1", cuts)))
+    compiled, _ = fused(
+        capture(training), Case(training, {"pipe": 4}, "pipeline", PipelineOptions("zb-h1", cuts))
+    )
     functions = functions_of(compiled.program)
     names = {name: [kernel_name(op) for op in ops_in(op, "kern.kernel")] for name, op in functions.items()}
     for kind in "FI":
@@ -143,6 +147,9 @@ def test_an_artefact_explains_its_pipeline(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "kernels.so").is_file()
     text = explain(tmp_path / "out")
     assert "peak of a device" in text and "activations that a stage keeps for backward" in text
-    assert [line.split()[:2] for line in text.splitlines() if " full " in line] == [["0", "full"], ["1", "full"]]
+    assert [line.split()[:2] for line in text.splitlines() if " full " in line] == [
+        ["0", "full"],
+        ["1", "full"],
+    ]
     assert "kernels stand for" in explain_path(tmp_path / "out")
     assert check_artefact(tmp_path / "out", 1).passed

@@ -60,14 +60,18 @@ def test_stages_move_with_the_cap(tower: Captured) -> None:
     """The first stage keeps two micro-batches and the second one: under a cap it gets fewer layers."""
 
     def parameters(cap_bytes: float) -> list[int]:
-        module = tower.compile({"pipe": 2}, "pipeline", 4, PipelineOptions(cap_bytes=cap_bytes)).pipeline_module
+        module = tower.compile(
+            {"pipe": 2}, "pipeline", 4, PipelineOptions(cap_bytes=cap_bytes)
+        ).pipeline_module
         assert module is not None
         functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]
         return [sum(a["dist.role"].value == "param" for a in f.attributes["arg_attrs"]) for f in functions]
 
     balanced = parameters(0)
     assert parameters(1e9) == balanced
-    with pytest.raises(NoCutFits, match="2 stages was found that keeps each device within 1,000 bytes") as caught:
+    with pytest.raises(
+        NoCutFits, match="2 stages was found that keeps each device within 1,000 bytes"
+    ) as caught:
         parameters(1000)
     first, second = parameters(caught.value.fields["least"])
     assert first < balanced[0] and first + second == 16

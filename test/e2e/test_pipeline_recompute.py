@@ -46,7 +46,9 @@ def prove(step: Captured, compiled: Compiled) -> None:
     ("schedule", "recompute"),
     [("1f1b", "none"), ("1f1b", "full"), ("1f1b", "selective"), ("zb-h1", ("full", "selective"))],
 )
-def test_dropout_is_drawn_again_as_it_was(dropout: Captured, schedule: str, recompute: str | tuple[str, ...]) -> None:
+def test_dropout_is_drawn_again_as_it_was(
+    dropout: Captured, schedule: str, recompute: str | tuple[str, ...]
+) -> None:
     mesh, options = {"pipe": 2, "tensor": 2}, PipelineOptions(schedule, recompute=recompute)
     compiled = dropout.compile(mesh, "pipeline*tensor", 4, options)
     prove(dropout, compiled)
@@ -80,10 +82,14 @@ def test_what_stages_keep(dropout: Captured) -> None:
     assert first.kept_bytes == 0  # its inputs are part of the batch
     assert (first.in_flight, second.in_flight) == (2, 1)
     hidden = 2 * 16 * 32 * 8  # a micro-batch of two sequences, in f64
-    assert second.kept_bytes == 2 * hidden  # the residual, and what the last matmul of the first stage adds to it
+    assert (
+        second.kept_bytes == 2 * hidden
+    )  # the residual, and what the last matmul of the first stage adds to it
     saved = found["none"].kept[0].kept_bytes * 2
     peaks = {what: of.ranks[0].peak_bytes or 0 for what, of in found.items()}
-    assert peaks["none"] - peaks["full"] > saved / 3  # the rest is needed while one micro-batch is computed again
+    assert (
+        peaks["none"] - peaks["full"] > saved / 3
+    )  # the rest is needed while one micro-batch is computed again
     assert peaks["full"] < peaks["selective"] < peaks["none"]
 
 

@@ -27,7 +27,9 @@ from shardc.passes.pipeline.schedules import registry
 from shardc.passes.pipeline.transfers import place_transfers, transfer
 
 SCHEDULES = [
-    name for name, named in registry.SCHEDULES.items() if "slices" not in named.options and "changes" not in named.says
+    name
+    for name, named in registry.SCHEDULES.items()
+    if "slices" not in named.options and "changes" not in named.says
 ]
 
 
@@ -73,7 +75,9 @@ def test_a_tied_weight_is_summed_once_and_not_sent_for_each_micro_batch() -> Non
     check_pipeline("gpt2", module)
     program = read_pipeline(module)
     assert program is not None
-    assert all(("param", "transformer.wte.weight") in {port.key for port in ports} for ports in program.arguments)
+    assert all(
+        ("param", "transformer.wte.weight") in {port.key for port in ports} for ports in program.arguments
+    )
     shape = PIPELINED["gpt2"].fresh().transformer.wte.weight.shape
     tags = [
         op.attributes["tag"].value
@@ -109,9 +113,12 @@ def test_a_rank_holds_the_state_of_its_stages_alone() -> None:
     first, second = ({port.name for port in ports if port.role == "param"} for ports in program.arguments)
     assert not first & second
     assert "model.embed_tokens.weight" in first and "lm_head.weight" in second
-    assert all(".layers.1." not in name for name in first) and all(".layers.0." not in name for name in second)
+    assert all(".layers.1." not in name for name in first) and all(
+        ".layers.0." not in name for name in second
+    )
     states = [
-        {port.name.rpartition("/")[0] for port in ports if port.role == "opt_state"} for ports in program.arguments
+        {port.name.rpartition("/")[0] for port in ports if port.role == "opt_state"}
+        for ports in program.arguments
     ]
     assert states == [first, second]
 
@@ -120,7 +127,8 @@ def test_equal_layers_are_dealt_out_equally() -> None:
     program = read_pipeline(cut_step("tower", 4, 4, PipeCut()))
     assert program is not None
     layers = [
-        sorted({port.name.split(".")[1] for port in ports if port.role == "param"}) for ports in program.arguments
+        sorted({port.name.split(".")[1] for port in ports if port.role == "param"})
+        for ports in program.arguments
     ]
     assert layers == [["0", "1"], ["2", "3"], ["4", "5"], ["6", "7"]]
 
@@ -150,7 +158,9 @@ def _emitted_steps(text: str, schedule: Schedule) -> Steps:
     """What each rank of a program does, in order, from its lines."""
     actions = re.findall(r'^    "(.*)",$', text[text.index("ACTIONS = [") :], re.MULTILINE)
     rows = []
-    for rank, function in enumerate(re.findall(r"^def step_\d+\((.*?)\n    return", text, re.DOTALL | re.MULTILINE)):
+    for rank, function in enumerate(
+        re.findall(r"^def step_\d+\((.*?)\n    return", text, re.DOTALL | re.MULTILINE)
+    ):
         mine = iter(actions[rank].split())
         row: list[Step] = []
         for line in function.splitlines():
@@ -176,7 +186,9 @@ def test_a_message_that_nobody_sends_is_a_deadlock() -> None:
     assert program is not None
     ops = [o.operation for o in program.functions[0].regions[0].blocks[0].operations]
     next(
-        op for op in ops if op.name == "pipe.send" and op.attributes["tag"] == ir.StringAttr.get("1F1", module.context)
+        op
+        for op in ops
+        if op.name == "pipe.send" and op.attributes["tag"] == ir.StringAttr.get("1F1", module.context)
     ).erase()
     step = captured("skips")
     (batch,) = PIPELINED["skips"].batches(1)

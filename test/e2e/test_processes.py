@@ -100,9 +100,13 @@ RUNS = {
         False,
         {"micro_batches": 4, "gather": "step"},
     ),
-    "unet-pipe2": Run(PIPELINED["unet"], {"pipe": 2}, "pipeline", 1e-9, False, {"micro_batches": 4, "stages": ["up"]}),
+    "unet-pipe2": Run(
+        PIPELINED["unet"], {"pipe": 2}, "pipeline", 1e-9, False, {"micro_batches": 4, "stages": ["up"]}
+    ),
     # With these, two schedules for each of Llama, T5 and a model with skip connections.
-    "llama-pipe2-interleaved": pipeline_of_two(replace(TRAININGS["llama"], optimizer=sgd), 1e-5, "interleaved"),
+    "llama-pipe2-interleaved": pipeline_of_two(
+        replace(TRAININGS["llama"], optimizer=sgd), 1e-5, "interleaved"
+    ),
     "t5-pipe2-1f1b": pipeline_of_two(replace(PIPELINED["t5"], optimizer=sgd), 1e-5, "1f1b"),
     "t5-pipe2-zb-v": pipeline_of_two(replace(PIPELINED["t5"], optimizer=sgd), 1e-5, "zb-v"),
     "skips-pipe2-v-half": pipeline_of_two(PIPELINED["skips"], 1e-9, "v-half"),
@@ -140,7 +144,10 @@ def test_old_weights(tmp_path: Path) -> None:
         "micro_batches": case.micro_batches, "stages": ["up"], "schedule": "pipedream", "stale_weights": True,
     }  # fmt: skip
     compile_to(tmp_path / "out", Run(PIPELINED["unet"], {"pipe": 2}, "pipeline", 1e-9, False, options))
-    stages = {name: int(name.startswith(("up.", "out."))) for name, _ in PIPELINED["unet"].fresh().named_parameters()}
+    stages = {
+        name: int(name.startswith(("up.", "out.")))
+        for name, _ in PIPELINED["unet"].fresh().named_parameters()
+    }
     *_, wanted = stale_training(case, "pipedream", stages, STEPS)
     run_options = {"save": tmp_path / "trained", "batches": tmp_path / "out.batches"}
     assert run_artefact(tmp_path / "out", case.ranks, STEPS, run_options) == 0

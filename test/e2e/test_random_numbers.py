@@ -53,18 +53,30 @@ class Noisy(nn.Module):
 
     def __init__(self, how: str) -> None:
         super().__init__()
-        self.how, self.first, self.blocks = how, nn.Linear(WIDTH, WIDTH), nn.ModuleList(Block() for _ in range(2))
+        self.how, self.first, self.blocks = (
+            how,
+            nn.Linear(WIDTH, WIDTH),
+            nn.ModuleList(Block() for _ in range(2)),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.first(x)
         for block in self.blocks:
-            x = block(x) if self.how == "plain" else checkpoint(block, x, use_reentrant=self.how == "reentrant")
+            x = (
+                block(x)
+                if self.how == "plain"
+                else checkpoint(block, x, use_reentrant=self.how == "reentrant")
+            )
         order = torch.randperm(LENGTH)
         picked = torch.multinomial(x.detach().flatten(1).softmax(-1), 3)
         often = torch.multinomial(x.detach().mean(1).softmax(-1), 5, replacement=True)
         x = x[:, order] * torch.randint(1, 4, (LENGTH, 1)) + torch.empty(WIDTH).exponential_()
         mixed = Dirichlet(F.softplus(x).mean(1) + 0.1).rsample()
-        return (x * mixed[:, None]).square().mean() + picked.double().mean() * 1e-3 + often.double().mean() * 1e-2
+        return (
+            (x * mixed[:, None]).square().mean()
+            + picked.double().mean() * 1e-3
+            + often.double().mean() * 1e-2
+        )
 
 
 class Langevin(torch.optim.SGD):
@@ -132,7 +144,9 @@ def test_gradient_checkpointing_of_transformers_draws_the_same() -> None:
     for how in (None, {"use_reentrant": False}, {"use_reentrant": True}):
         run = Training(partial(transformer, how), tokens)
         step = capture(run)
-        made.append(Ranks(step, step.compile({"data": 2}, "zero3").rank_module, seed=3).train(run.batches(2))[0][-1])
+        made.append(
+            Ranks(step, step.compile({"data": 2}, "zero3").rank_module, seed=3).train(run.batches(2))[0][-1]
+        )
         drawn.append(sum("uniform" in str(node.target) for node in step.capture.graph.graph.nodes))
     assert drawn[1] == drawn[2] > drawn[0] > 0, "nothing was drawn again"
     for found in made[1:]:
@@ -145,7 +159,8 @@ def test_every_kind_of_number_is_drawn_in_every_step() -> None:
     module = noisy("plain").compile(*MESHES["data"]).rank_module
     drawn = [line for line in str(module).splitlines() if "torch.shardc." in line]
     kinds = {
-        name: sum(f'"torch.shardc.{name}"' in line for line in drawn) for name in ("uniform", "poisson", "binomial")
+        name: sum(f'"torch.shardc.{name}"' in line for line in drawn)
+        for name in ("uniform", "poisson", "binomial")
     }
     assert kinds["poisson"] == kinds["binomial"] == 2 and kinds["uniform"] > 20
     batch = training("plain").batches(1)

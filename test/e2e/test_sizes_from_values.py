@@ -63,7 +63,11 @@ def _places_of_another(net: Net, x: Tensor, kinds: Tensor) -> Tensor:
     rows = torch.cat([x.flatten(0, 1), net.table])
     (place,) = torch.where(kinds.flatten() == 1)
     a, b = torch.where(kinds[:3, :2] != 1)
-    return rows[place].square().sum() + x[a, b].exp().sum() + rows.index_add(0, place, 2 * rows[place]).square().sum()
+    return (
+        rows[place].square().sum()
+        + x[a, b].exp().sum()
+        + rows.index_add(0, place, 2 * rows[place]).square().sum()
+    )
 
 
 def _sorted_experts(net: Net, x: Tensor, kinds: Tensor) -> Tensor:
@@ -71,7 +75,11 @@ def _sorted_experts(net: Net, x: Tensor, kinds: Tensor) -> Tensor:
     sizes = F.one_hot(kinds.flatten(), EXPERTS).sum(0).tolist()
     parts = x.flatten(0, 1)[order].split(sizes)
     rows = torch.cat([part @ weight for part, weight in zip(parts, net.weight, strict=True)])
-    return (torch.zeros(ROWS * LENGTH, WIDTH).index_add(0, order, rows) * x.flatten(0, 1).detach()).square().sum()
+    return (
+        (torch.zeros(ROWS * LENGTH, WIDTH).index_add(0, order, rows) * x.flatten(0, 1).detach())
+        .square()
+        .sum()
+    )
 
 
 def _unused(net: Net, x: Tensor, kinds: Tensor) -> Tensor:
@@ -103,7 +111,12 @@ def _pieces(net: Net, x: Tensor, kinds: Tensor) -> Tensor:
     both = torch.cat([chosen, x[kinds == 1], net.table])
     count = (kinds == 0).sum().item()
     rows = x.flatten(0, 1)
-    return (both @ net.weight[1]).square().sum() + rows[:count].sum() + rows[-count:].square().sum() + chosen[:2].sum()
+    return (
+        (both @ net.weight[1]).square().sum()
+        + rows[:count].sum()
+        + rows[-count:].square().sum()
+        + chosen[:2].sum()
+    )
 
 
 def _statistics(net: Net, x: Tensor, kinds: Tensor) -> Tensor:
@@ -124,8 +137,12 @@ LOSSES = {
     "sorted experts": _sorted_experts,
     "loss of some places": lambda net, x, kinds: F.cross_entropy(x[kinds != 0], kinds[kinds != 0]),
     "masked select": lambda net, x, kinds: x[..., 0].masked_select(kinds == 1).square().mean(),
-    "embedding": lambda net, x, kinds: (F.embedding(kinds[kinds > 0], net.table) * x[kinds > 0]).square().sum(),
-    "coordinates": lambda net, x, kinds: (x[..., 0] * net.table[0, 0])[torch.nonzero(kinds).unbind(1)].square().sum(),
+    "embedding": lambda net, x, kinds: (
+        (F.embedding(kinds[kinds > 0], net.table) * x[kinds > 0]).square().sum()
+    ),
+    "coordinates": lambda net, x, kinds: (
+        (x[..., 0] * net.table[0, 0])[torch.nonzero(kinds).unbind(1)].square().sum()
+    ),
     "one row at each": lambda net, x, kinds: x.index_put((kinds == 1,), net.table[0]).square().sum(),
     "recomputed": lambda net, x, kinds: checkpoint(_masked_experts, net, x, kinds, use_reentrant=False),
     "second dim": lambda net, x, kinds: (x[:, kinds[0] == 1] * net.table[0]).square().sum(),
@@ -169,7 +186,8 @@ def test_equals_eager_training(name: str, mesh: tuple[dict[str, int], str]) -> N
 def test_rows_stay_where_they_are(name: str) -> None:
     compiled = _captured(name).compile({"data": 2}, "data")
     sent = re.findall(
-        r'"dist\.(all_gather|all_reduce|reduce_scatter|all_to_all|permute|broadcast)"', str(compiled.rank_module)
+        r'"dist\.(all_gather|all_reduce|reduce_scatter|all_to_all|permute|broadcast)"',
+        str(compiled.rank_module),
     )
     assert set(sent) == {"all_reduce"}
 

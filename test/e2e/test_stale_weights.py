@@ -30,7 +30,9 @@ NAMES = ("pipedream", "pipedream-2bw")
 
 
 def cut(case: Case, schedule: str) -> ir.Module:
-    return cut_step(case.model, case.ranks, case.micro_batches, PipeCut(schedule=schedule, stale_weights=True))
+    return cut_step(
+        case.model, case.ranks, case.micro_batches, PipeCut(schedule=schedule, stale_weights=True)
+    )
 
 
 @pytest.mark.parametrize("schedule", NAMES)
@@ -41,7 +43,9 @@ def test_training_with_old_weights(case: Case, schedule: str) -> None:
     found, spread = PipelineRanks(captured(case.model), module).train(PIPELINED[case.model].batches(STEPS))
     for number, (ours, theirs) in enumerate(zip(found, wanted, strict=True)):
         wrong = {key: error for key, error in errors(ours, theirs).items() if not error <= BOUND}
-        assert not wrong, f"step {number}: {len(wrong)} of {len(theirs)} tensors differ: {list(wrong.items())[:8]}"
+        assert not wrong, (
+            f"step {number}: {len(wrong)} of {len(theirs)} tensors differ: {list(wrong.items())[:8]}"
+        )
     assert spread == 0
 
 
@@ -80,7 +84,13 @@ def test_stages_of_one_rank_update_by_themselves() -> None:
 
 def compile_tower(**options: Any) -> CompiledStep:
     model = Tower()
-    given = {"mesh": {"pipe": 2}, "plan": "pipeline", "micro_batches": 4, "schedule": "pipedream-2bw", **options}
+    given = {
+        "mesh": {"pipe": 2},
+        "plan": "pipeline",
+        "micro_batches": 4,
+        "schedule": "pipedream-2bw",
+        **options,
+    }
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     return compile_step(model, optimizer, (torch.randn(16, 64),), loss=sum_of_squares, **given)
 
@@ -136,10 +146,14 @@ def test_an_artefact_is_checked(tmp_path: Any) -> None:
 def test_an_update_of_several_stages_is_refused() -> None:
     """The norm of all gradients is of all stages; so is a weight that the first and the last of them share."""
     cutting = PipeCut(schedule="pipedream", stale_weights=True)
-    with pytest.raises(diagnostics.OneUpdateForAll, match=r"stages 0 and 1 take part, as .* reads of all") as clipped:
+    with pytest.raises(
+        diagnostics.OneUpdateForAll, match=r"stages 0 and 1 take part, as .* reads of all"
+    ) as clipped:
         cut_step("skips", 2, 4, cutting, clip=0.1)
     assert "layers.0.weight" in str(clipped.value)
-    with pytest.raises(diagnostics.OneUpdateForAll, match=r"transformer.wte.weight cannot .*\n.*at: .*modeling_gpt2"):
+    with pytest.raises(
+        diagnostics.OneUpdateForAll, match=r"transformer.wte.weight cannot .*\n.*at: .*modeling_gpt2"
+    ):
         cut_step("gpt2", 2, 4, cutting)
 
 

@@ -28,12 +28,20 @@ RUNS = [
     ("llama", 2, 4, "seq-1f1b", 3),  # 16 tokens as 6, 5 and 5
     ("llama", 4, 2, "seq-1f1b", 2),
     ("llama", 4, 4, "terapipe", 5),
-    ("gpt2", 2, 2, "seq-1f1b", 3),  # a weight of both stages, and positions, whose gradient has a row for each token
+    (
+        "gpt2",
+        2,
+        2,
+        "seq-1f1b",
+        3,
+    ),  # a weight of both stages, and positions, whose gradient has a row for each token
 ]
 
 
 @pytest.mark.parametrize(
-    ("model", "ranks", "micro_batches", "name", "slices"), RUNS, ids=[f"{m}-{r}x{n}-{s}-{k}" for m, r, n, s, k in RUNS]
+    ("model", "ranks", "micro_batches", "name", "slices"),
+    RUNS,
+    ids=[f"{m}-{r}x{n}-{s}-{k}" for m, r, n, s, k in RUNS],
 )
 def test_models(model: str, ranks: int, micro_batches: int, name: str, slices: int) -> None:
     module = captured(model).compile({"pipe": ranks}, {}, micro_batches).rank_module
@@ -191,7 +199,11 @@ def test_too_few_tokens() -> None:
 def test_slices_and_what_goes_not_with_them() -> None:
     whole = by_name("terapipe", 2, 2, slices=2)
     split = orders(
-        [part for a in order for part in ([a] if a.kind == "F" else [a._replace(kind="I"), a._replace(kind="W")])]
+        [
+            part
+            for a in order
+            for part in ([a] if a.kind == "F" else [a._replace(kind="I"), a._replace(kind="W")])
+        ]
         for order in whole.orders
     )
     cases = {
@@ -224,6 +236,10 @@ def _widths(module: ir.Module, name: str) -> list[int]:
         if o.operation.name == "pipe.stage" and o.operation.attributes["sym_name"].value == name
     ]  # fmt: skip
     ops = [o.operation for o in stage.regions[0].blocks[0].operations]
-    found = [op for op in ops if "name" in op.attributes and op.attributes["name"].value == "torch.shardc.attention"]
+    found = [
+        op
+        for op in ops
+        if "name" in op.attributes and op.attributes["name"].value == "torch.shardc.attention"
+    ]
     keys = [read_type(op.operands[1].type) for op in found]
     return [type_.shape[2] for type_ in keys if type_ is not None]

@@ -89,7 +89,9 @@ def test_a_plain_update_over_several_loops() -> None:
     """Batch norm takes a loop for each norm; the learning rate's sign is turned in front of the loop that reads it
     first.
     """
-    training = replace(TRAININGS["convnet"], optimizer=lambda model: torch.optim.SGD(model.parameters(), lr=0.1))
+    training = replace(
+        TRAININGS["convnet"], optimizer=lambda model: torch.optim.SGD(model.parameters(), lr=0.1)
+    )
     step = capture(training)
     compiled = step.compile(TWO, "data", 4)
     assert compiled.rank_module.operation.verify()

@@ -139,7 +139,13 @@ class Ranks:
     """
 
     def __init__(
-        self, step: Captured, module: ir.Module, seed: int = 0, *, widen: bool = True, library: Library | None = None
+        self,
+        step: Captured,
+        module: ir.Module,
+        seed: int = 0,
+        *,
+        widen: bool = True,
+        library: Library | None = None,
     ) -> None:
         mesh, function = read_mesh(module), find_step(module)
         assert mesh is not None and function is not None

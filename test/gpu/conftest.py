@@ -21,7 +21,9 @@ def _why_not() -> str | None:
     if not prepared.interprets() and not torch.cuda.is_available():
         return f"no GPU: torch {torch.__version__} sees none (Triton {triton.__version__})"
     if not (prepared.folder() / "prepared.json").is_file():
-        return f"nothing was prepared in {prepared.folder()}: run test/gpu/prepare.py where shardc is installed"
+        return (
+            f"nothing was prepared in {prepared.folder()}: run test/gpu/prepare.py where shardc is installed"
+        )
     return None
 
 

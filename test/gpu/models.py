@@ -49,7 +49,9 @@ class Attention(nn.Module):
         q, k, v = (y.view(batch, length, -1, hidden // self.heads).transpose(1, 2) for y in made)
         if self.turned:
             q, k = _turned(q), _turned(k)
-        out = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal, enable_gqa=self.heads != self.kv_heads)
+        out = F.scaled_dot_product_attention(
+            q, k, v, is_causal=self.causal, enable_gqa=self.heads != self.kv_heads
+        )
         return self.o(out.transpose(1, 2).reshape(batch, length, hidden))
 
 
@@ -85,7 +87,9 @@ class Plain(nn.Module):
 class Layer(nn.Module):
     """Normed before each part, or after it (``behind``)."""
 
-    def __init__(self, attention: nn.Module, inner: nn.Module, norms: list[nn.Module], behind: bool = False) -> None:
+    def __init__(
+        self, attention: nn.Module, inner: nn.Module, norms: list[nn.Module], behind: bool = False
+    ) -> None:
         super().__init__()
         self.attention, self.inner, self.behind = attention, inner, behind
         self.first, self.second = norms

@@ -57,7 +57,9 @@ def prepare_case(case: cases.Case, target: Target, folder: Path, processes: int 
     """A program of all of the case's ops as kernels. Returns what stays ATen's and why, as the compiler does it, too;
     there is no program if nothing is a kernel.
     """
-    inputs = [torch.empty(g.shape, dtype=g.dtype) for g in case.given]  # programs say no device; nothing is touched
+    inputs = [
+        torch.empty(g.shape, dtype=g.dtype) for g in case.given
+    ]  # programs say no device; nothing is touched
     traced = make_fx(case.results, tracing_mode="fake")(*inputs)
     count, said, without = len(traced.graph.output_node().args[0]), [], frozenset()
     while True:
@@ -101,7 +103,9 @@ def prepare_large(kind: str, size: models.Size, target: str, folder: Path) -> No
     with torch.device("meta"):
         model = models.build(kind, size).bfloat16()
     batch = {n: v.bfloat16() if v.is_floating_point() else v for n, v in models.batch(kind, size).items()}
-    shardc.compile_step(model, models.optimizer_of(model), batch, mesh={"data": 1}, target=target).save(folder)
+    shardc.compile_step(model, models.optimizer_of(model), batch, mesh={"data": 1}, target=target).save(
+        folder
+    )
     strip(folder)
 
 
@@ -116,7 +120,9 @@ def strip(folder: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--target", default="sm_90")
     parser.add_argument("--only", help="names of cases, models and benchmarks, separated by commas")
@@ -153,15 +159,25 @@ def main() -> None:
             run(name, lambda case=case, name=name: prepare_case(case, target, folder / "bench" / name))
         sizes = models.TINY if options.tiny else models.SIZES
         for name, size in sizes.items():
-            run(f"whole_{name}", lambda n=name, s=size: prepare_large(n, s, target.name, folder / "whole" / n))
+            run(
+                f"whole_{name}", lambda n=name, s=size: prepare_large(n, s, target.name, folder / "whole" / n)
+            )
     versions = {"torch": torch.__version__, "triton": triton.__version__, "python": platform.python_version()}
-    facts = {"target": target.name, "made_with": versions, "tiny": options.tiny, "seconds": seconds, "failed": failed}
+    facts = {
+        "target": target.name,
+        "made_with": versions,
+        "tiny": options.tiny,
+        "seconds": seconds,
+        "failed": failed,
+    }
     facts["aten"] = aten
     (folder / "prepared.json").write_text(json.dumps(facts, indent=1) + "\n")
     size_bytes = sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
     print(f"{folder}: {len(seconds)} prepared, {len(failed)} failed, {size_bytes / 2**20:.1f} MiB")
     if size_bytes > LIMIT_BYTES:
-        raise SystemExit(f"more than {LIMIT_BYTES >> 20} MiB, which is what may travel; leave some out with --only")
+        raise SystemExit(
+            f"more than {LIMIT_BYTES >> 20} MiB, which is what may travel; leave some out with --only"
+        )
     raise SystemExit(1 if failed else 0)
 
 

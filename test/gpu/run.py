@@ -40,7 +40,9 @@ class Table:
         head = f"# Tests on {name}, {datetime.date.today().isoformat()}"
         versions = f"torch {torch.__version__}, triton {triton.__version__}."
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_text(f"{head}\n\n{versions}\n\n| test | result | seconds | why |\n|---|---|--:|---|\n")
+        self.path.write_text(
+            f"{head}\n\n{versions}\n\n| test | result | seconds | why |\n|---|---|--:|---|\n"
+        )
 
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         self._session = session
@@ -65,7 +67,9 @@ class Table:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path, nargs="?", default=Path("out/gpu"))
     parser.add_argument("--out", type=Path, help="the table: FOLDER/tests.md unless said otherwise")
     parser.add_argument("--minutes", type=float, default=9)
@@ -75,11 +79,31 @@ def main() -> int:
     table = Table(options.out or options.folder / "tests.md", options.minutes)
     if not options.goes_on:
         table.begin()
-    own = ["-q", "-rs", "--import-mode=importlib", "-p", "no:cacheprovider", "-c", os.devnull, f"--rootdir={HERE}"]
+    own = [
+        "-q",
+        "-rs",
+        "--import-mode=importlib",
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        os.devnull,
+        f"--rootdir={HERE}",
+    ]
     code = int(pytest.main([*own, *more, str(HERE)], [table]))
     if table.is_lost:
-        rest = [f"--minutes={(table.end_s - time.monotonic()) / 60}", *(f"--deselect={name}" for name in table.done)]
-        command = [sys.executable, __file__, str(options.folder), f"--out={table.path}", "--goes-on", *rest, *more]
+        rest = [
+            f"--minutes={(table.end_s - time.monotonic()) / 60}",
+            *(f"--deselect={name}" for name in table.done),
+        ]
+        command = [
+            sys.executable,
+            __file__,
+            str(options.folder),
+            f"--out={table.path}",
+            "--goes-on",
+            *rest,
+            *more,
+        ]
         sys.stdout.flush()
         os.execv(sys.executable, command)
     print(table.path.read_text())

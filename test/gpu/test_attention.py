@@ -46,14 +46,22 @@ def _run(problem: Problem, grad: Tensor, first: str, second: str) -> tuple[Tenso
     """Forward by one overload, backward by another: each reads what any of them gives."""
     settings = (problem.causal, problem.scale, 0)
     out, lse = getattr(torch.ops.shardc.attention, first)(*problem[:4], *settings)
-    return out, lse, *getattr(torch.ops.shardc.attention_backward, second)(grad, *problem[:4], out, lse, *settings)
+    return (
+        out,
+        lse,
+        *getattr(torch.ops.shardc.attention_backward, second)(grad, *problem[:4], out, lse, *settings),
+    )
 
 
-@pytest.mark.parametrize(("first", "second"), [(FLASH, FLASH), (CUDNN, CUDNN), (EFFICIENT, EFFICIENT), (CUDNN, EFFICIENT)])
+@pytest.mark.parametrize(
+    ("first", "second"), [(FLASH, FLASH), (CUDNN, CUDNN), (EFFICIENT, EFFICIENT), (CUDNN, EFFICIENT)]
+)
 @pytest.mark.parametrize("form", FORMS)
 def test_libraries_agree(form: str, first: str, second: str, gpu: torch.device) -> None:
     problem, grad = _made(FORMS[form], gpu)
-    if any(library_for(problem._replace(library=name)) != name for name in (first, second) if name in LIBRARIES):
+    if any(
+        library_for(problem._replace(library=name)) != name for name in (first, second) if name in LIBRARIES
+    ):
         pytest.skip(f"{first} and {second} do not both take this form")
     mask = problem.mask
     exact = problem._replace(
@@ -67,4 +75,6 @@ def test_libraries_agree(form: str, first: str, second: str, gpu: torch.device) 
         assert torch.equal(got.isinf(), want.isinf()) and not got.isnan().any(), name
         got, want = got.double().nan_to_num(neginf=0), want.double().nan_to_num(neginf=0)
         scale = max(1.0, want.abs().max().item())
-        torch.testing.assert_close(got, want, rtol=bound, atol=bound * scale, msg=lambda text, n=name: f"{n}: {text}")
+        torch.testing.assert_close(
+            got, want, rtol=bound, atol=bound * scale, msg=lambda text, n=name: f"{n}: {text}"
+        )

@@ -18,7 +18,9 @@ def test_values_are_those_of_eager(name: str) -> None:
     failed = prepared.facts()["failed"]
     assert name not in failed, failed[name]
     if not (path / "program.py").is_file():
-        pytest.skip(prepared.facts()["aten"].get(name) or f"{name} was left out of what was prepared (--only)")
+        pytest.skip(
+            prepared.facts()["aten"].get(name) or f"{name} was left out of what was prepared (--only)"
+        )
     run, _ = prepared.program(path)
     device = prepared.device()
     inputs = case.inputs(device)
@@ -31,7 +33,9 @@ def test_values_are_those_of_eager(name: str) -> None:
             bound = case.tolerance()
             scale = max(1.0, wanted.abs().max().item())
             message = lambda text, at=(turn, number): f"call {at[0]}, result {at[1]}: {text}"  # noqa: E731
-            torch.testing.assert_close(got.double(), wanted.double(), rtol=bound, atol=bound * scale, msg=message)
+            torch.testing.assert_close(
+                got.double(), wanted.double(), rtol=bound, atol=bound * scale, msg=message
+            )
         if prepared.interprets():
             break
 
@@ -59,7 +63,9 @@ def test_nothing_is_compiled_here_that_was_compiled_there(
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     compiled: list[str] = []
     before = triton.knobs.compilation.listener
-    triton.knobs.compilation.listener = lambda src, cache_hit, **_: None if cache_hit else compiled.append(src.name)
+    triton.knobs.compilation.listener = lambda src, cache_hit, **_: (
+        None if cache_hit else compiled.append(src.name)
+    )
     try:
         for name in ("bias_gelu", "layer_norm", "matmul_gelu"):
             path = prepared.folder() / "cases" / name

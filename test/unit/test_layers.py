@@ -21,7 +21,9 @@ ALLOWED = {
     "report": {"diagnostics", "dialects", "cost", "passes", "tuner", "driver"},
 }
 HOMES = {
-    package: ROOT / package if package in ("dialects", "passes", "backends") else ROOT / "python" / "shardc" / package
+    package: ROOT / package
+    if package in ("dialects", "passes", "backends")
+    else ROOT / "python" / "shardc" / package
     for package in ALLOWED
 }
 
@@ -44,7 +46,9 @@ def test_imports_point_one_way(package: str) -> None:
     files = sorted(HOMES[package].rglob("*.py"))
     assert files
     wrong = {
-        str(path.relative_to(ROOT)): extra for path in files if (extra := imports(path) - ALLOWED[package] - {package})
+        str(path.relative_to(ROOT)): extra
+        for path in files
+        if (extra := imports(path) - ALLOWED[package] - {package})
     }
     assert not wrong
 

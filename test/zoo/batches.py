@@ -129,7 +129,9 @@ def _images(model: nn.Module) -> Batch:
     if model.main_input_name == "input_ids":  # pixels as colours of a palette
         return {"input_ids": tokens(), "labels": torch.randint(0, config.num_labels, (BATCH,))}
     size = (
-        getattr(config, "image_size", None) or getattr(getattr(config, "vision_config", None), "image_size", None) or 32
+        getattr(config, "image_size", None)
+        or getattr(getattr(config, "vision_config", None), "image_size", None)
+        or 32
     )
     height, width = size if isinstance(size, (tuple, list)) else (size, size)
     pixels = torch.randn(BATCH, _first(config, "num_channels") or 3, height, width)
@@ -158,7 +160,9 @@ def _channels_of_codes(model: nn.Module) -> Batch:
 def _codes_beside_text(model: nn.Module) -> Batch:
     """At each step a token and a code of every codebook."""
     ids = tokens()
-    codes = torch.randint(0, model.config.codebook_vocab_size - 1, (BATCH, LENGTH, model.config.num_codebooks))
+    codes = torch.randint(
+        0, model.config.codebook_vocab_size - 1, (BATCH, LENGTH, model.config.num_codebooks)
+    )
     return {"input_ids": torch.cat([ids[..., None], codes], -1), "labels": ids.clone()}
 
 

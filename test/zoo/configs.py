@@ -18,10 +18,16 @@ VOCAB, WIDTH, INNER, HEADS, HEAD_DIM, LAYERS, POSITIONS, WINDOW = 64, 32, 64, 4,
 
 RULES: tuple[tuple[str, int], ...] = (
     (r"(_token_id|_token_index|_token_ids|bos_index|eos_index|pad_index|unk_index|mask_index)$", VOCAB),
-    (r"vocab_size|_vocab$|vocab_size_per_layer_input|num_codevectors_per_group|num_centroids|codebook_size", VOCAB),
+    (
+        r"vocab_size|_vocab$|vocab_size_per_layer_input|num_codevectors_per_group|num_centroids|codebook_size",
+        VOCAB,
+    ),
     (r"key_value_heads|kv_heads|query_groups", 2),
     (r"heads(_per_layer)?$|n_head$|num_heads|index_n_heads", HEADS),
-    (r"head_dim|d_head|dim_head|d_kv|attention_head_size|headdim|kv_channels|rotary_dim|attention_key_size", HEAD_DIM),
+    (
+        r"head_dim|d_head|dim_head|d_kv|attention_head_size|headdim|kv_channels|rotary_dim|attention_key_size",
+        HEAD_DIM,
+    ),
     (r"first_k_dense_replace|num_dense_layers|num_shared_experts|n_shared_experts|shared_experts$", 1),
     (r"topk_group", 1),
     (r"n_group$|num_expert_group|n_groups$", 2),
@@ -42,7 +48,14 @@ RULES: tuple[tuple[str, int], ...] = (
     (r"size|dim|d_model|n_embd|width|channels|embd|units|hidden|rank|latents|filters|features", WIDTH),
 )
 DROPOUT = re.compile(r"drop|mask_time_prob|mask_feature_prob|jitter|noise|stochastic")
-KINDS = ("layer_types", "mlp_layer_types", "layers_block_type", "block_types", "indexer_types", "attention_layers")
+KINDS = (
+    "layer_types",
+    "mlp_layer_types",
+    "layers_block_type",
+    "block_types",
+    "indexer_types",
+    "attention_layers",
+)
 """Fields that say for each layer of which kind it is."""
 
 
@@ -77,7 +90,15 @@ def tiny_config(config_class: type) -> Any:
     return config_class(**chosen)
 
 
-_METADATA = {"id2label", "label2id", "dtype", "architectures", "chunk_size_feed_forward", "out_features", "out_indices"}
+_METADATA = {
+    "id2label",
+    "label2id",
+    "dtype",
+    "architectures",
+    "chunk_size_feed_forward",
+    "out_features",
+    "out_indices",
+}
 
 
 def _default(config_class: type, own: Mapping[str, Any]) -> Any:
@@ -101,7 +122,9 @@ def _default_of(field: dataclasses.Field) -> Any:
 
 def _kept_layers(config: Any) -> list[int]:
     """Indices of two layers or more, so that each kind of layer is among them; [] if layers have no kinds."""
-    kinds = [value for name in KINDS if isinstance(value := getattr(config, name, None), (list, tuple)) and value]
+    kinds = [
+        value for name in KINDS if isinstance(value := getattr(config, name, None), (list, tuple)) and value
+    ]
     if not kinds:
         return []
     count = min(map(len, kinds))

@@ -22,7 +22,9 @@ def pytest_generate_tests(metafunc: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    terminalreporter.write_line(f"zoo: sample of {DAY} (again with ZOO_DAY={DAY}): {' '.join(todays_sample())}")
+    terminalreporter.write_line(
+        f"zoo: sample of {DAY} (again with ZOO_DAY={DAY}): {' '.join(todays_sample())}"
+    )
 
 
 def todays_sample() -> list[str]:

@@ -92,10 +92,14 @@ def check_op(op: OpInfo, samples: int = 2, budget_s: float = 10.0) -> Iterator[V
         if dtype is torch.float32 and op.inplace_variant is not None:
             for number, sample in _samples(op, dtype, 1, differentiable=False):
                 if not sample.broadcasts_input:
-                    yield _check(op, sample, f"{_short(dtype)} sample {number} in place", False, op.inplace_variant)
+                    yield _check(
+                        op, sample, f"{_short(dtype)} sample {number} in place", False, op.inplace_variant
+                    )
 
 
-def _samples(op: OpInfo, dtype: torch.dtype, count: int, differentiable: bool) -> Iterator[tuple[int, SampleInput]]:
+def _samples(
+    op: OpInfo, dtype: torch.dtype, count: int, differentiable: bool
+) -> Iterator[tuple[int, SampleInput]]:
     torch.manual_seed(0)
     random.seed(0)
     some = list(itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=differentiable), AMONG))
@@ -130,9 +134,13 @@ def _check(
     if difference:
         return _differs(difference, found, expected, see, run, call)
     if graphs.refused:
-        return Verdict("partly" if graphs.compiled else "fell back", "; ".join(dict.fromkeys(graphs.refused)), call)
+        return Verdict(
+            "partly" if graphs.compiled else "fell back", "; ".join(dict.fromkeys(graphs.refused)), call
+        )
     return Verdict(
-        "compiled" if graphs.compiled else "no graph", "" if graphs.compiled else "Dynamo hands no graph over", call
+        "compiled" if graphs.compiled else "no graph",
+        "" if graphs.compiled else "Dynamo hands no graph over",
+        call,
     )
 
 
@@ -168,8 +176,12 @@ def _see(
         roots = [r for r in pytree.tree_leaves(output) if isinstance(r, torch.Tensor) and r.requires_grad]
         leaves = [a for a in inputs if isinstance(a, torch.Tensor) and a.requires_grad]
         if roots and leaves:
-            grads = list(torch.autograd.grad(roots, leaves, [_weights(r, wide) for r in roots], allow_unused=True))
-    shared = [tuple(i for i, a in enumerate(inputs) if _address(r) and _address(a) == _address(r)) for r in results]
+            grads = list(
+                torch.autograd.grad(roots, leaves, [_weights(r, wide) for r in roots], allow_unused=True)
+            )
+    shared = [
+        tuple(i for i, a in enumerate(inputs) if _address(r) and _address(a) == _address(r)) for r in results
+    ]
     return _Seen(results, grads, inputs, shared)
 
 
@@ -178,10 +190,14 @@ def _copied(tree: Any, wide: bool) -> Any:
     flat, spec = pytree.tree_flatten(tree)
     plain = [x.detach() if isinstance(x, torch.Tensor) else x for x in flat]
     plain = [x.clone() if isinstance(x, torch.Tensor) and x.layout is not torch.strided else x for x in plain]
-    dense = copy.deepcopy({i: x for i, x in enumerate(plain) if getattr(x, "layout", torch.strided) is torch.strided})
+    dense = copy.deepcopy(
+        {i: x for i, x in enumerate(plain) if getattr(x, "layout", torch.strided) is torch.strided}
+    )
     plain = [dense.get(i, x) for i, x in enumerate(plain)]
     if wide:
-        plain = [x.double() if isinstance(x, torch.Tensor) and x.dtype is torch.bfloat16 else x for x in plain]
+        plain = [
+            x.double() if isinstance(x, torch.Tensor) and x.dtype is torch.bfloat16 else x for x in plain
+        ]
     for new, old in zip(plain, flat, strict=True):
         if isinstance(old, torch.Tensor) and old.requires_grad:
             new.requires_grad_()
@@ -217,7 +233,9 @@ def _compiled(see: Callable[..., _Seen], run: Callable[..., Any], graphs: _Graph
 
     torch._dynamo.reset()
     dynamo._said.clear()
-    traced = torch._functorch.config.patch(enable_autograd_cache=False)  # every graph is to pass through the compiler
+    traced = torch._functorch.config.patch(
+        enable_autograd_cache=False
+    )  # every graph is to pass through the compiler
     with (
         traced,
         mock.patch.object(graph_compiler, "compile_graph", record),
@@ -234,7 +252,9 @@ def _compiled(see: Callable[..., _Seen], run: Callable[..., Any], graphs: _Graph
 
 def _reason(error: Exception) -> str:
     fields = getattr(error, "fields", {})
-    return f"{fields['op']}: {fields['reason']}" if "op" in fields else f"{type(error).__name__}: {_line(error)}"
+    return (
+        f"{fields['op']}: {fields['reason']}" if "op" in fields else f"{type(error).__name__}: {_line(error)}"
+    )
 
 
 def _failed(error: Exception, see: Callable[..., _Seen], run: Callable[..., Any], call: str) -> Verdict:
@@ -248,7 +268,12 @@ def _failed(error: Exception, see: Callable[..., _Seen], run: Callable[..., Any]
 
 
 def _differs(
-    difference: str, found: _Seen, expected: _Seen, see: Callable[..., _Seen], run: Callable[..., Any], call: str
+    difference: str,
+    found: _Seen,
+    expected: _Seen,
+    see: Callable[..., _Seen],
+    run: Callable[..., Any],
+    call: str,
 ) -> Verdict:
     torch._dynamo.reset()
     theirs = see(torch.compile(run, backend="aot_eager", dynamic=False))
@@ -280,7 +305,9 @@ def _difference(found: _Seen, expected: _Seen, values: bool = True) -> str:
 
 def _unequal(a: Any, b: Any, values: bool, strides: bool) -> str:
     if not isinstance(b, torch.Tensor) or not isinstance(a, torch.Tensor):
-        same = type(a) is type(b) and (a == b or a != a or (not values and isinstance(a, int | float | complex)))
+        same = type(a) is type(b) and (
+            a == b or a != a or (not values and isinstance(a, int | float | complex))
+        )
         return "" if same else f"{a!r}, in eager {b!r}"[:160]
     if (a.shape, a.dtype, a.layout) != (b.shape, b.dtype, b.layout):
         return f"{a.dtype}{list(a.shape)}, in eager {b.dtype}{list(b.shape)}"

@@ -134,7 +134,10 @@ def _child(op: OpInfo, samples: int, pipe: int) -> None:
             os.write(pipe, (json.dumps(asdict(verdict)) + "\n").encode())
         status = 0
     except BaseException as error:
-        os.write(pipe, (json.dumps(asdict(Verdict("crash", f"{type(error).__name__}: {error}"[:200]))) + "\n").encode())
+        os.write(
+            pipe,
+            (json.dumps(asdict(Verdict("crash", f"{type(error).__name__}: {error}"[:200]))) + "\n").encode(),
+        )
     finally:
         os._exit(status)
 
@@ -154,13 +157,17 @@ def table(rows: list[Row]) -> str:
     """The markdown table: counts, then for each kind of outcome its causes, most frequent first."""
     ops = Counter(row.outcome for row in rows)
     calls = Counter(verdict.outcome for row in rows for verdict in row.verdicts)
-    lines = ["# PyTorch's operator database through `torch.compile(backend=\"shardc\")`", ""]
+    lines = ['# PyTorch\'s operator database through `torch.compile(backend="shardc")`', ""]
     lines += [
         f"Written by `test/zoo/op_db.py` with torch {torch.__version__}; its docstrings say what is compared.",
         "",
     ]
     lines += ["| outcome | ops | calls | |", "|---|--:|--:|---|"]
-    lines += [f"| {o} | {ops[o]} | {calls[o]} | {meaning} |" for o, meaning in OUTCOMES.items() if ops[o] or calls[o]]
+    lines += [
+        f"| {o} | {ops[o]} | {calls[o]} | {meaning} |"
+        for o, meaning in OUTCOMES.items()
+        if ops[o] or calls[o]
+    ]
     lines += [f"| all | {len(rows)} | {sum(calls.values())} | |", ""]
     for title, outcomes in SECTIONS.items():
         causes = _by_cause(rows, outcomes)
@@ -194,7 +201,9 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", help="names of ops")
     parser.add_argument("--sample", type=int, help="only so many ops, chosen by --seed")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--samples", type=int, default=2, help="samples of each op in float32; one in other dtypes")
+    parser.add_argument(
+        "--samples", type=int, default=2, help="samples of each op in float32; one in other dtypes"
+    )
     parser.add_argument("--limit-s", type=float, default=120.0, help="seconds after which an op is given up")
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
@@ -212,7 +221,8 @@ def main() -> int:
         for verdict in row.verdicts:
             if options.only or verdict.outcome in FAILURES:
                 print(
-                    f"{row.name} [{row.seconds:.1f} s] {verdict.outcome}, {verdict.call}: {verdict.cause}", flush=True
+                    f"{row.name} [{row.seconds:.1f} s] {verdict.outcome}, {verdict.call}: {verdict.cause}",
+                    flush=True,
                 )
     rows.sort(key=lambda row: row.name)
     seconds = time.monotonic() - started

@@ -8,7 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 _HEADS_OF_MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 8}  # together expand * hidden_size
-_SHORT_AUDIO = {"conv_dim": (32, 32), "conv_stride": (5, 4), "conv_kernel": (10, 4), "num_feat_extract_layers": 2}
+_SHORT_AUDIO = {
+    "conv_dim": (32, 32),
+    "conv_stride": (5, 4),
+    "conv_kernel": (10, 4),
+    "num_feat_extract_layers": 2,
+}
 _TWO_FILTERS = {"num_filters": 2}  # doubled by each of six stages
 
 OVERRIDES: dict[str, dict[str, Any]] = {
@@ -51,7 +56,12 @@ OVERRIDES: dict[str, dict[str, Any]] = {
         "embedding_size": 8,
     },
     "hubert": {"num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 2, **_SHORT_AUDIO},
-    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2, "expert_layer_offset": 1},
+    "jamba": {
+        "attn_layer_period": 2,
+        "attn_layer_offset": 1,
+        "expert_layer_period": 2,
+        "expert_layer_offset": 1,
+    },
     "levit": {
         "image_size": 64,
         "patch_size": 16,
@@ -70,7 +80,11 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "mpnet": {"max_position_embeddings": 66, "relative_attention_num_buckets": 32},
     "neomme": {"head_dim": 16},
     "nystromformer": {"segment_means_seq_len": 16, "num_landmarks": 16, "conv_kernel_size": 5},
-    "perceiver": {"num_cross_attention_heads": 1, "num_self_attention_heads": 1, "max_position_embeddings": 16},
+    "perceiver": {
+        "num_cross_attention_heads": 1,
+        "num_self_attention_heads": 1,
+        "max_position_embeddings": 16,
+    },
     "poolformer": {"num_encoder_blocks": 4, "hidden_sizes": (8, 16, 24, 32), "patch_sizes": (7, 3, 3, 3)},
     "pp_lcnet": {"scale": 0.25, "class_expand": 32},
     "pvt": {
@@ -92,7 +106,12 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "swin": {"embed_dim": 8, "depths": (1, 1), "num_heads": (2, 2), "patch_size": 2, "window_size": 4},
     "swinv2": {"embed_dim": 8, "depths": (1, 1), "num_heads": (2, 2), "patch_size": 2, "window_size": 4},
     "textnet": {"hidden_sizes": (16, 16, 16, 32, 32), "stem_out_channels": 16, "image_size": (64, 64)},
-    "xlstm": {"chunk_size": 16, "mode": "train", "autocast_kernel_dtype": "float32", "return_last_states": True},
+    "xlstm": {
+        "chunk_size": 16,
+        "mode": "train",
+        "autocast_kernel_dtype": "float32",
+        "return_last_states": True,
+    },
     "xmod": {"default_language": "en_XX"},
     "vibevoice_acoustic_tokenizer": _TWO_FILTERS,
     "vibevoice_acoustic_tokenizer_encoder": _TWO_FILTERS,

@@ -45,7 +45,10 @@ def _of_architecture(a: Architecture) -> Subject:
 
 
 SUBJECTS: dict[str, Subject] = {
-    **{name: Subject(name, "net", net.build, lambda model, net=net: net.batch()) for name, net in NETS.items()},
+    **{
+        name: Subject(name, "net", net.build, lambda model, net=net: net.batch())
+        for name, net in NETS.items()
+    },
     **{name: _of_architecture(a) for name, a in ARCHITECTURES.items()},
 }
 """Hand-written nets first, then the classes of ``transformers``."""

@@ -108,7 +108,11 @@ def failing_of(rows: list[Row]) -> Failing:
 def _ordered(causes: Failing) -> Failing:
     """Ours before those outside, the frequent ones first."""
     ordered = sorted(causes.items(), key=lambda item: (item[0].startswith("outside"), -len(item[1]), item[0]))
-    return {cause: {model: sorted(models[model]) for model in sorted(models)} for cause, models in ordered if models}
+    return {
+        cause: {model: sorted(models[model]) for model in sorted(models)}
+        for cause, models in ordered
+        if models
+    }
 
 
 def reasons_of(rows: list[Row]) -> dict[str, str]:
@@ -120,7 +124,9 @@ def reasons_of(rows: list[Row]) -> dict[str, str]:
     return {model: _reason(failed) for model, failed in found.items()}
 
 
-def merge(passing: dict[str, list[str]], failing: Failing, walked: set[str]) -> tuple[dict[str, list[str]], Failing]:
+def merge(
+    passing: dict[str, list[str]], failing: Failing, walked: set[str]
+) -> tuple[dict[str, list[str]], Failing]:
     """What a walk has found, and what was known of the models that were not walked."""
     old = read_passing()
     passing = {model: meshes for model, meshes in old.items() if model not in walked} | passing
@@ -141,7 +147,9 @@ def grown(rows: list[Row], known: dict[str, list[str]]) -> list[str]:
     ]
 
 
-def render(passing: dict[str, list[str]], failing: Failing, reasons: dict[str, str], costs: str, zoo: int) -> str:
+def render(
+    passing: dict[str, list[str]], failing: Failing, reasons: dict[str, str], costs: str, zoo: int
+) -> str:
     """The page; ``costs`` is what ``costs_of`` gives, ``zoo`` how many models there are, walked or not."""
     stages = {model: _stage(cause) for cause, models in failing.items() for model in models}
     walked = {*passing, *stages}
@@ -161,7 +169,9 @@ def render(passing: dict[str, list[str]], failing: Failing, reasons: dict[str, s
         mesh for models in failing.values() for meshes in models.values() for mesh in meshes if mesh != "*"
     )
     equal = Counter(mesh for meshes in passing.values() for mesh in meshes)
-    lines += [f"| {mesh} | {equal[mesh] + failed[mesh]} | {equal[mesh]} |" for mesh in sorted({*equal, *failed})]
+    lines += [
+        f"| {mesh} | {equal[mesh] + failed[mesh]} | {equal[mesh]} |" for mesh in sorted({*equal, *failed})
+    ]
     lines += ["", costs, "", FAILURES, ""]
     for cause, models in failing.items():
         lines += [f"### {cause}: {len(models)}", ""]
@@ -174,7 +184,9 @@ def _loose(rows: list[Row]) -> list[str]:
     """The models of which f32 proves little, with what their errors were held to."""
     loose = sorted((row["f32_bound"], row["model"]) for row in rows if row.get("f32_bound", 0.0) > LOOSE)
     return (
-        [f"Held in f32 to more than {LOOSE:g}: " + ", ".join(f"{m} ({b:.1g})" for b, m in loose) + "."] if loose else []
+        [f"Held in f32 to more than {LOOSE:g}: " + ", ".join(f"{m} ({b:.1g})" for b, m in loose) + "."]
+        if loose
+        else []
     )
 
 
@@ -193,7 +205,9 @@ def costs_of(rows: list[Row]) -> str:
 def read_table() -> tuple[dict[str, str], str]:
     """Reasons by model, and costs, as they stand on the page: those of the last whole walk."""
     page = TABLE.read_text()
-    costs = re.split(r"(?:^\|.*\n)+\n", page, maxsplit=1, flags=re.MULTILINE)[1].partition(f"\n\n{FAILURES}")[0]
+    costs = re.split(r"(?:^\|.*\n)+\n", page, maxsplit=1, flags=re.MULTILINE)[1].partition(f"\n\n{FAILURES}")[
+        0
+    ]
     return dict(re.findall(r"^- (\w+) \([^)]*\): (.*)$", page, re.MULTILINE)), costs
 
 
@@ -204,7 +218,9 @@ def _seconds(rows: list[Row]) -> list[str]:
     lines = ["| seconds | median | 90th percentile |", "|---|---|---|"]
     for name, values in (("trace and import, once a model", traces), ("all passes, for each mesh", compiles)):
         if values:
-            lines.append(f"| {name} | {statistics.median(values):.2f} | {values[int(0.9 * (len(values) - 1))]:.2f} |")
+            lines.append(
+                f"| {name} | {statistics.median(values):.2f} | {values[int(0.9 * (len(values) - 1))]:.2f} |"
+            )
     return lines
 
 
@@ -224,7 +240,9 @@ def _reason(rows: list[Row]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("results", type=Path)
     parser.add_argument("--accept", action="store_true", help="take what fails newly into the list")
     parser.add_argument("--merge", action="store_true", help="the walk was of some models only")

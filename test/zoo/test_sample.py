@@ -38,7 +38,12 @@ def test_the_lists_name_models_of_the_zoo() -> None:
     ("known", "count"), [({}, 1), ({"M": ["data2"]}, 1), ({"M": ["zero3-4"]}, 0), ({"M": ["*"]}, 0)]
 )
 def test_the_list_of_failures_may_only_shrink(known: dict[str, list[str]], count: int) -> None:
-    row = {"model": "M", "mesh": "zero3-4", "stage": "run", "reason": "torch.float64: step 0: 1 of 2 tensors differ"}
+    row = {
+        "model": "M",
+        "mesh": "zero3-4",
+        "stage": "run",
+        "reason": "torch.float64: step 0: 1 of 2 tensors differ",
+    }
     assert len(grown([row, {**row, "mesh": "tensor2", "stage": "equal"}], known)) == count
     assert cause_of(row) == "differs from eager training (f64)"
 

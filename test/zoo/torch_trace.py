@@ -17,7 +17,8 @@ def torch_refuses(subject: Subject, model: torch.nn.Module, batch: Any) -> str:
 
     def step(params: dict[str, Any], buffers: dict[str, Any], batch: Any) -> Any:
         leaves = {
-            name: value.detach().requires_grad_(params[name].is_floating_point()) for name, value in params.items()
+            name: value.detach().requires_grad_(params[name].is_floating_point())
+            for name, value in params.items()
         }
         args, kwargs = ((), batch) if isinstance(batch, Mapping) else (tuple(batch), {})
         output = torch.func.functional_call(model, {**leaves, **buffers}, args, kwargs)

@@ -66,7 +66,9 @@ def sgd(model: torch.nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr=2**-7, momentum=0.875)
 
 
-def try_model(subject: Subject, meshes: Mapping[str, tuple[dict[str, int], str]] = MESHES) -> Iterator[Outcome]:
+def try_model(
+    subject: Subject, meshes: Mapping[str, tuple[dict[str, int], str]] = MESHES
+) -> Iterator[Outcome]:
     """An outcome for each mesh, or a single one with mesh ``*`` if the model gets no further than its capture."""
     stage = "build"
     try:
@@ -94,7 +96,9 @@ def try_model(subject: Subject, meshes: Mapping[str, tuple[dict[str, int], str]]
             started = time.process_time()
             compiled = step.compile(mesh, plan)
             outcome.compile_s = time.process_time() - started
-            outcome.replicated = sorted({r.message.split()[0] for r in compiled.remarks if r.name == "ReplicatedOp"})
+            outcome.replicated = sorted(
+                {r.message.split()[0] for r in compiled.remarks if r.name == "ReplicatedOp"}
+            )
             outcome.stage = "run"
             for dtype in BOUNDS if name == NARROW_MESH else [torch.float64]:
                 ranks = Ranks(step, compiled.rank_module, widen=dtype is torch.float64)
@@ -143,7 +147,9 @@ def f32_bound(wanted: Mapping[torch.dtype, list[Values]]) -> float:
     f64 alone does).
     """
     steps = zip(wanted[torch.float32], wanted[torch.float64], strict=True)
-    return max(BOUNDS[torch.float32], ROUGHNESS * max(max(errors(narrow, wide).values()) for narrow, wide in steps))
+    return max(
+        BOUNDS[torch.float32], ROUGHNESS * max(max(errors(narrow, wide).values()) for narrow, wide in steps)
+    )
 
 
 def compare(ranks: Ranks, batches: list[Any], wanted: list[Values], bound: float) -> str:
@@ -195,4 +201,6 @@ def _call(model: torch.nn.Module, batch: Any) -> Any:
 
 
 def _cast(batch: Any, dtype: torch.dtype) -> Any:
-    return tree_map(lambda t: t.to(dtype) if isinstance(t, torch.Tensor) and t.is_floating_point() else t, batch)
+    return tree_map(
+        lambda t: t.to(dtype) if isinstance(t, torch.Tensor) and t.is_floating_point() else t, batch
+    )

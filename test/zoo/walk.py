@@ -1,8 +1,8 @@
 """Walks the zoo: every model on every mesh, each model in a process of its own with a time-out, one JSON line a result.
 
-    python test/zoo/walk.py -o results.jsonl                # all; goes on where an earlier walk into that file stopped
-    python test/zoo/walk.py --sample 20 --day 2026-11-20    # 20 of those that are known to pass, the same all that day
-    python test/zoo/walk.py --only LlamaForCausalLM --only unet
+python test/zoo/walk.py -o results.jsonl                # all; goes on where an earlier walk into that file stopped
+python test/zoo/walk.py --sample 20 --day 2026-11-20    # 20 of those that are known to pass, the same all that day
+python test/zoo/walk.py --only LlamaForCausalLM --only unet
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ def run_apart(name: str, timeout_s: float, meshes: Sequence[str]) -> list[Row]:
     rows = [json.loads(line) for line in text.decode().splitlines() if line.endswith("}")]
     if not ended or status != 0:
         reason = f"no end in {timeout_s:.0f} s" if not ended else f"the process ended with status {status}"
-        rows.append({"model": name, "kind": "", "mesh": "*", "stage": "process", "reason": reason, "where": ""})
+        rows.append(
+            {"model": name, "kind": "", "mesh": "*", "stage": "process", "reason": reason, "where": ""}
+        )
     return rows
 
 
@@ -121,7 +123,9 @@ def _show(row: Row) -> None:
 
 
 def _options() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("-o", "--output", type=Path, help="file of JSON lines to append to")
     parser.add_argument("--only", action="append", help="a model's name; may be given again")
     parser.add_argument(

@@ -24,7 +24,11 @@ def maker(value: ir.Value) -> ir.Operation | None:
     if isinstance(value.owner, ir.Block):
         return None
     op = value.owner.operation
-    return op if op.name.startswith("torch.") and not op.name.startswith(("torch.prim", "torch.constant")) else None
+    return (
+        op
+        if op.name.startswith("torch.") and not op.name.startswith(("torch.prim", "torch.constant"))
+        else None
+    )
 
 
 def readers(value: ir.Value) -> list[ir.Operation]:

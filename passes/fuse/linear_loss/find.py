@@ -69,7 +69,11 @@ class LossFinder:
         pick, weighted, total, behind = self._readers(softmax)
         gradient = None if behind is None else GradientReader(product, softmax, self._reader).gradient(behind)
         forward = [product, *links, *softmax.ops, weighted, pick, total]
-        beside = [] if softmax.parts is None and total is None else self._makers(self._reader.read(pick).operands[1])
+        beside = (
+            []
+            if softmax.parts is None and total is None
+            else self._makers(self._reader.read(pick).operands[1])
+        )
         numbers = [
             [self._number(op) for op in dict.fromkeys(ops) if op is not None]
             for ops in (forward, [] if gradient is None else gradient.ops, beside)
@@ -84,7 +88,11 @@ class LossFinder:
             for op in readers(value):
                 if op not in allowed:
                     name = op.name.removeprefix("torch.")
-                    says = "the program gives them to its caller" if name == "func.return" else f"{name} reads them, too"
+                    says = (
+                        "the program gives them to its caller"
+                        if name == "func.return"
+                        else f"{name} reads them, too"
+                    )
                     raise Refused(f"the logits are kept: {says}")
             type_ = type_of(value)
             if type_.shape[-1] != classes:
@@ -113,12 +121,19 @@ class LossFinder:
             elif target == "aten.mul.Tensor" and self._weights(op, softmax):
                 weighted.append(op)
                 behind = readers(op.results[0])
-                if any(target_of(other) != "aten.gather" or not is_of_rows(other, self._reader) for other in behind):
+                if any(
+                    target_of(other) != "aten.gather" or not is_of_rows(other, self._reader)
+                    for other in behind
+                ):
                     raise Refused("the logarithms of all probabilities are read, by weights of their classes")
                 picks += behind
             elif target == SUM and is_sum(op, self._reader, keepdim=self._reader.read(op).spec["keepdim"]):
                 totals.append(op)
-            elif target == "aten.exp" if softmax.parts else target == GRADIENT and op.operands[0] != softmax.logp:
+            elif (
+                target == "aten.exp"
+                if softmax.parts
+                else target == GRADIENT and op.operands[0] != softmax.logp
+            ):
                 gradients.append(op)
             else:
                 raise Refused(f"{target} reads the logarithms of all probabilities")
@@ -143,17 +158,27 @@ class LossFinder:
                 raise Refused("the classes of rows are computed from floating-point numbers")
             found[value.owner.operation] = None
             waiting += value.owner.operands
-        return [op for op in found if op.results[0] in self._numbers and maker(op.results[0]) and not is_view(op)]
+        return [
+            op for op in found if op.results[0] in self._numbers and maker(op.results[0]) and not is_view(op)
+        ]
 
     def _weights(self, op: ir.Operation, softmax: LogSoftmax) -> bool:
         """Whether ``op`` multiplies the logarithms with a weight of each class."""
         spec, (_, classes) = self._reader.read(op).spec, type_of(softmax.logp).shape
-        return op.operands[0] == softmax.logp and spec["other"].shape == (1, classes) and spec["other"].dtype == torch.float32
+        return (
+            op.operands[0] == softmax.logp
+            and spec["other"].shape == (1, classes)
+            and spec["other"].dtype == torch.float32
+        )
 
     def _is_bias(self, product: ir.Operation) -> bool:
         spec = self._reader.read(product).spec
         bias, weight = spec["self"], spec["mat2"]
-        return bias.shape == weight.shape[1:] and bias.dtype == weight.dtype and spec["beta"] == spec["alpha"] == 1
+        return (
+            bias.shape == weight.shape[1:]
+            and bias.dtype == weight.dtype
+            and spec["beta"] == spec["alpha"] == 1
+        )
 
     def _number(self, op: ir.Operation) -> int:
         return self._numbers[op.results[0]]

@@ -53,10 +53,22 @@ class GradientReader:
         zeros, kept = self._zeros(scatter)
         links, slopes = self._slopes(last)
         rows, weight, bias = self._products(slopes)
-        inside = (*zeros, kept, scatter, *self._spread_out(scaled.operands[side]), scaled, *added, probabilities, fall, sums)
+        inside = (
+            *zeros,
+            kept,
+            scatter,
+            *self._spread_out(scaled.operands[side]),
+            scaled,
+            *added,
+            probabilities,
+            fall,
+            sums,
+        )
         ops = (*inside, last, *links, rows, weight, bias)
         calls = tuple(call for call in ops if call is not None)
-        return Gradient(scaled, side, scatter, spread, sums, probabilities, fall, kept, rows, weight, bias, calls)
+        return Gradient(
+            scaled, side, scatter, spread, sums, probabilities, fall, kept, rows, weight, bias, calls
+        )
 
     def _last(self, op: ir.Operation) -> tuple[ir.Operation, ir.Operation | None]:
         """The call that makes the slopes of logits, and the product with probabilities in front of it."""
@@ -94,7 +106,11 @@ class GradientReader:
             raise Refused(_NO_CLASS)
         (spread,) = spreads
         scaled = op.operands[1 if op.operands[0] == spread.results[0] else 0]
-        if readers(scaled) != [op] or readers(spread.results[0]) != [op] or not self._is_number(spread.operands[0]):
+        if (
+            readers(scaled) != [op]
+            or readers(spread.results[0]) != [op]
+            or not self._is_number(spread.operands[0])
+        ):
             raise Refused(_NO_CLASS)
         return self._product(scaled), spread, [op]
 
@@ -120,7 +136,10 @@ class GradientReader:
         assert scatter is not None
         if readers(scatter.results[0]) != [scaled] or not is_of_rows(scatter, self.read):
             raise Refused(_NO_CLASS)
-        if target_name(scatter) == "aten.scatter.src" and self.read.read(scatter).spec["src"].shape != type_of(self._index(scatter)).shape:
+        if (
+            target_name(scatter) == "aten.scatter.src"
+            and self.read.read(scatter).spec["src"].shape != type_of(self._index(scatter)).shape
+        ):
             raise Refused(_NO_CLASS)
         return scatter, side
 
@@ -134,7 +153,9 @@ class GradientReader:
         if zeros is None:
             raise Refused(_NO_CLASS)
         is_full = target_name(zeros) == "aten.full"
-        is_zero = self.read.read(zeros).spec["fill_value"] == 0 if is_full else target_name(zeros) == "aten.zeros"
+        is_zero = (
+            self.read.read(zeros).spec["fill_value"] == 0 if is_full else target_name(zeros) == "aten.zeros"
+        )
         if not is_zero:
             raise Refused(_NO_CLASS)
         others = [op for op in readers(value) if op != scatter]
@@ -147,10 +168,16 @@ class GradientReader:
         other: weights of classes, and 0 for rows that are ignored.
         """
         type_ = type_of(value)
-        if self._is_number(value) or (type_.dtype == torch.float32 and type_.shape == (1, type_of(self.softmax.logp).shape[1])):
+        if self._is_number(value) or (
+            type_.dtype == torch.float32 and type_.shape == (1, type_of(self.softmax.logp).shape[1])
+        ):
             return []
         op = maker(value)
-        if op is None or target_name(op) not in ("aten.where.self", "aten.mul.Tensor") or len(readers(value)) != 1:
+        if (
+            op is None
+            or target_name(op) not in ("aten.where.self", "aten.mul.Tensor")
+            or len(readers(value)) != 1
+        ):
             raise Refused(_NO_CLASS)
         spec = self.read.read(op).spec
         if target_name(op) == "aten.where.self":
@@ -174,7 +201,9 @@ class GradientReader:
                 links.append(reader)
             value = reader.results[0]
 
-    def _products(self, slopes: ir.Value) -> tuple[ir.Operation | None, ir.Operation | None, ir.Operation | None]:
+    def _products(
+        self, slopes: ir.Value
+    ) -> tuple[ir.Operation | None, ir.Operation | None, ir.Operation | None]:
         """The products of ``slopes`` [rows, classes] with the weight, and of its transpose with the rows; their sum
         over the rows, if the layer has a bias.
         """
@@ -203,7 +232,9 @@ class GradientReader:
     def _sums_rows(self, op: ir.Operation) -> bool:
         spec = self.read.read(op).spec
         (made,) = spec.results
-        return [dim % 2 for dim in spec["dim"]] == [0] and made is not None and made.dtype == spec["self"].dtype
+        return (
+            [dim % 2 for dim in spec["dim"]] == [0] and made is not None and made.dtype == spec["self"].dtype
+        )
 
 
 def is_of_rows(op: ir.Operation, read: CallReader) -> bool:

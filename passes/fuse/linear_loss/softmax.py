@@ -42,7 +42,11 @@ def log_softmax(op: ir.Operation, read: CallReader) -> LogSoftmax | None:
 def _in_parts(top: ir.Operation, read: CallReader) -> LogSoftmax | None:
     logits = top.operands[0]
     shifted = next((op for op in readers(logits) if _is_shifted(op, logits)), None)
-    raised = None if shifted is None else next((op for op in readers(shifted.results[0]) if target_of(op) == "aten.exp"), None)
+    raised = (
+        None
+        if shifted is None
+        else next((op for op in readers(shifted.results[0]) if target_of(op) == "aten.exp"), None)
+    )
     if shifted is None or raised is None:
         return None
     others = [op for op in readers(shifted.results[0]) if op != raised]
@@ -71,4 +75,8 @@ def _is_shifted(op: ir.Operation, value: ir.Value) -> bool:
     if target_of(op) != "aten.sub.Tensor" or op.operands[0] != value or op.operands[1] == value:
         return False
     spec = CallReader().read(op).spec
-    return spec["alpha"] == 1 and spec["other"].shape == (spec["self"].shape[0], 1) and spec["other"].dtype == spec["self"].dtype
+    return (
+        spec["alpha"] == 1
+        and spec["other"].shape == (spec["self"].shape[0], 1)
+        and spec["other"].dtype == spec["self"].dtype
+    )

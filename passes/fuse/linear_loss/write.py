@@ -57,7 +57,9 @@ class LossKernels:
         """The kernel, with its results by name; ``lse`` is that of the whole softmax."""
         softmax, pick = loss.softmax, loss.pick
         index = self._reader.read(pick).operands[1]
-        place = first_of([op for op in (softmax.first if softmax.parts else pick, loss.total) if op is not None])
+        place = first_of(
+            [op for op in (softmax.first if softmax.parts else pick, loss.total) if op is not None]
+        )
         for op in made_behind(index, place):
             assert op != place, "the class of a row waits for its own softmax"
             op.move_before(place)
@@ -187,7 +189,9 @@ class _Calls:
 
     def __call__(self, target: str, *args: Any) -> ir.Value:
         full = with_defaults(target, args)
-        types = infer_types(target, replace_leaves(full, lambda a: type_of(a) if isinstance(a, ir.Value) else a))
+        types = infer_types(
+            target, replace_leaves(full, lambda a: type_of(a) if isinstance(a, ir.Value) else a)
+        )
         return self._builder.call(target, full, types, self.loc, self.ip, self._phase).results[0]
 
     def column(self, value: ir.Value) -> ir.Value:

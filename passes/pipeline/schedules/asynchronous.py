@@ -32,6 +32,8 @@ def pipe_dream_2bw(ranks: int, micro_batches: int, every: int | None = None) -> 
         fitting = [n for n in range(ranks, micro_batches + 1) if micro_batches % n == 0]
         must = f"at least {ranks}, the number of ranks, and divide {micro_batches} micro-batches"
         nearest = min(fitting, key=lambda n: abs(n - every), default=ranks)
-        raise BadScheduleOption(schedule="pipedream-2bw", option="every", value=every, must=must, nearest=nearest)
+        raise BadScheduleOption(
+            schedule="pipedream-2bw", option="every", value=every, must=must, nearest=nearest
+        )
     updates = Updates(every, delay=1)
     return replace(one_f_one_b(ranks, micro_batches), name="pipedream-2bw", updates=updates)

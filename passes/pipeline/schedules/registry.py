@@ -55,7 +55,11 @@ class Named:
     @property
     def takes(self) -> str:
         count = {1: "one stage", 2: "two stages"}[self.per_rank]
-        stages = f"{'an even number of' if self.per_rank == 2 else 'two or more'} stages" if self.several else count
+        stages = (
+            f"{'an even number of' if self.per_rank == 2 else 'two or more'} stages"
+            if self.several
+            else count
+        )
         return f"{stages} a rank{', on an even number of ranks' if self.even_ranks else ''}"
 
     def accepts(self, stages: int, ranks: int) -> bool:
@@ -121,7 +125,11 @@ SCHEDULES = {
         Named("1f1b", one_f_one_b, "a forward and a backward in turn (PipeDream-flush, DAPPLE)"),
         Named("breadth-first", breadth_first, "fill-drain over several stages a rank", several=True),
         Named(
-            "interleaved", interleaved, "1F1B over several stages a rank (Megatron)", several=True, multiple=lambda r: r
+            "interleaved",
+            interleaved,
+            "1F1B over several stages a rank (Megatron)",
+            several=True,
+            multiple=lambda r: r,
         ),
         Named("chimera", chimera, "two directions, parameters twice", multiple=lambda r: 2, even_ranks=True),
         Named("hanayo", hanayo, "waves forth and back over the ranks", per_rank=2, several=True),
@@ -130,11 +138,22 @@ SCHEDULES = {
         Named("zb-v", zb_v, "no bubble at 1F1B's memory", per_rank=2),
         Named("v-half", v_half, "half of 1F1B's bubble at half of its memory", per_rank=2),
         Named("v-min", v_min, "two thirds of 1F1B's bubble at a third of its memory", per_rank=2),
-        Named("dualpipe-v", dual_pipe_v, "a forward beside a backward all the time", per_rank=2, least=lambda r: 2 * r),
+        Named(
+            "dualpipe-v",
+            dual_pipe_v,
+            "a forward beside a backward all the time",
+            per_rank=2,
+            least=lambda r: 2 * r,
+        ),
         Named("terapipe", tera_pipe, "fill-drain over slices of sequences"),
         Named("seq-1f1b", seq_1f1b, "1F1B over slices of sequences"),
         Named("pipedream", pipe_dream, "no flush, stashed weights; changes the mathematics"),
-        Named("pipedream-2bw", pipe_dream_2bw, "no flush, two versions; changes the mathematics", multiple=lambda r: r),
+        Named(
+            "pipedream-2bw",
+            pipe_dream_2bw,
+            "no flush, two versions; changes the mathematics",
+            multiple=lambda r: r,
+        ),
     )
 }
 AUTO = "auto"
@@ -164,7 +183,10 @@ def named_schedule(name: str) -> Named:
 def _nearest(named: Named, stages: int, ranks: int) -> str:
     """What could be asked for instead: as many ranks, if they can be used, and nearly as many stages."""
     pairs = [
-        (s, r) for r in range(1, max(ranks, 1) + 2) for s in range(1, 2 * (abs(stages) + r)) if named.accepts(s, r)
+        (s, r)
+        for r in range(1, max(ranks, 1) + 2)
+        for s in range(1, 2 * (abs(stages) + r))
+        if named.accepts(s, r)
     ]
     s, r = min(pairs, key=lambda pair: (abs(pair[1] - ranks), abs(pair[0] - stages), pair))
     return f"cut the model into {s} stage{'s' if s > 1 else ''} for {r} rank{'s' if r > 1 else ''}"

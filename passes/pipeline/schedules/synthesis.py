@@ -84,7 +84,9 @@ def best_schedule(
     _check(ranks, micro_batches, len(costs) if stages is None else stages)
     counts = [n for n in range(ranks, len(costs) + 1, ranks) if len(costs) % n == 0 and stages in (None, n)]
     if not counts:
-        raise ValueError(f"costs are of {len(costs)} stages, which do not make {stages or f'a multiple of {ranks}'}")
+        raise ValueError(
+            f"costs are of {len(costs)} stages, which do not make {stages or f'a multiple of {ranks}'}"
+        )
     cuts = [merge_stages(costs, count) for count in counts]
     named = [c for cut in cuts for c in named_choices(ranks, micro_batches, cut, parameters_twice)]
     fitting = [choice for choice in named if choice.fits(cap_bytes)]
@@ -113,7 +115,9 @@ def best_schedule(
 def _check(ranks: int, micro_batches: int, stages: int) -> None:
     if ranks < 1 or stages < 1 or stages % ranks:
         nearest = f"cut the model into {max(1, round(stages / max(1, ranks))) * max(1, ranks)} stages"
-        raise BadStages(schedule=AUTO, stages=stages, ranks=ranks, takes="as many on each rank", nearest=nearest)
+        raise BadStages(
+            schedule=AUTO, stages=stages, ranks=ranks, takes="as many on each rank", nearest=nearest
+        )
     if micro_batches < 1:
         raise BadMicroBatches(
             schedule=AUTO, ranks=ranks, needs="at least 1 micro-batch", micro_batches=micro_batches, nearest=1
@@ -140,7 +144,9 @@ def _play(schedule: Schedule, costs: Sequence[StageCost]) -> Choice:
     return Choice(schedule, costs, timeline, max(timeline.peak_bytes(costs)))
 
 
-def _searched(ranks: int, micro_batches: int, costs: Sequence[StageCost], cap_bytes: float) -> Iterator[Schedule]:
+def _searched(
+    ranks: int, micro_batches: int, costs: Sequence[StageCost], cap_bytes: float
+) -> Iterator[Schedule]:
     """Orders of every family under the cap, of which those that get stuck under it are left out."""
     for queues in _families(ranks, micro_batches, len(costs) // ranks):
         for patience in (1.0, 0.5, 0.0):
@@ -153,7 +159,10 @@ def _searched(ranks: int, micro_batches: int, costs: Sequence[StageCost], cap_by
 def _families(ranks: int, micro_batches: int, stages_per_rank: int) -> Iterator[Queues]:
     if stages_per_rank == 1:
         for times in (1, 1.5, 2, 2.2, 3):
-            yield [[_ahead(rank, ranks, micro_batches, round(times * (ranks - rank - 1)))] for rank in range(ranks)]
+            yield [
+                [_ahead(rank, ranks, micro_batches, round(times * (ranks - rank - 1)))]
+                for rank in range(ranks)
+            ]
     if stages_per_rank == 2:
         for down, up in ((1, 1), (2, 1), (3, 1), (3, 2), (4, 2), (5, 3)):
             block = building_block(ranks, down, up)
@@ -162,7 +171,8 @@ def _families(ranks: int, micro_batches: int, stages_per_rank: int) -> Iterator[
     for placement in (round_robin, zigzag)[: 2 if stages_per_rank > 1 else 1]:
         for backward_first in (True, False):
             yield [
-                _free(placement, rank, ranks, micro_batches, stages_per_rank, backward_first) for rank in range(ranks)
+                _free(placement, rank, ranks, micro_batches, stages_per_rank, backward_first)
+                for rank in range(ranks)
             ]
 
 

@@ -18,7 +18,8 @@ def tera_pipe(ranks: int, micro_batches: int, slices: int = 4) -> Schedule:
     _check(slices, "terapipe")
     every = range(micro_batches * slices)
     lists = [
-        [Action(rank, "F", m) for m in every] + [Action(rank, "B", m) for m in reversed(every)] for rank in range(ranks)
+        [Action(rank, "F", m) for m in every] + [Action(rank, "B", m) for m in reversed(every)]
+        for rank in range(ranks)
     ]
     return Schedule("terapipe", orders(lists), one_route(ranks), slices)
 

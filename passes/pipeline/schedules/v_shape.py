@@ -97,7 +97,9 @@ def repeat_block(block: list[Moments], micro_batches: int) -> list[list[Action]]
     return lists
 
 
-def _repeated(name: str, micro_batches: int, costs: Sequence[StageCost] | None, block: list[Moments]) -> Schedule:
+def _repeated(
+    name: str, micro_batches: int, costs: Sequence[StageCost] | None, block: list[Moments]
+) -> Schedule:
     queues = [[order] for order in repeat_block(block, micro_batches)]
     return _weights_fill_holes(name, queues, costs, max(map(_held, block)))
 

@@ -74,9 +74,13 @@ def _plain_warnings() -> Iterator[None]:
     """Says warnings of shardc in a line, without a line of its own source."""
     usual = warnings.formatwarning
 
-    def plain(message: Warning | str, category: type[Warning], filename: str, number: int, line: str | None = None) -> str:
+    def plain(
+        message: Warning | str, category: type[Warning], filename: str, number: int, line: str | None = None
+    ) -> str:
         ours = category.__module__.startswith("shardc.")
-        return f"{category.__name__}: {message}\n" if ours else usual(message, category, filename, number, line)
+        return (
+            f"{category.__name__}: {message}\n" if ours else usual(message, category, filename, number, line)
+        )
 
     warnings.formatwarning = plain
     try:

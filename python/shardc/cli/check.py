@@ -19,7 +19,9 @@ def check(
     steps: Annotated[int, typer.Option(min=1, help="Training steps to compare.")] = 3,
     libraries: Annotated[
         list[str] | None,
-        typer.Option("--import", metavar="MODULE", help="Module or .py file that registers custom operators."),
+        typer.Option(
+            "--import", metavar="MODULE", help="Module or .py file that registers custom operators."
+        ),
     ] = None,
 ) -> None:
     """Prove a compiled folder equal to the single-device program.

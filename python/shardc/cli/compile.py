@@ -14,12 +14,16 @@ from shardc.cli.progress import status
 def compile_(
     script: Annotated[
         Path,
-        typer.Argument(exists=True, dir_okay=False, help="Python file with build(): model, optimizer and batch."),
+        typer.Argument(
+            exists=True, dir_okay=False, help="Python file with build(): model, optimizer and batch."
+        ),
     ],
     mesh: Annotated[
         str, typer.Option("--mesh", "-m", metavar="AXIS=SIZE,...", help="Axes of the mesh and their sizes.")
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write. Replaced only if shardc wrote it.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder to write. Replaced only if shardc wrote it.")
+    ],
     plan: Annotated[
         str,
         typer.Option(
@@ -38,7 +42,9 @@ def compile_(
     ] = None,
     stages: Annotated[
         str | None,
-        typer.Option(metavar="N|MODULE,...", help="How many stages, or the modules at which all but the first start."),
+        typer.Option(
+            metavar="N|MODULE,...", help="How many stages, or the modules at which all but the first start."
+        ),
     ] = None,
     stale_weights: Annotated[
         bool,
@@ -49,26 +55,32 @@ def compile_(
     recompute: Annotated[
         str | None,
         typer.Option(
-            metavar="WHAT,...", help="What stages compute again in backward: none, full or selective, for all or for each."
+            metavar="WHAT,...",
+            help="What stages compute again in backward: none, full or selective, for all or for each.",
         ),
     ] = None,
     memory: Annotated[
         float | None,
-        typer.Option(min=1.0, metavar="BYTES", help="What a device may hold of state and activations; cuts stages so."),
+        typer.Option(
+            min=1.0, metavar="BYTES", help="What a device may hold of state and activations; cuts stages so."
+        ),
     ] = None,
     gather: Annotated[
         str | None,
         typer.Option(
-            metavar="FOR", help="What a pipeline gathers parameters for that are cut: each micro-batch, or once a step."
+            metavar="FOR",
+            help="What a pipeline gathers parameters for that are cut: each micro-batch, or once a step.",
         ),
     ] = None,
-    clip: Annotated[float | None, typer.Option(min=0.0, help="Clip the gradients to this global norm.")] = None,
-    fuse: Annotated[
-        bool, typer.Option(help="Compile groups of ops to kernels.")
-    ] = True,
+    clip: Annotated[
+        float | None, typer.Option(min=0.0, help="Clip the gradients to this global norm.")
+    ] = None,
+    fuse: Annotated[bool, typer.Option(help="Compile groups of ops to kernels.")] = True,
     numerics: Annotated[
         str,
-        typer.Option(help="Where kernels round 16-bit floats: at their results (fused), or after each op (eager)."),
+        typer.Option(
+            help="Where kernels round 16-bit floats: at their results (fused), or after each op (eager)."
+        ),
     ] = "fused",
     target: Annotated[
         str | None,
@@ -79,13 +91,19 @@ def compile_(
     ] = None,
     matmuls: Annotated[
         str,
-        typer.Option(help="Matmuls and attention as calls (extern), in kernels (generated), or what is faster (auto)."),
+        typer.Option(
+            help="Matmuls and attention as calls (extern), in kernels (generated), or what is faster (auto)."
+        ),
     ] = "auto",
     forbid: Annotated[
         list[str] | None,
-        typer.Option(metavar="A+B", help="Two ops that must not share a kernel, as explain --fusion names them."),
+        typer.Option(
+            metavar="A+B", help="Two ops that must not share a kernel, as explain --fusion names them."
+        ),
     ] = None,
-    force: Annotated[list[str] | None, typer.Option(metavar="A+B", help="Two ops that must share one.")] = None,
+    force: Annotated[
+        list[str] | None, typer.Option(metavar="A+B", help="Two ops that must share one.")
+    ] = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Prove the result equal to one device before writing it.")
     ] = False,

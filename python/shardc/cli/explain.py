@@ -24,7 +24,8 @@ def explain(
         bool, typer.Option("--fusion", help="Say which ops share a kernel, which do not, and why, instead.")
     ] = False,
     forbid: Annotated[
-        list[str] | None, typer.Option(metavar="A+B", help="Under --fusion: two ops that must not share a kernel.")
+        list[str] | None,
+        typer.Option(metavar="A+B", help="Under --fusion: two ops that must not share a kernel."),
     ] = None,
     force: Annotated[
         list[str] | None, typer.Option(metavar="A+B", help="Under --fusion: two ops that must share one.")

@@ -23,11 +23,15 @@ def run(
     save: Annotated[Path | None, typer.Option(help="Checkpoint folder to write at the end.")] = None,
     trace: Annotated[
         Path | None,
-        typer.Option(dir_okay=False, help="Write the last step of a pipeline as a Chrome trace, an event an action."),
+        typer.Option(
+            dir_okay=False, help="Write the last step of a pipeline as a Chrome trace, an event an action."
+        ),
     ] = None,
     libraries: Annotated[
         list[str] | None,
-        typer.Option("--import", metavar="MODULE", help="Module or .py file that registers custom operators."),
+        typer.Option(
+            "--import", metavar="MODULE", help="Module or .py file that registers custom operators."
+        ),
     ] = None,
 ) -> None:
     """Train with a compiled folder on processes of this machine, and print the loss of each step.
@@ -44,4 +48,6 @@ def run(
 
     if sys.stderr.isatty():  # no spinner: the processes print to the same terminal
         print(f"starting {nproc} processes", file=sys.stderr)
-    raise typer.Exit(run_artefact(folder, nproc, steps, {"load": load, "save": save, "trace": trace}, libraries or ()))
+    raise typer.Exit(
+        run_artefact(folder, nproc, steps, {"load": load, "save": save, "trace": trace}, libraries or ())
+    )

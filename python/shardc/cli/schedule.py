@@ -11,11 +11,15 @@ import typer
 def schedule(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME|CSV", help="Name of a schedule, or CSV file of one; all names if not given."),
+        typer.Argument(
+            metavar="NAME|CSV", help="Name of a schedule, or CSV file of one; all names if not given."
+        ),
     ] = None,
     stages: Annotated[int, typer.Option(help="Stages that the model is cut into.")] = 4,
     microbatches: Annotated[int, typer.Option("--microbatches", "-m", help="Micro-batches of a step.")] = 8,
-    ranks: Annotated[int | None, typer.Option(help="Ranks; the most that the schedule can use if not given.")] = None,
+    ranks: Annotated[
+        int | None, typer.Option(help="Ranks; the most that the schedule can use if not given.")
+    ] = None,
     times: Annotated[
         list[str] | None,
         typer.Option(
@@ -25,14 +29,17 @@ def schedule(
     ] = None,
     times_of: Annotated[
         Path | None,
-        typer.Option(exists=True, dir_okay=False, help="Take F, I and W of each stage from the trace of a run."),
+        typer.Option(
+            exists=True, dir_okay=False, help="Take F, I and W of each stage from the trace of a run."
+        ),
     ] = None,
     overlap: Annotated[bool, typer.Option(help="Ranks compute while they send.")] = True,
     ranks_per_node: Annotated[
         int | None, typer.Option(min=1, help="Ranks that share the link which leaves their node.")
     ] = None,
     memory: Annotated[
-        float | None, typer.Option(help="Activations that a rank may hold, in those of one micro-batch and stage.")
+        float | None,
+        typer.Option(help="Activations that a rank may hold, in those of one micro-batch and stage."),
     ] = None,
     options: Annotated[
         list[str] | None,
@@ -46,10 +53,15 @@ def schedule(
         Path | None, typer.Option(help="The same with sends and receives (compute_comms).")
     ] = None,
     svg: Annotated[Path | None, typer.Option(help="Write a picture.")] = None,
-    html: Annotated[Path | None, typer.Option(help="Write a page with the picture and what is printed here.")] = None,
-    trace: Annotated[Path | None, typer.Option(help="Write a trace for Perfetto or chrome://tracing.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a page with the picture and what is printed here.")
+    ] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="Write a trace for Perfetto or chrome://tracing.")
+    ] = None,
     measured: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="Trace of a measured run, to draw beside it.")
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="Trace of a measured run, to draw beside it."),
     ] = None,
 ) -> None:
     """Prove that a pipeline schedule runs, and show its bubble, memory and timeline.
@@ -85,4 +97,6 @@ def schedule(
     )
     text = "\n".join([played.summary(), "", timeline_text(played.timeline, width), LEGEND])
     print(text)
-    write_files(played, text, csv=csv, csv_transfers=csv_transfers, svg=svg, html=html, trace=trace, measured=measured)
+    write_files(
+        played, text, csv=csv, csv_transfers=csv_transfers, svg=svg, html=html, trace=trace, measured=measured
+    )

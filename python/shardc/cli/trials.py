@@ -37,7 +37,10 @@ def export(
 @trials.command("import")
 def import_(
     path: Annotated[
-        Path, typer.Argument(exists=True, dir_okay=False, help="File that export wrote, or another tuning database.")
+        Path,
+        typer.Argument(
+            exists=True, dir_okay=False, help="File that export wrote, or another tuning database."
+        ),
     ],
 ) -> None:
     """Add trials that are not there yet: all of a file, or none."""

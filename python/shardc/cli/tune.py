@@ -14,34 +14,57 @@ def tune(
     path: Annotated[
         Path,
         typer.Argument(
-            exists=True, metavar="SCRIPT|FOLDER|MLIR", help="Script with build(), folder that shardc compile wrote, or level-4 MLIR."
+            exists=True,
+            metavar="SCRIPT|FOLDER|MLIR",
+            help="Script with build(), folder that shardc compile wrote, or level-4 MLIR.",
         ),
     ],
     trials: Annotated[int | None, typer.Option(min=0, help="Points to try, over all kernels.")] = None,
     seconds: Annotated[float | None, typer.Option(min=0.0, help="Time for the search.")] = None,
     target: Annotated[
         str | None,
-        typer.Option(help="cpu, or a GPU (sm_80, sm_90, sm_100, gfx942), which need not be here; the folder's own if not given."),
+        typer.Option(
+            help="cpu, or a GPU (sm_80, sm_90, sm_100, gfx942), which need not be here; the folder's own if not given."
+        ),
     ] = None,
     strategy: Annotated[
-        str, typer.Option(help="evolutionary, analytic (in the order of the estimates), random or exhaustive.")
+        str,
+        typer.Option(help="evolutionary, analytic (in the order of the estimates), random or exhaustive."),
     ] = "evolutionary",
     seed: Annotated[int, typer.Option(help="Of the draws: the same one tries the same points.")] = 0,
     regret: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="End when going on is expected to save less than this share of the time.")
+        float,
+        typer.Option(
+            min=0.0, max=1.0, help="End when going on is expected to save less than this share of the time."
+        ),
     ] = 0.01,
-    matmuls: Annotated[str, typer.Option(help="Of a script: matmuls and attention as for shardc compile.")] = "auto",
+    matmuls: Annotated[
+        str, typer.Option(help="Of a script: matmuls and attention as for shardc compile.")
+    ] = "auto",
     pin: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Keep a parameter of all kernels that have it at a value.")
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Keep a parameter of all kernels that have it at a value."),
     ] = None,
     points: Annotated[
         Path | None,
-        typer.Option(exists=True, dir_okay=False, metavar="JSON", help="File that pins values, and forbids and adds points."),
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            metavar="JSON",
+            help="File that pins values, and forbids and adds points.",
+        ),
     ] = None,
-    space: Annotated[bool, typer.Option("--space", help="Print what there is to choose from, and try nothing.")] = False,
-    resume: Annotated[bool, typer.Option(help="Take trials of earlier sessions for known; else try them anew.")] = True,
+    space: Annotated[
+        bool, typer.Option("--space", help="Print what there is to choose from, and try nothing.")
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option(help="Take trials of earlier sessions for known; else try them anew.")
+    ] = True,
     plot: Annotated[
-        Path | None, typer.Option(dir_okay=False, metavar="SVG", help="Write a picture of the best so far of each kernel.")
+        Path | None,
+        typer.Option(
+            dir_okay=False, metavar="SVG", help="Write a picture of the best so far of each kernel."
+        ),
     ] = None,
 ) -> None:
     """Search the tile configurations of a model's kernels, by measurement here, for an absent GPU by models.

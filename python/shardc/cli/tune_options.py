@@ -12,7 +12,9 @@ def parse_pins(texts: Iterable[str]) -> dict[str, int]:
     pins = {}
     for text in texts:
         name, equals, number = (part.strip() for part in text.partition("="))
-        if not (equals and name.isidentifier() and number.isascii() and number.isdecimal() and int(number) >= 1):
+        if not (
+            equals and name.isidentifier() and number.isascii() and number.isdecimal() and int(number) >= 1
+        ):
             raise BadPin(text=text, where="--pin")
         pins[name] = int(number)
     return pins

@@ -24,12 +24,23 @@ def progress(trials: int | None, seconds: float | None) -> Iterator[Callable[[Ro
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = [TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("{task.fields[left]}")]
+    columns = [
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[left]}"),
+    ]
     with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
         bar = shown.add_task("tuning", total=trials or seconds, left="")
 
         def on_round(event: Round) -> None:
-            done = event.trials_done if trials else None if seconds is None else seconds - (event.seconds_left or 0.0)
+            done = (
+                event.trials_done
+                if trials
+                else None
+                if seconds is None
+                else seconds - (event.seconds_left or 0.0)
+            )
             shown.update(bar, completed=done, description=describe(event), left=left(event))
 
         yield on_round

@@ -177,7 +177,9 @@ def simulate(
 class _Simulation:
     """Events in the order of time: an action ends, or what one made arrives."""
 
-    def __init__(self, schedule: Schedule, costs: Sequence[StageCost], overlap: bool, link: Link | None) -> None:
+    def __init__(
+        self, schedule: Schedule, costs: Sequence[StageCost], overlap: bool, link: Link | None
+    ) -> None:
         self._schedule, self._costs, self._overlap, self._link = schedule, costs, overlap, link
         actions = list(schedule.actions())
         number = {action: n for n, action in enumerate(actions)}

@@ -18,7 +18,9 @@ class KeptFrameWarning(UserWarning):
 class KeptFrameBroken(ShardcError):
     """A file of the cache that holds a traced frame is whole and cannot be used: a bug of ours. It is removed."""
 
-    template: ClassVar[str] = "what was kept of a traced frame in {file} cannot be used, and is removed: {error}"
+    template: ClassVar[str] = (
+        "what was kept of a traced frame in {file} cannot be used, and is removed: {error}"
+    )
     hint: ClassVar[str] = "the model was traced instead; please report this message with the model"
 
 
@@ -51,8 +53,12 @@ class GraphFailed(ShardcError):
 class GraphNotTraced(ShardcError):
     """AOTAutograd, which traces a graph's forward and backward for shardc, cannot take it; the graph runs eagerly."""
 
-    template: ClassVar[str] = "shardc runs a graph eagerly, because PyTorch's AOTAutograd could not trace it: {error}"
-    hint: ClassVar[str] = 'results are those of eager PyTorch; torch.compile(backend="aot_eager") stops with this error'
+    template: ClassVar[str] = (
+        "shardc runs a graph eagerly, because PyTorch's AOTAutograd could not trace it: {error}"
+    )
+    hint: ClassVar[str] = (
+        'results are those of eager PyTorch; torch.compile(backend="aot_eager") stops with this error'
+    )
 
 
 class KernelNotCompiled(ShardcError):

@@ -26,9 +26,7 @@ class DataDependent(ShardcError):
     """
 
     template = "{op} needs the values of a tensor while the step is being traced, when there are only shapes"
-    hint = (
-        "choose with torch.where or a mask instead of Python's `if`, and loop over as many turns in every step"
-    )
+    hint = "choose with torch.where or a mask instead of Python's `if`, and loop over as many turns in every step"
 
 
 class SizeDependsOnValues(ShardcError):

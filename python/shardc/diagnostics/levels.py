@@ -34,5 +34,7 @@ class UnreadableOperation(ShardcError):
 class ManualRegionNotYet(ShardcError):
     """``dist.manual`` in a program that is to be partitioned."""
 
-    template: ClassVar[str] = "dist.manual can be parsed, verified and executed, but passes do not partition it yet"
+    template: ClassVar[str] = (
+        "dist.manual can be parsed, verified and executed, but passes do not partition it yet"
+    )
     hint: ClassVar[str] = "write what it does with ATen ops and dist.constraint"

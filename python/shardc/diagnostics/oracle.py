@@ -13,9 +13,7 @@ class ExecutionFailed(ShardcError):
     """
 
     template = "{op} could not be executed: {reason}"
-    hint = (
-        "the program is wrong at this op: print it after each pass with `shardc opt` to find the culprit"
-    )
+    hint = "the program is wrong at this op: print it after each pass with `shardc opt` to find the culprit"
     exit_code = 1
 
 

@@ -24,7 +24,9 @@ class BadAction(PipelineError):
 class ScheduleStuck(PipelineError):
     """Ranks wait for each other for good."""
 
-    template: ClassVar[str] = "schedule {schedule} is stuck: nothing can run of {actions}, at which its ranks wait"
+    template: ClassVar[str] = (
+        "schedule {schedule} is stuck: nothing can run of {actions}, at which its ranks wait"
+    )
     hint: ClassVar[str] = (
         "an action must stand behind what it needs, and a cap on memory leave room for every stage of a rank"
     )
@@ -80,14 +82,18 @@ class BadStages(PipelineError):
     Fails: ``schedule("zb-v", 6, 8, ranks=2)``. Works: ``schedule("zb-v", 4, 8, ranks=2)``, two stages a rank.
     """
 
-    template: ClassVar[str] = "the schedule {schedule} cannot put {stages} stages on {ranks} ranks: it takes {takes}"
+    template: ClassVar[str] = (
+        "the schedule {schedule} cannot put {stages} stages on {ranks} ranks: it takes {takes}"
+    )
     hint: ClassVar[str] = "{nearest}"
 
 
 class BadMicroBatches(PipelineError):
     """A schedule cannot be made of so many micro-batches: too few, or not a multiple of what it needs."""
 
-    template: ClassVar[str] = "the schedule {schedule} on {ranks} ranks needs {needs}, and got {micro_batches}"
+    template: ClassVar[str] = (
+        "the schedule {schedule} on {ranks} ranks needs {needs}, and got {micro_batches}"
+    )
     hint: ClassVar[str] = "take {nearest}, the nearest number that it can be made of"
 
 
@@ -111,7 +117,9 @@ class WrongStages(PipelineError):
 class BadTransfers(PipelineError):
     """Sends and receives of a schedule do not go with each other, or wait for each other for good."""
 
-    template: ClassVar[str] = "schedule {schedule} cannot run with {mode} sends: {step} on rank {rank} {problem}"
+    template: ClassVar[str] = (
+        "schedule {schedule} cannot run with {mode} sends: {step} on rank {rank} {problem}"
+    )
     hint: ClassVar[str] = (
         "every value that another rank needs is sent and received once, in one order on both sides of a pair of ranks; "
         "passes/pipeline/transfers.py places them so that any schedule runs"
@@ -144,7 +152,9 @@ class TooManyBuffers(PipelineError):
     template: ClassVar[str] = (
         "schedule {schedule} makes rank {rank} keep {kept} received values at {step}; it has room for {room}"
     )
-    hint: ClassVar[str] = "give it more buffers, or take a schedule whose ranks run less far ahead of each other"
+    hint: ClassVar[str] = (
+        "give it more buffers, or take a schedule whose ranks run less far ahead of each other"
+    )
 
 
 class BadTrace(PipelineError):
@@ -188,7 +198,9 @@ class NoMicroBatches(PipelineError):
 class SeveralLoops(PipelineError):
     """A value of all micro-batches is needed in the middle of forward or backward, as batch norm's statistics are."""
 
-    template: ClassVar[str] = "forward and backward of one micro-batch cannot run without waiting for the others"
+    template: ClassVar[str] = (
+        "forward and backward of one micro-batch cannot run without waiting for the others"
+    )
     hint: ClassVar[str] = (
         "replace what mixes samples of a batch, such as batch norm by group norm, or do without a pipeline"
     )
@@ -197,14 +209,18 @@ class SeveralLoops(PipelineError):
 class TooManyStages(PipelineError):
     """There are more stages than places to cut the forward at."""
 
-    template: ClassVar[str] = "{stages} stages need {stages} ops that depend on parameters; forward has {most}"
+    template: ClassVar[str] = (
+        "{stages} stages need {stages} ops that depend on parameters; forward has {most}"
+    )
     hint: ClassVar[str] = "take at most {most} stages"
 
 
 class UnknownCut(PipelineError):
     """A stage is to start at a module that the model does not have, or that has no parameters."""
 
-    template: ClassVar[str] = "no module {name!r} with parameters runs in the forward; the nearest is {nearest!r}"
+    template: ClassVar[str] = (
+        "no module {name!r} with parameters runs in the forward; the nearest is {nearest!r}"
+    )
     hint: ClassVar[str] = "name modules as in model.named_modules(), such as stages=[{nearest!r}]"
 
 
@@ -222,7 +238,9 @@ class WrongRecompute(PipelineError):
     """
 
     template: ClassVar[str] = "{problem}"
-    hint: ClassVar[str] = "take none, full or selective, one for all stages or a list with one for each: {nearest}"
+    hint: ClassVar[str] = (
+        "take none, full or selective, one for all stages or a list with one for each: {nearest}"
+    )
 
 
 class NoCutFits(PipelineError):
@@ -234,8 +252,8 @@ class NoCutFits(PipelineError):
         "{activations:,.0f} of activations"
     )
     hint: ClassVar[str] = (
-        "allow {least:,.0f} bytes, recompute activations (recompute=\"full\"), take smaller micro-batches or a schedule "
-        "with fewer in flight, or shard state too (plan=\"pipeline*zero1\")"
+        'allow {least:,.0f} bytes, recompute activations (recompute="full"), take smaller micro-batches or a schedule '
+        'with fewer in flight, or shard state too (plan="pipeline*zero1")'
     )
 
 
@@ -245,15 +263,19 @@ class NotAPipeline(PipelineError):
     Fails: ``plan="data", schedule="1f1b"``. Works: ``plan="pipeline*data", schedule="1f1b"``.
     """
 
-    template: ClassVar[str] = "plan {plan!r} has no pipeline, so it takes no schedule, no stages and no recomputation"
-    hint: ClassVar[str] = "add one, as in plan=\"pipeline*data\" with mesh={{\"pipe\": 2, \"data\": 2}}"
+    template: ClassVar[str] = (
+        "plan {plan!r} has no pipeline, so it takes no schedule, no stages and no recomputation"
+    )
+    hint: ClassVar[str] = 'add one, as in plan="pipeline*data" with mesh={{"pipe": 2, "data": 2}}'
 
 
 class BadScheduleFile(PipelineError):
     """A schedule's file is missing or cannot be read."""
 
     template: ClassVar[str] = "the schedule {path} can't be read: {problem}"
-    hint: ClassVar[str] = "give a CSV file with a row for each rank and cells such as 2F0, or the name of a schedule"
+    hint: ClassVar[str] = (
+        "give a CSV file with a row for each rank and cells such as 2F0, or the name of a schedule"
+    )
 
 
 class ChangesMathematics(PipelineError):
@@ -289,7 +311,9 @@ class OneUpdateForAll(PipelineError):
 class OneRouteOnly(PipelineError):
     """A schedule with several routes holds weights twice, so its stages cannot update them by themselves."""
 
-    template: ClassVar[str] = "the schedule {schedule} has {routes} routes, whose stages hold the same weights"
+    template: ClassVar[str] = (
+        "the schedule {schedule} has {routes} routes, whose stages hold the same weights"
+    )
     hint: ClassVar[str] = "updates while micro-batches are in flight need one route, as pipedream has"
 
 

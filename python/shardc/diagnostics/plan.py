@@ -17,7 +17,9 @@ class UnknownPreset(ShardcError):
         "patterns to shardings"
     )
 
-    def __init__(self, *, word: str, plan: str, known: str, where: str | None = None, **fields: object) -> None:
+    def __init__(
+        self, *, word: str, plan: str, known: str, where: str | None = None, **fields: object
+    ) -> None:
         near = difflib.get_close_matches(word.lower(), known.split(", "), n=1)
         fields["nearest"] = f"; did you mean {near[0]!r}?" if near else ""
         super().__init__(where=where, word=word, plan=plan, known=known, **fields)
@@ -26,7 +28,9 @@ class UnknownPreset(ShardcError):
 class AutoPlanNotYet(ShardcError):
     """``plan="auto"``: the search for a plan is not built yet."""
 
-    template: ClassVar[str] = "plan 'auto' asks for a search over plans, which this version of shardc does not have yet"
+    template: ClassVar[str] = (
+        "plan 'auto' asks for a search over plans, which this version of shardc does not have yet"
+    )
     hint: ClassVar[str] = (
         "name a preset: data, zero1, zero2, zero3, tensor, sequence, or a product such as 'data*tensor'"
     )
@@ -49,7 +53,9 @@ class AxisUsedTwice(ShardcError):
 class AxisOfTwoPresets(ShardcError):
     """Two presets of a product use one mesh axis: ``data:x*tensor:x``."""
 
-    template: ClassVar[str] = "presets {first!r} and {second!r} of the plan {plan!r} both use mesh axis {axis!r}"
+    template: ClassVar[str] = (
+        "presets {first!r} and {second!r} of the plan {plan!r} both use mesh axis {axis!r}"
+    )
     hint: ClassVar[str] = (
         "give each preset an axis of its own (preset:axis), or drop one: zero1, zero2 and zero3 include data"
     )
@@ -74,7 +80,9 @@ class TooManyWays(ShardcError):
     5 over 4 works (2, 2, 1, 0).
     """
 
-    template: ClassVar[str] = "dim {dim} of {name!r} has {size} elements and can't be cut {ways} ways ({axes})"
+    template: ClassVar[str] = (
+        "dim {dim} of {name!r} has {size} elements and can't be cut {ways} ways ({axes})"
+    )
     hint: ClassVar[str] = "cut it over an axis of at most {size}, or leave it whole"
 
 
@@ -99,7 +107,9 @@ class BadShardingEntry(ShardcError):
     """An entry of a sharding that is neither None, an axis, nor a list of axes."""
 
     template: ClassVar[str] = "the sharding of {name!r} has entry {entry!r}"
-    hint: ClassVar[str] = 'each entry is None, an axis such as "tensor", or a list of axes such as ["data", "tensor"]'
+    hint: ClassVar[str] = (
+        'each entry is None, an axis such as "tensor", or a list of axes such as ["data", "tensor"]'
+    )
 
 
 class OneTimeAxis(ShardcError):

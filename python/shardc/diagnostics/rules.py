@@ -20,7 +20,9 @@ class UnsoundRule(ShardcError):
     """
 
     template = "the rule of {op} is wrong: {problem}\n  rule: {rule}\n  cut:  {cut}"
-    hint = "mend the factors, reduce, replicate, linear or lower of the rule; the proof runs it on real tensors"
+    hint = (
+        "mend the factors, reduce, replicate, linear or lower of the rule; the proof runs it on real tensors"
+    )
 
 
 class BadRuleText(ShardcError):

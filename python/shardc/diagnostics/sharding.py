@@ -11,7 +11,9 @@ class IndivisibleDim(ShardcError):
     ``x: [6, 8]`` with dim 0 on an axis of 4 ways fails; on one of 2 or 3 ways, or with dim 1 on it, it works.
     """
 
-    template = "dim {dim} of size {size} (shape {shape}) does not divide into the {ways} equal blocks of {sharding}"
+    template = (
+        "dim {dim} of size {size} (shape {shape}) does not divide into the {ways} equal blocks of {sharding}"
+    )
     hint = "shard a dim whose size is a multiple of {ways}, or use mesh axes whose sizes divide {size}"
 
 

@@ -39,7 +39,9 @@ class DriverTooOld(ShardcError):
     template: ClassVar[str] = (
         "the GPU's driver is for CUDA {found}; kernels that Triton makes here need one for {needed}"
     )
-    hint: ClassVar[str] = "install a newer driver, or a Triton that comes with an older assembler; ops run through ATen"
+    hint: ClassVar[str] = (
+        "install a newer driver, or a Triton that comes with an older assembler; ops run through ATen"
+    )
 
 
 class TritonKernelNotSupported(ShardcError):

@@ -10,7 +10,9 @@ from shardc.diagnostics.base import ShardcError
 class EmptySpace(ShardcError):
     """What the user pins and forbids leaves no legal configuration of a kernel."""
 
-    template: ClassVar[str] = "no legal configuration is left of the sketches {sketches} under the pins {pinned}"
+    template: ClassVar[str] = (
+        "no legal configuration is left of the sketches {sketches} under the pins {pinned}"
+    )
     hint: ClassVar[str] = "pin or forbid less; shardc tune --space prints what is legal"
 
 
@@ -21,7 +23,9 @@ class MalformedWishes(ShardcError):
     """
 
     template: ClassVar[str] = "what is said of configurations cannot be read: {problem}"
-    hint: ClassVar[str] = '{{"pin": {{"tile_m": 6}}, "forbid": [{{"sketch": "matmul", "tile_n": 32}}], "add": []}}'
+    hint: ClassVar[str] = (
+        '{{"pin": {{"tile_m": 6}}, "forbid": [{{"sketch": "matmul", "tile_n": 32}}], "add": []}}'
+    )
 
 
 class UnknownWish(ShardcError):
@@ -54,7 +58,9 @@ class GpuNotHere(ShardcError):
     """A kernel for a GPU was to be run where that GPU is not."""
 
     template: ClassVar[str] = "kernels for {target} cannot be run here: there is {here}"
-    hint: ClassVar[str] = "run it on a machine that has one; shardc tune compiles points for it here, and ranks them"
+    hint: ClassVar[str] = (
+        "run it on a machine that has one; shardc tune compiles points for it here, and ranks them"
+    )
 
 
 class UnknownTuningTarget(ShardcError):
@@ -68,7 +74,9 @@ class NothingToTune(ShardcError):
     """A program has no kernels, or no more than calls of libraries."""
 
     template: ClassVar[str] = "{path} has no kernels to tune"
-    hint: ClassVar[str] = "compile it with kernels (without --no-fuse); shardc explain --fusion says what shares a kernel"
+    hint: ClassVar[str] = (
+        "compile it with kernels (without --no-fuse); shardc explain --fusion says what shares a kernel"
+    )
 
 
 class BadPin(ShardcError):
@@ -81,7 +89,9 @@ class BadPin(ShardcError):
 class TuningDatabaseNewer(ShardcError):
     """A tuning database was made by a later shardc, whose tables this one does not know."""
 
-    template: ClassVar[str] = "the tuning database has schema {found}; this shardc knows schemas up to {known}"
+    template: ClassVar[str] = (
+        "the tuning database has schema {found}; this shardc knows schemas up to {known}"
+    )
     hint: ClassVar[str] = "update shardc, or name another file in $SHARDC_TUNING_DB"
 
 

@@ -51,7 +51,12 @@ class CompiledStep:
     """
 
     def __init__(
-        self, compiled: Compiled, fields: ManifestFields, batch: Any, optimizer: torch.optim.Optimizer, state: Source,
+        self,
+        compiled: Compiled,
+        fields: ManifestFields,
+        batch: Any,
+        optimizer: torch.optim.Optimizer,
+        state: Source,
         device: str | None = None,
     ) -> None:
         self.compiled = compiled
@@ -73,12 +78,18 @@ class CompiledStep:
     @cached_property
     def peak(self) -> str:
         """The most memory that a step's tensors take at once on a rank, and where; nothing of a pipeline."""
-        return said_peak(self.compiled.program, self._library()) if self.compiled.pipeline_module is None else ""
+        return (
+            said_peak(self.compiled.program, self._library()) if self.compiled.pipeline_module is None else ""
+        )
 
     @cached_property
     def pipeline(self) -> PipelineReport | None:
         """What each rank of a pipeline holds and sends; None without one."""
-        return None if self.compiled.pipeline_module is None else explain_pipeline(self.compiled.program, self._library())
+        return (
+            None
+            if self.compiled.pipeline_module is None
+            else explain_pipeline(self.compiled.program, self._library())
+        )
 
     def save_plan(self, path: Path | str) -> None:
         """Write the plan as JSON, for ``plan=`` of another compile."""
@@ -96,7 +107,9 @@ class CompiledStep:
         c = self.compiled
         inputs = example_inputs(c.capture, self._optimizer, self._batch)
         uncut = None if c.pipeline_module is None else c.rank_module
-        return prove_step(c.global_module, c.program, inputs, steps=steps, library=self._library(), uncut=uncut)
+        return prove_step(
+            c.global_module, c.program, inputs, steps=steps, library=self._library(), uncut=uncut
+        )
 
     def save(self, folder: Path | str) -> None:
         """Write an artefact, which runs with torch alone.
@@ -133,7 +146,9 @@ class CompiledStep:
             if state is None:
                 state = {n: v for (_, n), v in c.capture.initial_values().items() if v is not None}
             self._running = TrainStep(
-                Program.of(emit_program(c.program), Modules(c.library) if c.target and c.library else self._library()),
+                Program.of(
+                    emit_program(c.program), Modules(c.library) if c.target and c.library else self._library()
+                ),
                 build_manifest(c.program, self._planned(), {}, c.target),
                 c.capture.constants,
                 state=state,
@@ -144,7 +159,10 @@ class CompiledStep:
 
     def _planned(self) -> ManifestFields:
         """What a manifest says, with the planned memory of a program for a GPU."""
-        if not (self.compiled.target or torch.cuda.is_available()) or self.compiled.pipeline_module is not None:
+        if (
+            not (self.compiled.target or torch.cuda.is_available())
+            or self.compiled.pipeline_module is not None
+        ):
             return self._fields
         try:
             return replace(self._fields, peak_bytes=step_peak(self.compiled.program).size_bytes)
@@ -152,7 +170,9 @@ class CompiledStep:
             return self._fields
 
     def _library(self) -> Library | None:
-        return None if self.compiled.library is None or self.compiled.target else Library(self.compiled.library)
+        return (
+            None if self.compiled.library is None or self.compiled.target else Library(self.compiled.library)
+        )
 
     def __getattr__(self, name: str) -> Any:
         # Only what a running step has joins the processes: hasattr(step, "anything") must not.
@@ -252,7 +272,9 @@ def compile_step(
         }  # fmt: skip
         given = {name: value for name, value in said.items() if value is not None}
         options = PipelineOptions(**given, stale_weights=stale_weights) if given else None
-        compiled = compile_capture(capture, device_mesh, plan, model_plan=model_plan_of(model), pipeline=options)
+        compiled = compile_capture(
+            capture, device_mesh, plan, model_plan=model_plan_of(model), pipeline=options
+        )
         if fuse and gpu is not None:
             fuse_step_for(compiled, gpu, numerics, forbid_fusion, force_fusion, matmuls)
         elif fuse and is_for_cpu(target):

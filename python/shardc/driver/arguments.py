@@ -22,7 +22,11 @@ def check_arguments(arguments: Mapping[str, Any]) -> None:
     for name, (is_right, expected, hint) in RULES.items():
         if name in arguments and not is_right(arguments[name]):
             raise BadArgument(
-                argument=name, given=_describe(arguments[name]), expected=expected, hint=hint, where=f"{name}="
+                argument=name,
+                given=_describe(arguments[name]),
+                expected=expected,
+                hint=hint,
+                where=f"{name}=",
             )
 
 
@@ -86,7 +90,7 @@ RULES: dict[str, Rule] = {
     "plan": (
         _is_plan,
         "a preset's name, the path of a saved plan, or a mapping with name patterns as keys",
-        "as in plan=\"data*tensor\", plan=\"plan.json\" or plan={\"*.q_proj.weight\": [\"tensor\", None]}",
+        'as in plan="data*tensor", plan="plan.json" or plan={"*.q_proj.weight": ["tensor", None]}',
     ),
     "loss": (
         lambda v: v is None or callable(v),
@@ -147,12 +151,12 @@ RULES: dict[str, Rule] = {
     "numerics": (
         lambda v: v in NUMERICS,
         " or ".join(map(repr, NUMERICS)),
-        "\"fused\" rounds 16-bit floats at a kernel's results, \"eager\" after each op, as PyTorch does",
+        '"fused" rounds 16-bit floats at a kernel\'s results, "eager" after each op, as PyTorch does',
     ),
     "matmuls": (
         lambda v: v in STEP_MATMULS,
         " or ".join(map(repr, STEP_MATMULS)),
-        "\"auto\" takes what is faster, \"extern\" calls a library, \"generated\" computes them in kernels",
+        '"auto" takes what is faster, "extern" calls a library, "generated" computes them in kernels',
     ),
     "forbid_fusion": (_is_edges, "a list of edges", f"{_EDGES} that must not share a kernel"),
     "force_fusion": (_is_edges, "a list of edges", f"{_EDGES} that must share a kernel"),

@@ -1,17 +1,17 @@
 """Writing and reading artefacts: the folders that ``shardc compile`` makes and torchrun runs.
 
-    shardc.json            the manifest
-    program.py             the rank program
-    kernels.so             its compiled kernels, if it has any for CPUs
-    kernels/               those for GPUs: a Triton module each, figures, and binaries in cache/
-    plan.json              the plan it follows
-    levels/*.mlir          the program at each level
-    constants.safetensors  tensors that the step reads and nobody changes
-    state.safetensors      initial parameters, optimizer state and buffers, whole (left out for models too large)
-    batches.safetensors    example batches, as `<number>/<leaf>`
-    runtime/               a copy of shardc.runtime, which imports torch alone
-    run.py                 trains: torchrun --nproc-per-node N run.py
-    README
+shardc.json            the manifest
+program.py             the rank program
+kernels.so             its compiled kernels, if it has any for CPUs
+kernels/               those for GPUs: a Triton module each, figures, and binaries in cache/
+plan.json              the plan it follows
+levels/*.mlir          the program at each level
+constants.safetensors  tensors that the step reads and nobody changes
+state.safetensors      initial parameters, optimizer state and buffers, whole (left out for models too large)
+batches.safetensors    example batches, as `<number>/<leaf>`
+runtime/               a copy of shardc.runtime, which imports torch alone
+run.py                 trains: torchrun --nproc-per-node N run.py
+README
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ def write_artefact(
     shutil.rmtree(new, ignore_errors=True)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        _write_files(new, folder.name, levels, module, fields, library, target, plan, constants, state, batches)
+        _write_files(
+            new, folder.name, levels, module, fields, library, target, plan, constants, state, batches
+        )
         _put_in_place(new, folder)
     except (OSError, SafetensorError) as error:
         problem = getattr(error, "strerror", None) or str(error)
@@ -115,7 +117,9 @@ def check_folder(folder: Path) -> None:
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_file() and name not in ours and "__pycache__" not in path.parts:
-            raise NotOurFolder(folder=folder, problem=f"holds {name}, which shardc did not write", where=str(path))
+            raise NotOurFolder(
+                folder=folder, problem=f"holds {name}, which shardc did not write", where=str(path)
+            )
 
 
 def read_manifest(folder: Path, model: str | None = None, *, unchecked: Sequence[str] = ()) -> dict[str, Any]:
@@ -192,7 +196,10 @@ def _write_files(
     _save(new / "constants.safetensors", constants or {})
     if state is not None:
         _save(new / "state.safetensors", state)
-    _save(new / "batches.safetensors", {f"{i}/{n}": t for i, batch in enumerate(batches) for n, t in batch.items()})
+    _save(
+        new / "batches.safetensors",
+        {f"{i}/{n}": t for i, batch in enumerate(batches) for n, t in batch.items()},
+    )
     source = Path(str(shardc.runtime.__file__)).parent
     shutil.copytree(source, new / "runtime", ignore=shutil.ignore_patterns("__pycache__"))
     manifest["files"] = {

@@ -90,7 +90,9 @@ def register_operators(manifest: dict[str, Any], libraries: Sequence[str], folde
             import_library(library)
         check_operators(manifest)
     except RuntimeFailure as failure:
-        raise MissingOperator(problem=failure.what, hint=failure.hint, where=failure.where or str(folder)) from None
+        raise MissingOperator(
+            problem=failure.what, hint=failure.hint, where=failure.where or str(folder)
+        ) from None
 
 
 def _level(folder: Path, name: str, context: ir.Context) -> ir.Module:
@@ -112,9 +114,7 @@ def _difference(field: str, held: list[dict[str, Any]], expected: list[dict[str,
     names, wanted = ([entry["name"] for entry in entries] for entries in (held, expected))
     if names != wanted:
         changed = sorted(set(names) ^ set(wanted))
-        return (
-            f"its {field} are {len(names)}, the program's {len(wanted)}; they differ in {', '.join(changed) or 'order'}"
-        )
+        return f"its {field} are {len(names)}, the program's {len(wanted)}; they differ in {', '.join(changed) or 'order'}"
     for entry, right in zip(held, expected, strict=True):
         for key, value in right.items():
             if entry.get(key) != value:
@@ -127,7 +127,9 @@ def _changed(path: Path, emitted: str, manifest: dict[str, Any], level: str) -> 
     expected, found = emitted.splitlines(), path.read_text(errors="replace").splitlines()
     for number, (right, line) in enumerate(zip(expected, found, strict=False), 1):
         if right != line:
-            return f"was changed: line {number} is {line.strip()!r}, levels/{level}.mlir emits {right.strip()!r}"
+            return (
+                f"was changed: line {number} is {line.strip()!r}, levels/{level}.mlir emits {right.strip()!r}"
+            )
     if len(expected) != len(found):
         return f"was changed: it has {len(found)} lines, levels/{level}.mlir emits {len(expected)}"
     if sha256(path) != manifest["files"][PROGRAM]["sha256"]:
@@ -142,7 +144,8 @@ def stored_inputs(folder: Path, manifest: dict[str, Any]) -> dict[tuple[str, str
         stored |= _tensors(folder / "state.safetensors")
     batches = _tensors(folder / "batches.safetensors")
     hyper = {
-        h["name"]: h["value"] if h.get("first_step") is None else h["first_step"] for h in manifest["hyperparameters"]
+        h["name"]: h["value"] if h.get("first_step") is None else h["first_step"]
+        for h in manifest["hyperparameters"]
     }
     values: dict[tuple[str, str], torch.Tensor] = {}
     for entry in manifest["arguments"]:
@@ -165,7 +168,9 @@ def _tensors(path: Path) -> dict[str, torch.Tensor]:
     try:
         return load_file(path)
     except (SafetensorError, OSError) as error:
-        raise BadArtefact(problem=f"{path.name} can't be read: {error}", hint=AGAIN, where=str(path)) from error
+        raise BadArtefact(
+            problem=f"{path.name} can't be read: {error}", hint=AGAIN, where=str(path)
+        ) from error
 
 
 def _lacking(folder: Path, role: str, name: str, shape: list[int]) -> BadArtefact:

@@ -14,7 +14,12 @@ from shardc.driver.script import read_script
 
 
 def compile_script(
-    script: Path, out: Path, mesh: Mapping[str, int], micro_batches: int, plan: str, options: Mapping[str, Any]
+    script: Path,
+    out: Path,
+    mesh: Mapping[str, int],
+    micro_batches: int,
+    plan: str,
+    options: Mapping[str, Any],
 ) -> Report:
     """Compile what ``script`` builds for ``mesh`` and write the folder ``out``; what was done, as a report.
 

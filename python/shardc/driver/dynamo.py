@@ -98,7 +98,9 @@ def shardc_backend(graph: GraphModule, example_inputs: Sequence[Any], **options:
         "inference_compiler": _last(wishes, partial(compile_, FORWARD, True)),
     }
     draws = GraphStream() if settings.random == "counter" else None
-    fuses = settings.fuse and all(has_kernels(t.device) for t in example_inputs if isinstance(t, torch.Tensor))
+    fuses = settings.fuse and all(
+        has_kernels(t.device) for t in example_inputs if isinstance(t, torch.Tensor)
+    )
     cut = partial(_cut, settings) if fuses else default_partition
     forget_choices()
     try:
@@ -136,7 +138,9 @@ def _traced(
     first (0.2 s) to write a log that ``TORCH_COMPILE_DEBUG=1`` asks for.
     """
     if any(isinstance(value, list | tuple | dict) for value in example_inputs):  # compiled autograd's
-        return flatten_graph_inputs(graph, example_inputs, partial(_traced, bw_compiler=bw_compiler, **others))
+        return flatten_graph_inputs(
+            graph, example_inputs, partial(_traced, bw_compiler=bw_compiler, **others)
+        )
     counted = counters["aot_autograd"]
     counted["total"] += 1
     try:
@@ -174,7 +178,9 @@ def _untraced(compiler: Any) -> Any:
     return compile_
 
 
-def _cut(settings: Settings, joint: GraphModule, inputs: Any, **given: Any) -> tuple[GraphModule, GraphModule]:
+def _cut(
+    settings: Settings, joint: GraphModule, inputs: Any, **given: Any
+) -> tuple[GraphModule, GraphModule]:
     """Forward and backward of a joint graph, in which what becomes kernels over both is put together first."""
     _fuse_losses(settings, joint)
     return partition(joint, inputs, **given)

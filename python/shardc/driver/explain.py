@@ -45,7 +45,11 @@ def explain(path: Path, what: str | None = None) -> str:
     pipeline = explain_pipeline(program, library)
     peak = "" if pipeline is not None else said_peak(program, library)
     report = make_report(module, plan, [], kernels=kernels, peak=peak, pipeline=pipeline)
-    parts = [report.render(), "\n".join(_arguments(report, "", path)), "\n".join(_collectives(transfers(module)))]
+    parts = [
+        report.render(),
+        "\n".join(_arguments(report, "", path)),
+        "\n".join(_collectives(transfers(module))),
+    ]
     if target is not None:
         found = Estimator(target, FusionRecord.read(program).tf32).program(program)
         parts.append("\n".join(roofline(found, target)))
@@ -122,14 +126,19 @@ def _arguments(report: Report, what: str, path: Path) -> list[str]:
     if not chosen:
         raise NameNotFound(name=what, path=path, nearest=", ".join(_nearest(what, report)))
     rows = [(role, name, shape, layout, shown_in(why)) for role, name, shape, layout, why in chosen]
-    return ["arguments: role, name, global shape, axes of each dim (* = whole), where it came from", *table(rows)]
+    return [
+        "arguments: role, name, global shape, axes of each dim (* = whole), where it came from",
+        *table(rows),
+    ]
 
 
 def _nearest(what: str, report: Report) -> list[str]:
     """Parts of names that look like ``what`` (``q_proj`` for ``q_prj``), else whole names."""
     names = [name for _, name, _, _, _ in report.shardings]
     parts = sorted({part for name in names for part in re.split(r"[./]", name)})
-    return difflib.get_close_matches(what, parts, n=3) or difflib.get_close_matches(what, names, n=3, cutoff=0.0)
+    return difflib.get_close_matches(what, parts, n=3) or difflib.get_close_matches(
+        what, names, n=3, cutoff=0.0
+    )
 
 
 def _collectives(found: list[Transfer]) -> list[str]:

@@ -52,7 +52,11 @@ class FusionExplanation:
 
     def __str__(self) -> str:
         parts = [f"{phase}: {render(report)}" for phase, report in self.graphs]
-        return "\n\n".join(parts) if parts else "no graph was fused: kernels are made for CPU tensors of fixed sizes"
+        return (
+            "\n\n".join(parts)
+            if parts
+            else "no graph was fused: kernels are made for CPU tensors of fixed sizes"
+        )
 
 
 def explain_fusion(

@@ -92,7 +92,9 @@ def fuse(
     from shardc.passes.fuse.kern_fuse import fuse_module
 
     if not is_explained():
-        fuse_module(module, numerics, exclude, without, wishes=wishes, writes=writes, matmuls=matmuls, for_gpu=for_gpu)
+        fuse_module(
+            module, numerics, exclude, without, wishes=wishes, writes=writes, matmuls=matmuls, for_gpu=for_gpu
+        )
         return
     report = explain_fusion(module, numerics, exclude, without, wishes, writes, matmuls, for_gpu)
     use_tuned(module, target)

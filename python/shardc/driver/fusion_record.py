@@ -37,7 +37,8 @@ class FusionRecord:
             return FusionRecord()
         held = ir.DictAttr(function.attributes[ATTRIBUTE])
         lists = {
-            name: tuple(ir.StringAttr(text).value for text in held[name]) for name in ("forbid", "force", "without")
+            name: tuple(ir.StringAttr(text).value for text in held[name])
+            for name in ("forbid", "force", "without")
         }
         verdicts = (
             tuple((entry.name, ir.StringAttr(entry.attr).value) for entry in ir.DictAttr(held["verdicts"]))
@@ -55,13 +56,17 @@ class FusionRecord:
             lists = {name: _texts(getattr(self, name)) for name in ("forbid", "force", "without")}
             more: dict[str, ir.Attribute] = {"tf32": ir.UnitAttr.get()} if self.tf32 else {}
             if self.verdicts:
-                more["verdicts"] = ir.DictAttr.get({call: ir.StringAttr.get(why) for call, why in self.verdicts})
+                more["verdicts"] = ir.DictAttr.get(
+                    {call: ir.StringAttr.get(why) for call, why in self.verdicts}
+                )
             held = {"numerics": ir.StringAttr.get(self.numerics), **lists, **more}
             function.attributes[ATTRIBUTE] = ir.DictAttr.get(held)
 
     def with_verdicts(self, verdicts: Mapping[str, Verdict]) -> FusionRecord:
         """With those of calls, by number."""
-        return replace(self, verdicts=tuple((call, verdict.why) for call, verdict in sorted(verdicts.items())))
+        return replace(
+            self, verdicts=tuple((call, verdict.why) for call, verdict in sorted(verdicts.items()))
+        )
 
     def wishes(self) -> Wishes:
         """Raises BadFusionEdge."""
@@ -69,7 +74,9 @@ class FusionRecord:
 
     def and_wished(self, forbid: Sequence[str], force: Sequence[str]) -> FusionRecord:
         """With more edges, which take the place of these that say the opposite."""
-        return replace(self, forbid=_joined(self.forbid, force, forbid), force=_joined(self.force, forbid, force))
+        return replace(
+            self, forbid=_joined(self.forbid, force, forbid), force=_joined(self.force, forbid, force)
+        )
 
 
 def _joined(held: Iterable[str], gone: Sequence[str], more: Sequence[str]) -> tuple[str, ...]:

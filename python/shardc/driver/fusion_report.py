@@ -31,9 +31,13 @@ def _moved(report: FusionReport) -> str:
 
 
 def _kernels(report: FusionReport) -> list[str]:
-    lines = ["kernels: name, bytes read and written, launches and bytes saved, calls"] if report.kernels else []
+    lines = (
+        ["kernels: name, bytes read and written, launches and bytes saved, calls"] if report.kernels else []
+    )
     figures = [_figures(kernel) for kernel in report.kernels]
-    for line, kernel in zip(table(figures, right=(1, 2, 3, 4)) if figures else [], report.kernels, strict=True):
+    for line, kernel in zip(
+        table(figures, right=(1, 2, 3, 4)) if figures else [], report.kernels, strict=True
+    ):
         lines += [line, f"  tuned: {kernel.tuned}"] if kernel.tuned else [line]
         lines += [f"  {row}" for row in table([_named(op) for op in kernel.ops])]
     return [*lines, _configurations(report)] if lines else []
@@ -47,8 +51,14 @@ def _configurations(report: FusionReport) -> str:
 
 
 def _figures(kernel: Kernel) -> tuple[str, ...]:
-    saved = kernel.apart.launches - kernel.traffic.launches, kernel.apart.moved_bytes - kernel.traffic.moved_bytes
-    return (kernel.name, *(f"{n:,}" for n in (kernel.traffic.read_bytes, kernel.traffic.written_bytes, *saved)))
+    saved = (
+        kernel.apart.launches - kernel.traffic.launches,
+        kernel.apart.moved_bytes - kernel.traffic.moved_bytes,
+    )
+    return (
+        kernel.name,
+        *(f"{n:,}" for n in (kernel.traffic.read_bytes, kernel.traffic.written_bytes, *saved)),
+    )
 
 
 def _named(op: Op) -> tuple[str, str, str]:
@@ -61,7 +71,10 @@ def _pairs(report: FusionReport) -> list[str]:
 
 
 def _choices(report: FusionReport) -> list[str]:
-    rows = [(*_named(op), "a kernel" if verdict.generated else "a call", verdict.why) for op, verdict in report.choices]
+    rows = [
+        (*_named(op), "a kernel" if verdict.generated else "a call", verdict.why)
+        for op, verdict in report.choices
+    ]
     return ["matmuls and attention: number, target, line, what was chosen, why", *table(rows)] if rows else []
 
 

@@ -32,7 +32,11 @@ def make_kernels(
     made, failed = try_kernels(module, target, folder, processes, tf32)
     named = {kernel_name(op): op for op in kernels(module)}
     for name, error in failed.items():
-        say_once(", ".join(dict.fromkeys(_texts(named[name], "kern.ops"))), error, source_line(named[name].location))
+        say_once(
+            ", ".join(dict.fromkeys(_texts(named[name], "kern.ops"))),
+            error,
+            source_line(named[name].location),
+        )
     calls = (_texts(op, "kern.calls") for op in kernels(module) if kernel_name(op) in failed)
     return made, frozenset(call for group in calls for call in group)
 

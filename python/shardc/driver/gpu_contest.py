@@ -57,7 +57,9 @@ def device_for(target: Target) -> torch.device | None:
     """This process's GPU, if kernels for ``target`` are those for it; None where there is none, or another."""
     device = own_device()
     found = gpu_target(device)
-    return device if found is not None and (found.backend, found.arch) == (target.backend, target.arch) else None
+    return (
+        device if found is not None and (found.backend, found.arch) == (target.backend, target.arch) else None
+    )
 
 
 def gpu_matmuls(target: Target, device: torch.device | None, numerics: str, tf32: bool) -> Choose:
@@ -88,7 +90,9 @@ class MeasuredOnGpu:
 
     def _verdict(self, piece: Piece) -> Verdict:
         modelled = self.model(piece)
-        if modelled.why.startswith(NO_KERNEL) or piece.spared_bytes:  # what is spared is memory: no contest of times
+        if (
+            modelled.why.startswith(NO_KERNEL) or piece.spared_bytes
+        ):  # what is spared is memory: no contest of times
             return modelled
         named = {target_name(call): call for call in _calls(piece.module) if call.name == "torch.operator"}
         if GROUPED in named:
@@ -96,7 +100,9 @@ class MeasuredOnGpu:
         if cuda.is_current_stream_capturing():
             return _unmeasured(modelled, "a CUDA graph is being captured")
         subject = f"{text_of(piece)}\n{self.model.numerics} {self.target} {versions()} {tuning_choices()}"
-        attentions = [call for target, call in named.items() if target in OF_LIBRARIES and self.target.backend == "cuda"]
+        attentions = [
+            call for target, call in named.items() if target in OF_LIBRARIES and self.target.backend == "cuda"
+        ]
         names = (CALLS, *(name for call in attentions for name in other_libraries(call)), KERNELS)
         candidates = [Candidate(name, partial(self._checked, piece.module, name)) for name in names]
         try:

@@ -55,7 +55,9 @@ class Estimator:
         """The kernels and calls of a program's step, in order. Raises TritonKernelNotSupported, KernelNotSupported."""
         function = find_function(module)
         emitted: dict[str, Estimate | None] = {}
-        return [] if function is None else list(self._block(module, function.regions[0].blocks[0], 1, emitted))
+        return (
+            [] if function is None else list(self._block(module, function.regions[0].blocks[0], 1, emitted))
+        )
 
     def seconds(self, module: ir.Module) -> float:
         """Of the whole program: kernels and calls run one after the other."""
@@ -84,7 +86,9 @@ class Estimator:
 
     def _call(self, op: ir.Operation) -> Estimate | None:
         """What a call takes; None for what starts nothing: views, constants, collectives."""
-        if not op.name.startswith("torch.") or op.name.startswith(("torch.prim", "torch.constant", "torch.vtensor")):
+        if not op.name.startswith("torch.") or op.name.startswith(
+            ("torch.prim", "torch.constant", "torch.vtensor")
+        ):
             return None
         results = [type_ for r in op.results if (type_ := read_type(r.type)) is not None]
         target = target_name(op)

@@ -38,7 +38,12 @@ PIPELINE = "torch-share"
 
 
 def compile_graph(
-    settings: Settings, wishes: Wishes | None, phase: str, graph: GraphModule, is_inference: bool = False, asserted: tuple[str, ...] = ()
+    settings: Settings,
+    wishes: Wishes | None,
+    phase: str,
+    graph: GraphModule,
+    is_inference: bool = False,
+    asserted: tuple[str, ...] = (),
 ) -> GraphProgram:
     """The program of a functional graph on fake tensors, a forward that has no backward if ``is_inference``, whose last
     results hold what is ``asserted``.
@@ -55,7 +60,9 @@ def compile_graph(
     device, constants = check_graph(graph), constants_of(graph)
     fuses = settings.fuse and has_kernels(device)
     gpu = gpu_target(device) if fuses else None
-    key = program_key(graph, phase, " ".join([settings.cache_key(), *(_gpu_key(settings, gpu, device) if gpu else ())]))
+    key = program_key(
+        graph, phase, " ".join([settings.cache_key(), *(_gpu_key(settings, gpu, device) if gpu else ())])
+    )
     found = None if is_explained() else program_cache.load(key)
     whole = True
     if found is None:
@@ -80,7 +87,9 @@ def compile_graph(
     say_peak(phase, text, graph, constants, library)
     plan = graph_plan(graph, phase, is_inference, device, len(constants)) if settings.cuda_graphs else None
     run_, scalars = runner(text, library, device, plan), host_scalars(graph, device)
-    return GraphProgram(run_, key if whole else None, device, constants, is_complex(graph), scalars, plan, asserted)
+    return GraphProgram(
+        run_, key if whole else None, device, constants, is_complex(graph), scalars, plan, asserted
+    )
 
 
 def _gpu_key(settings: Settings, gpu: Target, device: torch.device) -> tuple[str, ...]:
@@ -100,7 +109,11 @@ def _gpu_matmuls(settings: Settings, gpu: Target, device: torch.device) -> str |
     """As :func:`_matmuls`; by the models of costs where the GPU is not here."""
     if settings.matmuls != "measured":
         return settings.matmuls
-    return gpu_matmuls(gpu, device if is_here(device) else None, settings.numerics, is_tf32()) if settings.measured else "extern"
+    return (
+        gpu_matmuls(gpu, device if is_here(device) else None, settings.numerics, is_tf32())
+        if settings.measured
+        else "extern"
+    )
 
 
 def is_complex(graph: GraphModule) -> bool:

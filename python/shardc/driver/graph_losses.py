@@ -55,7 +55,9 @@ def _verdict(loss: LinearLoss, settings: Settings, model: ModelledMatmuls) -> Ve
     try:
         calls, kernels = (_module(loss, settings.numerics, in_kernels) for in_kernels in (False, True))
     except GraphNotCompiled as error:
-        return Verdict(False, f"with its loss: it is not imported by itself: {str(error).partition(chr(10))[0]}")
+        return Verdict(
+            False, f"with its loss: it is not imported by itself: {str(error).partition(chr(10))[0]}"
+        )
     found = model.compared(calls, kernels, loss.spared_bytes)
     return Verdict(found.generated, f"with its loss: {found.why}")
 

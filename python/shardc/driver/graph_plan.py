@@ -14,7 +14,9 @@ from shardc.frontend.recorder import BACKWARD
 COLLECTIVES = ("_c10d_functional", "c10d_functional")
 
 
-def graph_plan(graph: GraphModule, phase: str, is_inference: bool, device: torch.device, constants: int) -> GraphPlan:
+def graph_plan(
+    graph: GraphModule, phase: str, is_inference: bool, device: torch.device, constants: int
+) -> GraphPlan:
     """How the program of ``graph`` is captured; where it cannot be, a warning says why. ``constants`` follow its inputs.
 
     Called while AOTAutograd compiles the graph.

@@ -115,7 +115,9 @@ def load(text: str, library: Kernels | None = None) -> Callable[..., Any]:
     exec(compile(text, file, "exec"), names)
     for name, value in names.items():
         if isinstance(value, torch._ops.OpOverload):
-            names[name] = value._op  # what calling it does, less one Python call: a quarter of a small op's time
+            names[name] = (
+                value._op
+            )  # what calling it does, less one Python call: a quarter of a small op's time
     return names["graph"]
 
 

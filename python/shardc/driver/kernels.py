@@ -104,7 +104,9 @@ def failing(module: ir.Module) -> frozenset[str]:
                 compile_functions(single)
             except Exception as error:
                 errors.setdefault(_cause(error), error)
-                groups.setdefault(_cause(error), []).extend(op for op in kernels(module) if kernel_name(op) == name)
+                groups.setdefault(_cause(error), []).extend(
+                    op for op in kernels(module) if kernel_name(op) == name
+                )
     for cause, failed in groups.items():
         say_once(_named(failed), errors[cause], source_line(failed[0].location))
     return frozenset(call for failed in groups.values() for op in failed for call in _texts(op, "kern.calls"))
@@ -124,7 +126,9 @@ def strided_results(graph: ImportedGraph) -> frozenset[ir.Value]:
     """The results that callers expect laid out otherwise than a kernel does: not contiguous."""
     block = graph.module.body.operations[0].operation.regions[0].blocks[0]
     returned = list(block.operations)[-1].operation.operands
-    return frozenset(value for value, strides in zip(returned, graph.strides, strict=True) if strides is not None)
+    return frozenset(
+        value for value, strides in zip(returned, graph.strides, strict=True) if strides is not None
+    )
 
 
 def say_once(ops: str, error: Exception, where: str | None = None) -> None:

@@ -50,7 +50,9 @@ class ManifestFields:
     peak_bytes: int = 0
 
 
-def fields_of(capture: Capture, optimizer: torch.optim.Optimizer, level1: str, seed: int = 0) -> ManifestFields:
+def fields_of(
+    capture: Capture, optimizer: torch.optim.Optimizer, level1: str, seed: int = 0
+) -> ManifestFields:
     """The fields of a captured step whose level-1 text is ``level1``."""
     numbers = [{**asdict(h), "value": h.value(optimizer)} for h in capture.hyperparameters]
     baked = [{"group": g, "key": k, "value": json_value(v)} for (g, k), v in capture.baked.items()]
@@ -109,7 +111,9 @@ def describe_program(module: ir.Module) -> dict[str, Any]:
         "results": _merged(results),
         "operators": [{"name": name} for name in sorted(_custom_operators(module.body))],
         "kernels": describe_kernels(module),
-        "pipeline": [] if axis is None else [{"name": axis, "arguments": [[_key(e) for e in of] for of in arguments]}],
+        "pipeline": []
+        if axis is None
+        else [{"name": axis, "arguments": [[_key(e) for e in of] for of in arguments]}],
     }
 
 
@@ -160,7 +164,9 @@ def edges(module: ir.Module) -> tuple[list[dict[str, Any]], list[dict[str, Any]]
     function = step_function(module)
     codec = ShardingCodec(module.context, mesh)
     arguments = list(_edges(function, "arg_attrs", function.regions[0].blocks[0].arguments, codec))
-    whys = [a["dist.why"].value if "dist.why" in a else "propagation" for a in function.attributes["arg_attrs"]]
+    whys = [
+        a["dist.why"].value if "dist.why" in a else "propagation" for a in function.attributes["arg_attrs"]
+    ]
     return _mesh(mesh), arguments, whys
 
 
@@ -203,11 +209,15 @@ def json_value(value: Any) -> Any:
     return value if _is_json(value) else repr(value)
 
 
-def _edges(function: ir.Operation, attribute: str, values: Any, codec: ShardingCodec) -> Iterator[dict[str, Any]]:
+def _edges(
+    function: ir.Operation, attribute: str, values: Any, codec: ShardingCodec
+) -> Iterator[dict[str, Any]]:
     """The arguments or results of the step: name, role, global shape, dtype, sharding, padded shape if it has padding,
     and how the parts of a dim are interleaved, if they are."""
     for number, (attributes, value) in enumerate(zip(function.attributes[attribute], values, strict=True)):
-        type_ = read_type(attributes["dist.global_type"].value if "dist.global_type" in attributes else value.type)
+        type_ = read_type(
+            attributes["dist.global_type"].value if "dist.global_type" in attributes else value.type
+        )
         if type_ is None:
             raise ValueError(f"{attribute}[{number}] of @step is no tensor")
         replicated = Sharding.replicated(len(type_.shape))

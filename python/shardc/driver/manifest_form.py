@@ -24,7 +24,14 @@ ENTRIES: dict[str, dict[str, type | tuple[type, ...]]] = {
 }
 """What the entries of each list of a manifest hold, and the JSON type of each."""
 
-FILES = ("program.py", "run.py", "plan.json", "levels/3-rank.mlir", "constants.safetensors", "batches.safetensors")
+FILES = (
+    "program.py",
+    "run.py",
+    "plan.json",
+    "levels/3-rank.mlir",
+    "constants.safetensors",
+    "batches.safetensors",
+)
 KERNEL_FILES = (KERNELS, "levels/4-kernel.mlir")
 PIPELINE_FILES = ("levels/3-pipeline.mlir",)
 """What every artefact has, and one with kernels or a pipeline besides; a manifest that does not list one of them would
@@ -48,7 +55,11 @@ def _problems(manifest: Mapping[str, Any]) -> Iterator[str]:
     planned = manifest.get("peak_bytes", 0)
     if not isinstance(planned, int) or planned < 0:
         yield f"peak_bytes is {planned!r}, not a number of bytes"
-    wanted = [*FILES, *(KERNEL_FILES if manifest["kernels"] else ()), *(PIPELINE_FILES if manifest["pipeline"] else ())]
+    wanted = [
+        *FILES,
+        *(KERNEL_FILES if manifest["kernels"] else ()),
+        *(PIPELINE_FILES if manifest["pipeline"] else ()),
+    ]
     if is_for_gpu(manifest):
         wanted.remove(KERNELS)
         wanted += [f"{KERNEL_FOLDER}/{entry['name']}.py" for entry in manifest["kernels"]]
@@ -117,6 +128,10 @@ def _pads(leaf: Leaf) -> bool:
 def _has_parts(leaf: Leaf, parts: Interleaved) -> bool:
     """Whether the parts are whole numbers of equal blocks, and make up the dim."""
     numbers = (parts.dim, parts.ways, *parts.sizes)
-    if not all(isinstance(n, int) and n >= 0 for n in numbers) or parts.ways < 1 or parts.dim >= len(leaf.shape):
+    if (
+        not all(isinstance(n, int) and n >= 0 for n in numbers)
+        or parts.ways < 1
+        or parts.dim >= len(leaf.shape)
+    ):
         return False
     return sum(parts.sizes) == leaf.shape[parts.dim] and all(n % parts.ways == 0 for n in parts.sizes)

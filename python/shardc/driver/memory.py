@@ -72,7 +72,11 @@ def say_peak(
 
 
 def graph_peak(
-    phase: str, text: str, graph: GraphModule, constants: Sequence[torch.Tensor], library: Kernels | None = None
+    phase: str,
+    text: str,
+    graph: GraphModule,
+    constants: Sequence[torch.Tensor],
+    library: Kernels | None = None,
 ) -> Peak:
     """The peak of the program ``text`` of a graph with its kernels, at the sizes of the traced call.
 
@@ -86,7 +90,9 @@ def graph_peak(
         storages: dict[StorageWeakRef, torch.UntypedStorage] = {}
         values = [_without_data(node.meta.get("val"), storages) for node in nodes]
         values += [_without_data(constant, storages) for constant in constants]
-        kept = [phase == FORWARD or node.name.startswith("primals") for node in nodes] + [True] * len(constants)
+        kept = [phase == FORWARD or node.name.startswith("primals") for node in nodes] + [True] * len(
+            constants
+        )
         lasting.extend(value for value, stays in zip(values, kept, strict=True) if stays)
         return [SimpleNamespace(device=META), values]
 
@@ -171,7 +177,9 @@ def explain_pipeline(module: ir.Module, library: Kernels | None = None) -> Pipel
     if find_schedule(module) is None:
         return None
     peaks = step_peaks(module, library)
-    return describe_pipeline(module, [None if isinstance(peak, PeakUnknown) else peak.size_bytes for peak in peaks])
+    return describe_pipeline(
+        module, [None if isinstance(peak, PeakUnknown) else peak.size_bytes for peak in peaks]
+    )
 
 
 class _AloneGroups:
@@ -199,7 +207,9 @@ class MemoryExplanation:
     graphs: Peaks
 
     def __str__(self) -> str:
-        return "\n\n".join(f"{phase}: {render(peak)}" for phase, peak in self.graphs) or "no graph was compiled"
+        return (
+            "\n\n".join(f"{phase}: {render(peak)}" for phase, peak in self.graphs) or "no graph was compiled"
+        )
 
 
 def explain_memory(
@@ -229,16 +239,15 @@ def render(peak: Peak | PeakUnknown) -> str:
     if isinstance(peak, PeakUnknown):
         return str(peak)
     rows = [
-        (size_text(size), line.partition(" = ")[0] if line else "(given)", shown_call(line)) for size, line in peak.held
+        (size_text(size), line.partition(" = ")[0] if line else "(given)", shown_call(line))
+        for size, line in peak.held
     ]
     return "\n".join([head(peak), "the largest of them: bytes, name, call", *table(rows, right=(0,))])
 
 
 def head(peak: Peak) -> str:
     """How much, and where."""
-    sizes = (
-        f"at most {size_text(peak.size_bytes)} of tensors at once, with {size_text(peak.given_bytes)} that it is given"
-    )
+    sizes = f"at most {size_text(peak.size_bytes)} of tensors at once, with {size_text(peak.given_bytes)} that it is given"
     return f"{sizes}: in {place(peak)}"
 
 

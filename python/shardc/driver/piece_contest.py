@@ -78,7 +78,12 @@ class MeasuredMatmuls:
 
     def _note(self, piece: Piece, found: Choice) -> None:
         lost, seconds = _lost.get(), found.seconds
-        if lost is None or found.name != CALLS or KERNELS not in seconds or seconds[CALLS] < REACH * seconds[KERNELS]:
+        if (
+            lost is None
+            or found.name != CALLS
+            or KERNELS not in seconds
+            or seconds[CALLS] < REACH * seconds[KERNELS]
+        ):
             return
         text = text_of(piece)
         if text in lost:

@@ -15,7 +15,9 @@ def piece_inputs(function: ir.Operation, device: torch.device) -> list[torch.Ten
     Zeros for what is no floating-point number; else halves, and on a GPU, whose clock depends on what it multiplies,
     small normal numbers.
     """
-    strides = {ir.BlockArgument(v).arg_number: tuple(found) for v, found in argument_strides(function).items()}
+    strides = {
+        ir.BlockArgument(v).arg_number: tuple(found) for v, found in argument_strides(function).items()
+    }
     generator = None if device.type == "cpu" else torch.Generator(device).manual_seed(0)
     made = []
     for number, argument in enumerate(function.regions[0].blocks[0].arguments):

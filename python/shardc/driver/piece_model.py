@@ -58,7 +58,9 @@ class ModelledMatmuls:
             calls_s = self.estimator.seconds(self._fused(calls, False))
             made = self.estimator.program(self._fused(kernels, True))
         except ShardcError as error:
-            return Verdict(False, f"{NO_KERNEL} {self.estimator.target.name}: {str(error).partition(chr(10))[0]}")
+            return Verdict(
+                False, f"{NO_KERNEL} {self.estimator.target.name}: {str(error).partition(chr(10))[0]}"
+            )
         kernels_s = sum(found.estimate.seconds for found in made)
         least_s = sum(found.estimate.roofline_s for found in made)
         times = f"{_us(calls_s)} as calls, {_us(kernels_s)} as kernels, {_us(least_s)} by the roofline"

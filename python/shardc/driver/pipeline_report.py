@@ -87,7 +87,9 @@ def describe_pipeline(module: ir.Module | None, peaks: Sequence[int | None] = ()
 def _state_bytes(function: ir.Operation) -> int:
     block = function.regions[0].blocks[0]
     pairs = zip(block.arguments, function.attributes["arg_attrs"], strict=True)
-    return sum(_size(value.type) for value, attributes in pairs if attributes["dist.role"].value in STATE_ROLES)
+    return sum(
+        _size(value.type) for value, attributes in pairs if attributes["dist.role"].value in STATE_ROLES
+    )
 
 
 def _sent_bytes(function: ir.Operation) -> int:

@@ -38,7 +38,10 @@ def _code_versions() -> tuple[str, ...]:
 
 def _sources() -> Iterable[Path]:
     root = Path(shardc.__file__).parent
-    for folder in (root, *(root / name for name in ("dialects", "passes", "backends"))):  # these three may be links
+    for folder in (
+        root,
+        *(root / name for name in ("dialects", "passes", "backends")),
+    ):  # these three may be links
         yield from folder.resolve().rglob("*.py")
 
 
@@ -65,4 +68,6 @@ def store(key: str, text: str, library: Kernels | None) -> None:
 
 def _name(library: Kernels) -> str:
     """The file that the library is kept in."""
-    return f"{library.folder.name}{module_archive.SUFFIX}" if isinstance(library, Modules) else library.path.name
+    return (
+        f"{library.folder.name}{module_archive.SUFFIX}" if isinstance(library, Modules) else library.path.name
+    )

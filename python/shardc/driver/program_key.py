@@ -28,7 +28,15 @@ def program_key(graph: GraphModule, phase: str, settings: str) -> str:
         name = node.name if node.op in ("placeholder", "get_attr") else ""
         tensors = [_tensor(value, storages) for value in values_of(node)]
         other = "" if tensors else str(node.meta.get("val"))
-        parts = (node.op, name, str(node.target), repr(arguments), *tensors, other, node.meta.get("stack_trace") or "")
+        parts = (
+            node.op,
+            name,
+            str(node.target),
+            repr(arguments),
+            *tensors,
+            other,
+            node.meta.get("stack_trace") or "",
+        )
         digest.update("\0".join(parts).encode())
     return digest.hexdigest()[:32]
 
@@ -43,5 +51,7 @@ class _Number(int):
 def _tensor(value: torch.Tensor, storages: dict[StorageWeakRef, int]) -> str:
     """What the compiler may ask of a tensor, and which of a graph's memories it lies in."""
     storage = storages.setdefault(StorageWeakRef(value.untyped_storage()), len(storages))
-    form = (tuple(value.shape), value.stride(), value.storage_offset()) if value.layout is torch.strided else ()
+    form = (
+        (tuple(value.shape), value.stride(), value.storage_offset()) if value.layout is torch.strided else ()
+    )
     return f"{value.dtype} {value.device} {value.layout} {form} {value.is_conj()} {value.is_neg()} {storage}"

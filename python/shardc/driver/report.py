@@ -96,12 +96,19 @@ class Report:
             return []
         rows = [(role, size_text(size)) for role, size in self.local_bytes.items()]
         rows.append(("total", size_text(sum(self.local_bytes.values()))))
-        return ["bytes on each device", *table(rows, right=(1,)), *([f"a step takes {self.peak}"] if self.peak else [])]
+        return [
+            "bytes on each device",
+            *table(rows, right=(1,)),
+            *([f"a step takes {self.peak}"] if self.peak else []),
+        ]
 
     def _collectives(self) -> list[str]:
         of = " before it was cut" if self.pipeline is not None else ""
         title = f"collectives of a step{of}: phase, axes, kind, how many, bytes that each device sends in all of them"
-        rows = [(phase or "-", axes, kind, str(n), size_text(moved)) for phase, axes, kind, n, moved in self.traffic]
+        rows = [
+            (phase or "-", axes, kind, str(n), size_text(moved))
+            for phase, axes, kind, n, moved in self.traffic
+        ]
         if not rows:
             return [title, "  none"]
         sent = size_text(sum(row[4] for row in self.traffic))
@@ -114,13 +121,19 @@ class Report:
             return said
         calls = sum(k["calls"] for k in self.kernels)
         ops = sum(k["calls"] * len(k["ops"]) for k in self.kernels)
-        return [f"kernels: {calls} calls of {len(self.kernels)} compiled kernels in place of {ops:,} ops", *said]
+        return [
+            f"kernels: {calls} calls of {len(self.kernels)} compiled kernels in place of {ops:,} ops",
+            *said,
+        ]
 
     def _layouts(self) -> list[str]:
         counts = Counter((role, layout, why) for role, _, _, layout, why in self.shardings)
         ordered = sorted(counts.items(), key=lambda item: (ROLES.index(item[0][0]), -item[1], item[0]))
         rows = [(f"{count} x", role, layout, shown_in(why)) for (role, layout, why), count in ordered]
-        return ["shardings: how many, the axes of each dim (* = whole), where it came from", *table(rows, right=(0,))]
+        return [
+            "shardings: how many, the axes of each dim (* = whole), where it came from",
+            *table(rows, right=(0,)),
+        ]
 
     def _remarks(self) -> list[str]:
         return ["remarks", *(f"  {remark.render()}" for remark in self.remarks)] if self.remarks else []
@@ -140,8 +153,14 @@ class Report:
 
 
 def make_report(
-    rank_module: ir.Module, plan: str, remarks: list[Remark], seconds: dict[str, float] | None = None,
-    kernels: Sequence[Mapping[str, Any]] = (), peak: str = "", pipeline: PipelineReport | None = None, fusion: str = "",
+    rank_module: ir.Module,
+    plan: str,
+    remarks: list[Remark],
+    seconds: dict[str, float] | None = None,
+    kernels: Sequence[Mapping[str, Any]] = (),
+    peak: str = "",
+    pipeline: PipelineReport | None = None,
+    fusion: str = "",
 ) -> Report:
     """The report of a level-3 module, of the ``kernels`` of a manifest, of what a step needs at most, of its
     ``pipeline``, and of ``fusion``."""
@@ -168,7 +187,10 @@ def make_report(
 
 def layout(sharding: dict[str, Any]) -> str:
     """``[data, *]`` for dims over axes."""
-    dims = ["+".join(name if pre == 1 else f"{name}/{pre}" for name, pre, _ in dim) or "*" for dim in sharding["dims"]]
+    dims = [
+        "+".join(name if pre == 1 else f"{name}/{pre}" for name, pre, _ in dim) or "*"
+        for dim in sharding["dims"]
+    ]
     return f"[{', '.join(dims)}]"
 
 
@@ -178,7 +200,8 @@ def table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]
     lines = []
     for row in rows:
         cells = [
-            cell.rjust(w) if i in right else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+            cell.rjust(w) if i in right else cell.ljust(w)
+            for i, (cell, w) in enumerate(zip(row, widths, strict=True))
         ]
         lines.append(f"  {'  '.join(cells)}".rstrip())
     return lines

@@ -22,7 +22,11 @@ KILLED = "look at the machine's memory first: a killed process is most often one
 
 
 def run_artefact(
-    folder: Path, nproc: int, steps: int, options: Mapping[str, Any] | None = None, libraries: Sequence[str] = ()
+    folder: Path,
+    nproc: int,
+    steps: int,
+    options: Mapping[str, Any] | None = None,
+    libraries: Sequence[str] = (),
 ) -> int:
     """Train ``steps`` steps on ``nproc`` processes, which print to this process's output. Returns 0.
 
@@ -36,10 +40,19 @@ def run_artefact(
     manifest = read_manifest(folder)
     mesh = Mesh.read(manifest["mesh"])
     if mesh.world_size != nproc:
-        raise MeshSizeMismatch(mesh_size=mesh.world_size, mesh=mesh.describe(), nproc=nproc, where=str(folder))
+        raise MeshSizeMismatch(
+            mesh_size=mesh.world_size, mesh=mesh.describe(), nproc=nproc, where=str(folder)
+        )
     read_kernels(folder, manifest)
     _check_checkpoints((options or {}).get("load"), (options or {}).get("save"))
-    arguments = ["--standalone", "--nproc-per-node", str(nproc), str(folder / "run.py"), "--steps", str(steps)]
+    arguments = [
+        "--standalone",
+        "--nproc-per-node",
+        str(nproc),
+        str(folder / "run.py"),
+        "--steps",
+        str(steps),
+    ]
     for name, value in (options or {}).items():
         if value is not None:
             arguments += [f"--{name}", str(Path(value).absolute())]

@@ -47,7 +47,9 @@ class PlayedSchedule:
         schedule, timeline = self.schedule, self.timeline
         lines = [
             f"{schedule.name}: {schedule.stages} stages on {schedule.ranks} ranks, {schedule.micro_batches} "
-            + ("micro-batches" if schedule.slices == 1 else f"slices of sequences, {schedule.slices} of each"),
+            + (
+                "micro-batches" if schedule.slices == 1 else f"slices of sequences, {schedule.slices} of each"
+            ),
             f"bubble rate {timeline.bubble_rate:.4f}, step {timeline.step_s:g} s, "
             + f"longest rank {timeline.longest_span_s:g} s",
         ]
@@ -123,9 +125,13 @@ def _refused(made: Schedule, steps: Steps) -> dict[Mode, BadTransfers]:
 def schedule_list() -> str:
     """Every schedule by name, with what it takes."""
     rows = [(n.name, n.says, n.takes, n.needs_of_any) for n in SCHEDULES.values()]
-    rows.append((AUTO, "the best that is found for given times and memory", "as many stages on each rank", ""))
+    rows.append(
+        (AUTO, "the best that is found for given times and memory", "as many stages on each rank", "")
+    )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return "\n".join(
+        "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
 
 
 def _from_file(path: Path, stages: int, ranks: int | None) -> tuple[Schedule, Steps]:
@@ -146,8 +152,17 @@ def _table(played: PlayedSchedule) -> Iterator[str]:
     peaks, idle = played.timeline.peak_bytes(played.costs), played.timeline.idle_rates
     for rank, mine in stages.items():
         kept = max((versions.get(stage, 1) for stage in mine), default=1)
-        cells = (rank, ",".join(map(str, mine)), f"{idle[rank]:.1%}", f"{peaks[rank]:g}", played.buffers[rank], kept)
+        cells = (
+            rank,
+            ",".join(map(str, mine)),
+            f"{idle[rank]:.1%}",
+            f"{peaks[rank]:g}",
+            played.buffers[rank],
+            kept,
+        )
         rows.append([str(cell) for cell in cells])
     columns = 6 if played.schedule.changes_mathematics else 5
     widths = [max(len(row[column]) for row in rows) for column in range(columns)]
-    yield from ("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=False)) for row in rows)
+    yield from (
+        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=False)) for row in rows
+    )

@@ -47,7 +47,9 @@ def read_script(path: Path) -> Training:
     where = f"{path}:{line}" if line else str(path)
     if not isinstance(made, tuple | list) or not 3 <= len(made) <= 4:
         got = f"{len(made)} values" if isinstance(made, tuple | list) else _article(made)
-        raise BadScript(script=path, problem=f"has a build() that returns {got}, not 3 or 4 values", where=where)
+        raise BadScript(
+            script=path, problem=f"has a build() that returns {got}, not 3 or 4 values", where=where
+        )
     for part, (name, is_right, expected) in zip(made, PARTS, strict=False):
         if not is_right(part):
             problem = f"has a build() whose {name} is {_article(part)}, not {expected}"

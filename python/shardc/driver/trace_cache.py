@@ -47,8 +47,12 @@ def kept_on_disk(graph: GraphModule, example_inputs: Sequence[Any], settings: Se
         yield False
         return
     tag = f"{torch.compiler.config.cache_key_tag} shardc {surroundings(example_inputs, settings)} {_lines(graph)}"
-    entries = torch._functorch.config.patch(bundled_autograd_cache=True, force_non_lazy_backward_lowering=True)
-    lean = patch.object(autograd_cache, "autograd_cache_key", without_inductor(autograd_cache.autograd_cache_key))
+    entries = torch._functorch.config.patch(
+        bundled_autograd_cache=True, force_non_lazy_backward_lowering=True
+    )
+    lean = patch.object(
+        autograd_cache, "autograd_cache_key", without_inductor(autograd_cache.autograd_cache_key)
+    )
     with torch.compiler.config.patch(cache_key_tag=tag), entries, lean:
         yield True
 
@@ -58,7 +62,9 @@ def is_wanted(settings: Settings) -> bool:
 
     ``caching_precompile`` and compiled autograd use entries without looking at the hash.
     """
-    on = autograd_cache.should_use_local_autograd_cache() and torch._inductor.config.fx_graph_cache  # it asks for both
+    on = (
+        autograd_cache.should_use_local_autograd_cache() and torch._inductor.config.fx_graph_cache
+    )  # it asks for both
     config = torch._dynamo.config
     if config.caching_precompile or config.compiled_autograd or compiled_autograd.compiled_autograd_enabled:
         return False
@@ -73,7 +79,9 @@ def _is_named_by_hash(graph: GraphModule, example_inputs: Sequence[Any]) -> bool
     """
     if list(graph.children()):
         return False
-    return all(_is_plain(value) for value in example_inputs) and all(_is_known(node) for node in graph.graph.nodes)
+    return all(_is_plain(value) for value in example_inputs) and all(
+        _is_known(node) for node in graph.graph.nodes
+    )
 
 
 def _is_plain(value: Any) -> bool:
@@ -107,7 +115,9 @@ def surroundings(inputs: Sequence[torch.Tensor], settings: Settings) -> str:
         backends.cuda.cudnn_sdp_enabled(),
     )  # fmt: skip
     gpus = {str(t.device): gpu_target(t.device) for t in inputs}
-    return hashlib.sha256(repr((settings.cache_key(), versions(), state, gpus, _memory(inputs))).encode()).hexdigest()
+    return hashlib.sha256(
+        repr((settings.cache_key(), versions(), state, gpus, _memory(inputs))).encode()
+    ).hexdigest()
 
 
 def _lines(graph: GraphModule) -> str:

@@ -65,7 +65,9 @@ def _read(op: ir.Operation, mesh: Mesh, codec: ShardingCodec, times: int) -> Ite
             continue
         moved = bytes_moved(op.name, ways, type_.size_bytes) * times
         names = tuple(dict.fromkeys(a.name for a in axes))
-        yield Transfer(op.name.removeprefix("dist."), type_, names, ways, phase, source_line(op.location), times, moved)
+        yield Transfer(
+            op.name.removeprefix("dist."), type_, names, ways, phase, source_line(op.location), times, moved
+        )
 
 
 def _axes(op: ir.Operation, codec: ShardingCodec) -> Axes:

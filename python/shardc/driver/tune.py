@@ -81,7 +81,9 @@ def tune_path(
     database raises, or TuningInterrupted, a KeyboardInterrupt that has what was found until then.
     """
     jobs = jobs_of(Path(path), target, matmuls)
-    return tune_found(jobs, trials=trials, seconds=seconds, regret=regret, search=search, wishes=wishes, on_round=on_round)
+    return tune_found(
+        jobs, trials=trials, seconds=seconds, regret=regret, search=search, wishes=wishes, on_round=on_round
+    )
 
 
 def tune_found(
@@ -216,7 +218,12 @@ def _module(path: Path, target: str, matmuls: str) -> ir.Module:
     training = read_script(path)
     with training.asks():
         step = compile_step(
-            training.model, training.optimizer, training.batch, loss=training.loss, mesh={"data": 1}, fuse=False
+            training.model,
+            training.optimizer,
+            training.batch,
+            loss=training.loss,
+            mesh={"data": 1},
+            fuse=False,
         )
     if target == CPU:
         wished = FusionRecord(matmuls=matmuls)

@@ -40,7 +40,11 @@ _SAME = {
     aten._neg_view.default: aten.neg.default,  # this is the negative of its memory
     aten._unsafe_index_put.default: aten.index_put.default,  # which also checks its indices
 }
-_OF_THE_TENSORS_DTYPE = (aten.index_add.default, aten.index_fill.int_Scalar, aten._unsafe_masked_index.default)
+_OF_THE_TENSORS_DTYPE = (
+    aten.index_add.default,
+    aten.index_fill.int_Scalar,
+    aten._unsafe_masked_index.default,
+)
 """Ops whose numbers take the dtype of a tensor, so that True is 1 to them; the importer knows no truth values there."""
 _ALIASES = (aten.detach.default, aten.alias.default)
 
@@ -113,7 +117,9 @@ def _strides(node: Node) -> tuple[int, ...] | Order | None:
 
 def _by_stride(value: torch.Tensor) -> tuple[int, ...]:
     """The dims of a tensor of symbolic sizes, those of large strides first."""
-    hints = [n if isinstance(n, int) else n.node.shape_env.optimization_hint(n.node.expr) for n in value.stride()]
+    hints = [
+        n if isinstance(n, int) else n.node.shape_env.optimization_hint(n.node.expr) for n in value.stride()
+    ]
     return tuple(sorted(range(value.dim()), key=lambda d: -hints[d]))
 
 

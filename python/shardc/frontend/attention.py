@@ -53,7 +53,11 @@ def scaled_dot_product_attention(
 def _autocast(tensor: torch.Tensor) -> torch.Tensor:
     """In the dtype that autocast has attention computed in, where it is on."""
     device = tensor.device.type
-    if not tensor.is_floating_point() or tensor.dtype == torch.float64 or not torch.is_autocast_enabled(device):
+    if (
+        not tensor.is_floating_point()
+        or tensor.dtype == torch.float64
+        or not torch.is_autocast_enabled(device)
+    ):
         return tensor
     return tensor.to(torch.get_autocast_dtype(device))
 

@@ -60,7 +60,9 @@ def _rsub(x: torch.Tensor, other: Any, alpha: Any = 1) -> Any:
     return aten.sub.Tensor(_tensor(other, torch.result_type(x, other), x.device), x, alpha=alpha)
 
 
-def _full(size: Sequence[Any], value: Any, dtype: torch.dtype | None = None, device: Any = None, **more: Any) -> Any:
+def _full(
+    size: Sequence[Any], value: Any, dtype: torch.dtype | None = None, device: Any = None, **more: Any
+) -> Any:
     if not isinstance(value, complex):
         return NotImplemented
     dtype = dtype or torch.get_default_dtype().to_complex()
@@ -71,7 +73,11 @@ def _full_like(x: torch.Tensor, value: Any, **options: Any) -> Any:
     if not isinstance(value, complex):
         return NotImplemented
     made = aten.empty_like.default(x, **options)
-    return aten.copy.default(made, _tensor(value, made.dtype, made.device)) if made.dtype.is_complex else NotImplemented
+    return (
+        aten.copy.default(made, _tensor(value, made.dtype, made.device))
+        if made.dtype.is_complex
+        else NotImplemented
+    )
 
 
 def _new_full(
@@ -101,7 +107,11 @@ def _masked_index(x: torch.Tensor, mask: torch.Tensor, indices: Sequence[Any], f
 
 
 def _scaled_sum(
-    product: Callable[..., torch.Tensor], x: torch.Tensor, *factors: torch.Tensor, beta: Any = 1, alpha: Any = 1
+    product: Callable[..., torch.Tensor],
+    x: torch.Tensor,
+    *factors: torch.Tensor,
+    beta: Any = 1,
+    alpha: Any = 1,
 ) -> Any:
     """``x`` is not read where ``beta`` is 0."""
     if not isinstance(beta, complex) and not isinstance(alpha, complex):
@@ -112,4 +122,6 @@ def _scaled_sum(
 
 def _tensor(value: complex, dtype: torch.dtype, device: Any) -> torch.Tensor:
     real = dtype.to_real()
-    return torch.complex(*(torch.full((), part, dtype=real, device=device) for part in (value.real, value.imag)))
+    return torch.complex(
+        *(torch.full((), part, dtype=real, device=device) for part in (value.real, value.imag))
+    )

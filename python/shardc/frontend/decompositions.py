@@ -144,10 +144,14 @@ def _split(x: Tensor, split_size: int, dim: int = 0) -> list[Tensor]:
 
 def _split_with_sizes(x: Tensor, split_sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
     ends = [sum(split_sizes[: i + 1]) for i in range(len(split_sizes))]
-    for size, end in zip(split_sizes, ends, strict=True):  # what is checked of symbolic sizes is known of them
+    for size, end in zip(
+        split_sizes, ends, strict=True
+    ):  # what is checked of symbolic sizes is known of them
         torch._check(size >= 0)
         torch._check(end <= x.shape[dim])
-    torch._check(sum(split_sizes) == x.shape[dim], lambda: f"split sizes {split_sizes} do not add up to {x.shape[dim]}")
+    torch._check(
+        sum(split_sizes) == x.shape[dim], lambda: f"split sizes {split_sizes} do not add up to {x.shape[dim]}"
+    )
     return [aten.slice(x, dim, end - size, end) for end, size in zip(ends, split_sizes, strict=True)]
 
 
@@ -214,7 +218,9 @@ def _histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor
     return (place.unsqueeze(1) == torch.arange(bins, dtype=place.dtype, device=x.device)).sum(0).to(x.dtype)
 
 
-def _index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
+def _index_put(
+    x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
+) -> Tensor:
     """``x[mask] = row``, the same row everywhere, as a choice for each element, which needs no count of them."""
     mask = indices[0]
     if len(indices) != 1 or mask is None or mask.dtype != torch.bool:

@@ -25,7 +25,9 @@ Tensor = torch.Tensor
 aten = torch.ops.aten
 
 
-def rand(stream: RandomStream, size: Sequence[int], *, dtype: torch.dtype | None = None, **place: Any) -> Tensor:
+def rand(
+    stream: RandomStream, size: Sequence[int], *, dtype: torch.dtype | None = None, **place: Any
+) -> Tensor:
     return stream.uniform(size, dtype or torch.get_default_dtype())
 
 
@@ -40,7 +42,9 @@ def rand_like(
     return _laid_out(stream.uniform(self.shape, dtype or self.dtype), self, memory_format)
 
 
-def randn(stream: RandomStream, size: Sequence[int], *, dtype: torch.dtype | None = None, **place: Any) -> Tensor:
+def randn(
+    stream: RandomStream, size: Sequence[int], *, dtype: torch.dtype | None = None, **place: Any
+) -> Tensor:
     return stream.normal(size, dtype or torch.get_default_dtype())
 
 
@@ -60,7 +64,13 @@ def randint(stream: RandomStream, high: int, size: Sequence[int], **place: Any) 
 
 
 def randint_low(
-    stream: RandomStream, low: int, high: int, size: Sequence[int], *, dtype: torch.dtype = torch.int64, **place: Any
+    stream: RandomStream,
+    low: int,
+    high: int,
+    size: Sequence[int],
+    *,
+    dtype: torch.dtype = torch.int64,
+    **place: Any,
 ) -> Tensor:
     torch._check(low < high, lambda: f"random integers from {low} to below {high}: there are none")
     return stream.integers(low, high, size).to(dtype)
@@ -95,7 +105,9 @@ def bernoulli_tensor(stream: RandomStream, self: Tensor, p: Tensor) -> Tensor:
     return _as(self, stream.uniform(self.shape, wide_dtype(p.dtype)) < p)
 
 
-def native_dropout(stream: RandomStream, input: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
+def native_dropout(
+    stream: RandomStream, input: Tensor, p: float, train: bool | None
+) -> tuple[Tensor, Tensor]:
     if train is False or p == 0:
         return input.clone(), torch.ones_like(input, dtype=torch.bool)
     torch._check(0 <= p <= 1, lambda: f"dropout: p is {p}, not between 0 and 1")

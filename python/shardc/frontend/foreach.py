@@ -28,9 +28,15 @@ _OTHERS: dict[str, Callable[..., Any]] = {
 def foreach_table() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
     """A decomposition of each functional ``_foreach`` overload whose op for one tensor torch has."""
     names = {name.removeprefix("aten::").partition(".")[0] for name in torch._C._dispatch_get_all_op_names()}
-    packets = [getattr(aten, name) for name in sorted(names) if name.startswith(_PREFIX) and not name.endswith("_")]
+    packets = [
+        getattr(aten, name) for name in sorted(names) if name.startswith(_PREFIX) and not name.endswith("_")
+    ]
     overloads = [getattr(packet, overload) for packet in packets for overload in packet.overloads()]
-    return {op: _decomposition(op, one) for op in overloads if _gives_one_each(op) and (one := _for_one_tensor(op))}
+    return {
+        op: _decomposition(op, one)
+        for op in overloads
+        if _gives_one_each(op) and (one := _for_one_tensor(op))
+    }
 
 
 def _for_one_tensor(op: torch._ops.OpOverload) -> Callable[..., Any] | None:
@@ -41,7 +47,11 @@ def _for_one_tensor(op: torch._ops.OpOverload) -> Callable[..., Any] | None:
 def _gives_one_each(op: torch._ops.OpOverload) -> bool:
     """``addcmul.Tensor`` and its like do not count: they take the scalars of all tensors as one tensor."""
     scalars = op._overloadname == "Tensor" and any(a.name == "scalars" for a in op._schema.arguments)
-    return not scalars and not op._schema.is_mutable and [str(r.type) for r in op._schema.returns] == ["List[Tensor]"]
+    return (
+        not scalars
+        and not op._schema.is_mutable
+        and [str(r.type) for r in op._schema.returns] == ["List[Tensor]"]
+    )
 
 
 def _decomposition(op: torch._ops.OpOverload, one: Callable[..., Any]) -> Callable[..., Any]:

@@ -46,7 +46,9 @@ class GraphAttention(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
-        if func is not F.scaled_dot_product_attention or not self._has_kernels(_query(*args, **kwargs).device):
+        if func is not F.scaled_dot_product_attention or not self._has_kernels(
+            _query(*args, **kwargs).device
+        ):
             return func(*args, **kwargs)
         meta = get_current_meta()
         if why := _why_left(*args, **kwargs):
@@ -86,7 +88,9 @@ def _why_left(
     if any(isinstance(t.shape[-1], torch.SymInt) for t in (query, key, value)):
         return "the size of its heads is known at run time only"
     backends = torch.backends.cuda
-    if not (backends.flash_sdp_enabled() or backends.mem_efficient_sdp_enabled() or backends.cudnn_sdp_enabled()):
+    if not (
+        backends.flash_sdp_enabled() or backends.mem_efficient_sdp_enabled() or backends.cudnn_sdp_enabled()
+    ):
         return "plain ops alone are allowed (sdpa_kernel)"
     return ""
 
@@ -95,7 +99,10 @@ def _order(expected: Any) -> tuple[int, ...]:
     """The dims of the result of eager PyTorch in memory, the most major first. Asks without fixing a size."""
     if not isinstance(expected, Tensor) or expected.dim() != len(_ORDER):
         return _ORDER
-    strides = [n if isinstance(n, int) else n.node.shape_env.optimization_hint(n.node.expr) for n in expected.stride()]
+    strides = [
+        n if isinstance(n, int) else n.node.shape_env.optimization_hint(n.node.expr)
+        for n in expected.stride()
+    ]
     return tuple(sorted(_ORDER, key=lambda d: -strides[d]))
 
 

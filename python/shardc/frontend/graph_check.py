@@ -18,7 +18,9 @@ from shardc.dialects.aten.python_numbers import overload_of
 from shardc.dialects.aten.schema import number_of
 from shardc.frontend.stack_trace import line_of
 
-_SYMBOLIC = "is a symbolic truth value, which is not imported, torch.compile(dynamic=False) makes it a constant"
+_SYMBOLIC = (
+    "is a symbolic truth value, which is not imported, torch.compile(dynamic=False) makes it a constant"
+)
 
 
 def check_graph(module: GraphModule) -> torch.device:
@@ -141,7 +143,11 @@ def _checked_values(node: Node) -> Iterator[torch.Tensor]:
             yield item
         elif isinstance(item, torch.SymBool):
             raise _cause(node, _SYMBOLIC)
-        elif item is not None and not isinstance(item, torch.SymInt | torch.SymFloat) and not _is_passed_through(node):
+        elif (
+            item is not None
+            and not isinstance(item, torch.SymInt | torch.SymFloat)
+            and not _is_passed_through(node)
+        ):
             raise _cause(node, f"it is a {type(item).__name__}, not a tensor")
 
 

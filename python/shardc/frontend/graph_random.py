@@ -29,7 +29,9 @@ def draw_seed(device: torch.device | str = "cpu") -> torch.Tensor:
     return torch.ops.aten.randint.low(*_SEEDS, [], dtype=torch.int64, device=device)
 
 
-torch.library.define("shardc::graph_seed", "(*, Device device) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
+torch.library.define(
+    "shardc::graph_seed", "(*, Device device) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,)
+)
 torch.library.impl("shardc::graph_seed", "CompositeExplicitAutograd", draw_seed)
 torch.library.register_fake("shardc::graph_seed", draw_seed)
 
@@ -79,7 +81,9 @@ def seeded(graph: GraphModule) -> Iterator[None]:
     nodes = list(graph.graph.nodes)
     first = next(node for node in nodes if node.op != "placeholder")
     with graph.graph.inserting_before(first):
-        seed = graph.graph.call_function(torch.ops.shardc.graph_seed.default, (), {"device": _device_of(nodes)})
+        seed = graph.graph.call_function(
+            torch.ops.shardc.graph_seed.default, (), {"device": _device_of(nodes)}
+        )
     graph.recompile()
     try:
         yield

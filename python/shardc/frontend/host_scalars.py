@@ -39,4 +39,3 @@ def host_scalars(module: GraphModule, device: torch.device) -> HostScalars:
     returned = module.graph.output_node().args[0]
     results = [n for n, node in enumerate(returned) if isinstance(node, torch.fx.Node) and is_host(node)]
     return HostScalars(tuple(inputs), tuple(n for n in inputs if nodes[n] in into), tuple(results))
-

@@ -35,7 +35,11 @@ def embedding_bag(
             include_last_offset, padding_idx,
         )  # fmt: skip
     rows = F.embedding(input, weight, padding_idx, None, norm_type, scale_grad_by_freq, False)
-    kept = torch.ones_like(input, dtype=torch.bool) if padding_idx is None else input != padding_idx % len(weight)
+    kept = (
+        torch.ones_like(input, dtype=torch.bool)
+        if padding_idx is None
+        else input != padding_idx % len(weight)
+    )
     if mode == "max":
         largest = rows.masked_fill(~kept.unsqueeze(-1), -torch.inf).amax(1)
         return torch.where(kept.any(1, keepdim=True), largest, 0.0)

@@ -24,7 +24,13 @@ aten = torch.ops.aten
 LOSS, LOSS_BACKWARD = aten.nll_loss_forward.default, aten.nll_loss_backward.default
 GRADIENT = aten._log_softmax_backward_data.default
 _LINKS = frozenset(
-    (aten.view.default, aten._unsafe_view.default, aten.reshape.default, aten._to_copy.default, aten.clone.default)
+    (
+        aten.view.default,
+        aten._unsafe_view.default,
+        aten.reshape.default,
+        aten._to_copy.default,
+        aten.clone.default,
+    )
 )
 _TURNS = frozenset((aten.t.default, aten.transpose.int, aten.permute.default))
 _ALIASES = frozenset((aten.detach.default, aten.alias.default))
@@ -92,7 +98,9 @@ class LinearLoss:
         return logits.numel() * (logits.element_size() + (4 if logits.dtype != torch.float32 else 0))
 
 
-def find_losses(graph: Graph, is_softmax: Callable[[Node], object], numerics: str) -> Iterator[LinearLoss | Apart]:
+def find_losses(
+    graph: Graph, is_softmax: Callable[[Node], object], numerics: str
+) -> Iterator[LinearLoss | Apart]:
     """The losses of linear layers; ``is_softmax`` says of a node whether it is the last step of a log_softmax. With
     ``eager`` numerics logits of 16 bits are rounded, and so made.
     """
@@ -159,7 +167,9 @@ class _Reader:
     def _check_dtype(self, dtype: torch.dtype) -> None:
         """Of logits, anywhere between the product and the softmax, which kernels have in f32 alone."""
         if dtype not in _FLOATS or (self.numerics == "eager" and dtype != torch.float32):
-            self._apart(f"logits are rounded to {dtype}" if dtype.itemsize < 4 else f"the softmax is in {dtype}")
+            self._apart(
+                f"logits are rounded to {dtype}" if dtype.itemsize < 4 else f"the softmax is in {dtype}"
+            )
 
     def _maximum(self) -> Node:
         return self.last.args[0].args[1]
@@ -199,7 +209,11 @@ class _Reader:
             elif _is_sum(user, ([1],), ([-1],)) and found.total is None:
                 found.total = user
                 found.nodes[user] = None
-            elif user.target is LOSS_BACKWARD and user.args[2:6] == self._settings() and found.loss_backward is None:
+            elif (
+                user.target is LOSS_BACKWARD
+                and user.args[2:6] == self._settings()
+                and found.loss_backward is None
+            ):
                 found.loss_backward = user
                 found.nodes[user] = None
             elif user.target is GRADIENT and _without_aliases(user.args[1]) is self.softmax:
@@ -232,7 +246,11 @@ class _Reader:
         if _value(value).shape != _value(self.product).shape:
             self._apart("the gradient of the logits is kept")
         for user in value.users:
-            if user.target is aten.mm.default and user.args[0] is value and _base(user.args[1], 0) is found.weight:
+            if (
+                user.target is aten.mm.default
+                and user.args[0] is value
+                and _base(user.args[1], 0) is found.weight
+            ):
                 self._give(found, "drows", user)
             elif _is_sum(user, ([0], True)) and found.bias is not None:
                 self._give(found, "dbias", user)
@@ -254,7 +272,11 @@ class _Reader:
             side = sides[0] if len(sides) == 1 else None
             if isinstance(side, Node) and side.target is aten.expand.default and len(side.users) == 1:
                 spread = side.args[0]
-                if spread.target is aten.unsqueeze.default and spread.args[1] in (1, -1) and len(spread.users) == 1:
+                if (
+                    spread.target is aten.unsqueeze.default
+                    and spread.args[1] in (1, -1)
+                    and len(spread.users) == 1
+                ):
                     self._take(found, [side, spread])
                     return spread.args[0]
         self._apart("the gradient is not of one class a row")
@@ -294,7 +316,9 @@ def _forward(loss: LinearLoss) -> tuple[Node, Node, Node, Node | None, Node]:
         if user.args[1] == 0:
             user.replace_all_uses_with(before.to(value, dtype))
         elif any(reader is not loss.loss_backward for reader in user.users):
-            user.replace_all_uses_with(before.to(total, dtype), delete_user_cb=lambda u: u is not loss.loss_backward)
+            user.replace_all_uses_with(
+                before.to(total, dtype), delete_user_cb=lambda u: u is not loss.loss_backward
+            )
     if loss.total is not None:
         loss.total.replace_all_uses_with(before.to(before.item(made, 2), dtype))
     return index, is_ignored, lse, share, total
@@ -329,7 +353,9 @@ class _Before:
     node: Node
 
     def __call__(self, target: Any, *args: Any) -> Node:
-        mode = next(v.fake_mode for n in self.node.all_input_nodes if isinstance(v := n.meta["val"], torch.Tensor))
+        mode = next(
+            v.fake_mode for n in self.node.all_input_nodes if isinstance(v := n.meta["val"], torch.Tensor)
+        )
         return insert_before(self.node, target, args, mode=mode)
 
     def item(self, made: Node, number: int) -> Node:
@@ -371,7 +397,11 @@ def _is_whole(softmax: Any) -> bool:
     if shifted.target is not aten.sub.Tensor or not isinstance(shifted.args[1], Node):
         return False
     top = shifted.args[1]
-    same = top.target is aten.amax.default and top.args[0] is shifted.args[0] and total.args[0].args[0] is shifted
+    same = (
+        top.target is aten.amax.default
+        and top.args[0] is shifted.args[0]
+        and total.args[0].args[0] is shifted
+    )
     return same and top.args[1:] == total.args[1:] and top.args[2:] == (True,)
 
 
@@ -396,6 +426,8 @@ def _is_turn(node: Node) -> bool:
     if node.target is aten.t.default:
         return True
     dims = list(node.args[1]) if node.target is aten.permute.default else list(node.args[1:])  # type: ignore[arg-type]
-    return len(dims) == 2 and sorted(d % 2 for d in dims) == [0, 1] and (
-        node.target is aten.transpose.int or [d % 2 for d in dims] == [1, 0]
+    return (
+        len(dims) == 2
+        and sorted(d % 2 for d in dims) == [0, 1]
+        and (node.target is aten.transpose.int or [d % 2 for d in dims] == [1, 0])
     )

@@ -41,7 +41,9 @@ def import_step(step: StepGraph, context: ir.Context | None = None) -> ir.Module
     importer = _StepImporter(context, step.where, sizes)
     function = importer.import_stateless_graph(step.module.graph, func_name=FUNCTION)
     with context:
-        function.attributes["arg_attrs"] = _attributes(step.arguments, _shapes(step.module.graph, sizes, context))
+        function.attributes["arg_attrs"] = _attributes(
+            step.arguments, _shapes(step.module.graph, sizes, context)
+        )
         function.attributes["res_attrs"] = _attributes(step.results)
         if sizes.hints:
             function.attributes[SYMBOLS] = ir.DenseI64ArrayAttr.get(sizes.hints)
@@ -141,7 +143,8 @@ def _shapes(graph: Graph, sizes: SizeTable, context: ir.Context) -> list[ir.Attr
 
 def _attributes(specs: list[TensorSpec], shapes: Sequence[ir.Attribute | None] = ()) -> ir.Attribute:
     named = [
-        {"dist.name": ir.StringAttr.get(spec.name), "dist.role": ir.StringAttr.get(spec.role)} for spec in specs
+        {"dist.name": ir.StringAttr.get(spec.name), "dist.role": ir.StringAttr.get(spec.role)}
+        for spec in specs
     ]
     for attributes, shape in zip(named, shapes, strict=False):
         if shape is not None:

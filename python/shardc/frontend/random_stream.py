@@ -75,7 +75,9 @@ class RandomStream:
         if span <= 1 << 53:
             return (self.uniform(size, torch.float64) * span).floor().to(torch.int64) + low
         if 1 << 63 < span < 1 << 64:
-            raise UnsupportedRandomOp(op="random_", detail=f": it chooses from {span} integers, more than 2**63")
+            raise UnsupportedRandomOp(
+                op="random_", detail=f": it chooses from {span} integers, more than 2**63"
+            )
         blocks = -(-span >> 32)
         block = (self.uniform(size, torch.float64) * blocks).floor().to(torch.int64)
         word = (self.uniform(size, torch.float64) * (1 << 32)).floor().to(torch.int64)

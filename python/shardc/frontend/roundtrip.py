@@ -51,7 +51,9 @@ class ExpectedCall:
 def expected_calls(graph: Graph) -> list[ExpectedCall]:
     """What the graph calls, in order. To be asked before the import, which may rewrite the graph."""
     return [
-        _expected(node) for node in graph.nodes if node.op == "call_function" and node.target is not operator.getitem
+        _expected(node)
+        for node in graph.nodes
+        if node.op == "call_function" and node.target is not operator.getitem
     ]
 
 
@@ -81,7 +83,11 @@ def _expected(node: Node) -> ExpectedCall:
     schema = node.target._schema  # type: ignore[union-attr]
     args = []
     for position, parameter in enumerate(schema.arguments):
-        arg = node.args[position] if position < len(node.args) else node.kwargs.get(parameter.name, _default(parameter))
+        arg = (
+            node.args[position]
+            if position < len(node.args)
+            else node.kwargs.get(parameter.name, _default(parameter))
+        )
         args.append(_reference(arg))
     value = node.meta["val"]
     results = tuple(_type(v) for v in value) if isinstance(value, tuple) else (_type(value),)
@@ -97,7 +103,9 @@ def _imported_target(node: Node) -> str:
 
 
 def _is_number(arg: Any) -> bool:
-    return isinstance(arg.meta["val"] if isinstance(arg, Node) else arg, int | float | torch.SymInt | torch.SymFloat)
+    return isinstance(
+        arg.meta["val"] if isinstance(arg, Node) else arg, int | float | torch.SymInt | torch.SymFloat
+    )
 
 
 def _type(value: torch.Tensor | torch.SymInt | None) -> TensorType | None:
@@ -133,7 +141,9 @@ def _difference(call: Call, expected: ExpectedCall, values: dict[Result, ir.Valu
     operands = iter(call.operands)
     keeps_dtype = spec.target in _DTYPE_KEPT or _names_dtype(expected)
     comparison = _Comparison(keeps_dtype, operands, values)
-    for actual, wanted, (name, kind, _) in zip(spec.args, expected.args, parameters(spec.target), strict=True):
+    for actual, wanted, (name, kind, _) in zip(
+        spec.args, expected.args, parameters(spec.target), strict=True
+    ):
         if name == "pin_memory" and wanted:
             return "it asks for pinned memory"
         if not comparison.same(actual, wanted, kind):
@@ -155,7 +165,9 @@ class _Comparison:
     def same(self, actual: Any, wanted: Any, kind: str) -> bool:
         """Whether an argument of the schema's type ``kind`` was imported as what the graph says."""
         if isinstance(wanted, Result):
-            return isinstance(actual, TensorType | IntValue) and next(self.operands) == self.values.get(wanted)
+            return isinstance(actual, TensorType | IntValue) and next(self.operands) == self.values.get(
+                wanted
+            )
         if isinstance(wanted, tuple):
             if not isinstance(actual, tuple) or len(actual) != len(wanted):
                 return False

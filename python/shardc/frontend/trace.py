@@ -109,7 +109,9 @@ class StepTracer:
                 # A lambda: make_fx counts a bound method's self among the arguments.
                 graph = traced(tensors)
             except Exception as error:
-                raise _explained(error, self._recorder.line if _in_backward(error) else _text(self._where)) from error
+                raise _explained(
+                    error, self._recorder.line if _in_backward(error) else _text(self._where)
+                ) from error
         assert self._output_tree is not None
         return Trace(graph, arguments, self._trained, self._output_tree, self._where, self._storages())
 

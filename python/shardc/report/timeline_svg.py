@@ -34,7 +34,10 @@ def timeline_svg(runs: Sequence[Run]) -> str:
         y += GAP + len(run.timeline.spans) * _row_height(run)
     size = f'width="{LEFT + WIDTH + 10:g}" height="{y + ROW + 8:g}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="11">'
-    return "\n".join([head, '<rect width="100%" height="100%" fill="white"/>', *body, *_legend(y + 8), "</svg>"]) + "\n"
+    return (
+        "\n".join([head, '<rect width="100%" height="100%" fill="white"/>', *body, *_legend(y + 8), "</svg>"])
+        + "\n"
+    )
 
 
 def timeline_html(runs: Sequence[Run], text: str = "") -> str:
@@ -82,7 +85,9 @@ def _action(span: Span, start_s: float, y: float, per_second: float, later: bool
         yield f'<text {place} text-anchor="middle" pointer-events="none">{label}</text>'
 
 
-def _curve(curve: Sequence[tuple[float, float]], most: float, start_s: float, base: float, per_second: float) -> str:
+def _curve(
+    curve: Sequence[tuple[float, float]], most: float, start_s: float, base: float, per_second: float
+) -> str:
     """Bytes held over time, as steps; the highest rank's peak is as high as there is room."""
     points, height = [f"{LEFT:g},{base:g}"], base
     for when_s, held in curve:

@@ -17,7 +17,8 @@ def timeline_text(timeline: Timeline, width: int = 100) -> str:
     """
     step_s = timeline.step_s or 1.0
     shortest_s = min(
-        (s.end_s - s.start_s for spans in timeline.spans for s in spans if s.end_s > s.start_s), default=step_s
+        (s.end_s - s.start_s for spans in timeline.spans for s in spans if s.end_s > s.start_s),
+        default=step_s,
     )
     each = int(width * shortest_s / step_s)
     width = round(each * step_s / shortest_s) if each else width

@@ -40,7 +40,9 @@ def read_trace(text: str, process: int | None = None, where: str | None = None) 
         raise BadTrace(problem="it has no event that is named as an action", where=where)
     lanes = sorted({_lane(e) for e in found})
     ranks = {lane: number for number, lane in enumerate(lanes)}
-    records = [(ranks[_lane(e)], str(_action(e)), e["ts"] / US, (e["ts"] + e.get("dur", 0)) / US) for e in found]
+    records = [
+        (ranks[_lane(e)], str(_action(e)), e["ts"] / US, (e["ts"] + e.get("dur", 0)) / US) for e in found
+    ]
     return timeline_of(records, len(lanes))
 
 

@@ -23,7 +23,10 @@ def tuning_svg(result: SessionResult) -> str:
     longest = max((len(values) for _, values in curves), default=1)
     height = TOP + HEIGHT + 44 + LINE * len(curves)
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + WIDTH + 20:g}" height="{height:g}" font-family="sans-serif" font-size="11">'
-    body = [*_axes(longest), *(line for n, (label, values) in enumerate(curves) for line in _curve(n, label, values, longest))]
+    body = [
+        *_axes(longest),
+        *(line for n, (label, values) in enumerate(curves) for line in _curve(n, label, values, longest)),
+    ]
     return "\n".join([head, '<rect width="100%" height="100%" fill="white"/>', *body, "</svg>"]) + "\n"
 
 

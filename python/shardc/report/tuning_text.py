@@ -38,7 +38,9 @@ def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
     """``values`` between 0 and 1 as bars, at most ``width``: each the last of the values that it stands for."""
     if not values:
         return ""
-    shown = values if len(values) <= width else [values[(n + 1) * len(values) // width - 1] for n in range(width)]
+    shown = (
+        values if len(values) <= width else [values[(n + 1) * len(values) // width - 1] for n in range(width)]
+    )
     return "".join(BARS[min(len(BARS) - 1, max(0, round(v * len(BARS)) - 1))] for v in shown)
 
 
@@ -47,7 +49,17 @@ def tuning_text(result: SessionResult) -> str:
     order = sorted(result.tasks, key=lambda t: -(t.default_s or 0.0) * t.job.weight)
     total_s = sum((t.default_s or 0.0) * t.job.weight * t.job.needs for t in order)
     rows = [_row(task, total_s) for task in order]
-    heads = ["kernel", "calls", "untuned us", "best us", "ratio", "of step", "trials", "best so far", "configuration"]
+    heads = [
+        "kernel",
+        "calls",
+        "untuned us",
+        "best us",
+        "ratio",
+        "of step",
+        "trials",
+        "best so far",
+        "configuration",
+    ]
     said = [f"{task.job.task.label}: {task.said}" for task in order if task.said]
     return "\n".join(["\n".join(table([heads, *rows])), "", *said, *_summary(result)])
 
@@ -75,7 +87,9 @@ def _choice(task: TaskResult) -> str:
 
 def _binary(task: TaskResult) -> str:
     """What the chosen point's binary takes, where it was compiled and not run."""
-    figures = next((t.figures for t in task.trials if t.point == task.chosen and t.outcome is Outcome.BUILT), None)
+    figures = next(
+        (t.figures for t in task.trials if t.point == task.chosen and t.outcome is Outcome.BUILT), None
+    )
     if not figures:
         return ""
     spilled = f", {figures['spill_bytes']} bytes spilled" if figures["spill_bytes"] else ""
@@ -90,8 +104,13 @@ def _summary(result: SessionResult) -> list[str]:
         lines.append(f"the kernels of a step take {result.step_ratio:.3f} of their untuned time")
     if any(t.chosen is not None and t.default_s is None and t.trials for t in result.tasks):
         lines.append("kernels without times were compiled and ranked by models: their target is not here")
-    if any(t.chosen is not None and t.chosen == t.analytic and not t.trials and t.default_s is None for t in result.tasks):
-        lines.append("analytic: what the models would choose, not tried; what is compiled stays as it is there")
+    if any(
+        t.chosen is not None and t.chosen == t.analytic and not t.trials and t.default_s is None
+        for t in result.tasks
+    ):
+        lines.append(
+            "analytic: what the models would choose, not tried; what is compiled stays as it is there"
+        )
     if result.stopped == INTERRUPTED:
         lines.append("every trial is remembered: the same command goes on from here")
     return lines
@@ -115,11 +134,17 @@ def _space_text(job: Job, spaces: Callable[[Task], Space]) -> str:
     for sketch in space.sketches:
         lines.append(f"  {sketch.name}")
         lines += [f"    {p.name}: {_values(p, space.pinned)}" for p in sketch.parameters]
-    return "\n".join([*lines, "  first by estimate:", *(f"    {_estimated(p, space.estimate_s(p))}" for p in first)])
+    return "\n".join(
+        [*lines, "  first by estimate:", *(f"    {_estimated(p, space.estimate_s(p))}" for p in first)]
+    )
 
 
 def _values(parameter: Parameter, pinned: Mapping[str, int]) -> str:
-    return f"{pinned[parameter.name]} (pinned)" if parameter.name in pinned else " ".join(map(str, parameter.values))
+    return (
+        f"{pinned[parameter.name]} (pinned)"
+        if parameter.name in pinned
+        else " ".join(map(str, parameter.values))
+    )
 
 
 def _estimated(point: Point, seconds: float) -> str:

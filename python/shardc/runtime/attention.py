@@ -28,9 +28,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-SCHEMA = (
-    "(Tensor q, Tensor k, Tensor v, Tensor? mask, bool causal, float scale, int q_offset=0) -> (Tensor out, Tensor lse)"
-)
+SCHEMA = "(Tensor q, Tensor k, Tensor v, Tensor? mask, bool causal, float scale, int q_offset=0) -> (Tensor out, Tensor lse)"
 BACKWARD_SCHEMA = (
     "(Tensor grad_out, Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor out, Tensor lse, "
     "bool causal, float scale, int q_offset) -> (Tensor dq, Tensor dk, Tensor dv)"
@@ -201,7 +199,11 @@ def _fusable(problem: Problem) -> Problem | None:
         return None
     if q.device.type == "cpu":
         return problem if q.dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16) else None
-    if q.device.type != "cuda" or torch.version.cuda is None or torch.cuda.get_device_capability(q.device) < (8, 0):
+    if (
+        q.device.type != "cuda"
+        or torch.version.cuda is None
+        or torch.cuda.get_device_capability(q.device) < (8, 0)
+    ):
         return None
     library = library_for(problem)
     return None if library is None else problem._replace(library=library)
@@ -218,7 +220,13 @@ def _takes(library: str, problem: Problem) -> bool:
     """Causal masks are squares from a corner to them, or wider."""
     q, k, v, mask, causal, _, q_offset, _ = problem
     square = not causal or k.shape[2] >= q.shape[2] + q_offset or q_offset >= k.shape[2] - 1
-    if 0 in (*q.shape, *v.shape) or q.shape[3] != v.shape[3] or q.shape[3] % 8 or q.shape[3] > 256 or not square:
+    if (
+        0 in (*q.shape, *v.shape)
+        or q.shape[3] != v.shape[3]
+        or q.shape[3] % 8
+        or q.shape[3] > 256
+        or not square
+    ):
         return False
     if library == EFFICIENT:
         fits = mask is None or (not causal and mask.dtype in (torch.bool, q.dtype))
@@ -257,7 +265,9 @@ def _additive(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     if mask is None:
         return None
     if mask.dtype == torch.bool:
-        return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(mask.logical_not(), -math.inf)
+        return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(
+            mask.logical_not(), -math.inf
+        )
     return _dense(mask if mask.dtype == dtype else mask.to(_wide(dtype)))
 
 
@@ -281,12 +291,16 @@ def _piece_forward(piece: Problem) -> tuple[Tensor, Tensor]:
     """out and lse of one piece by the device's kernel."""
     q, k, v, mask, causal, scale, _, library = piece
     if q.device.type == "cuda" and library == CUDNN:
-        made = torch.ops.aten._scaled_dot_product_cudnn_attention(q, k, v, None, True, 0.0, causal, scale=scale)
+        made = torch.ops.aten._scaled_dot_product_cudnn_attention(
+            q, k, v, None, True, 0.0, causal, scale=scale
+        )
         return made[0], made[1].reshape(q.shape[:3])
     if q.device.type == "cuda" and library == EFFICIENT:
         k, v = (_each_head(x, q.shape[1]) for x in (k, v))
         bias = _bias(mask, q, k)
-        made = torch.ops.aten._scaled_dot_product_efficient_attention(q, k, v, bias, True, 0.0, causal, scale=scale)
+        made = torch.ops.aten._scaled_dot_product_efficient_attention(
+            q, k, v, bias, True, 0.0, causal, scale=scale
+        )
         return _without_dead_rows(made[0], made[1].narrow(2, 0, q.shape[2]), mask)
     if q.device.type == "cuda":
         return torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, causal, False, scale=scale)[
@@ -407,7 +421,9 @@ def attention(*operands: Any, library: str = FLASH) -> tuple[Tensor, Tensor]:
     return plain_attention(problem) if fused is None else fused_attention(fused)
 
 
-def attention_backward(grad_out: Tensor, q, k, v, mask, out: Tensor, lse: Tensor, *settings: Any, library: str = FLASH) -> Grads:
+def attention_backward(
+    grad_out: Tensor, q, k, v, mask, out: Tensor, lse: Tensor, *settings: Any, library: str = FLASH
+) -> Grads:
     """What ``shardc::attention_backward`` runs: dq, dk and dv in the shapes and dtype of q, k and v, contiguous on CPUs."""
     problem = Problem(q, k, v, mask, *settings, library=library)  # type: ignore[misc]
     _check(problem)
@@ -467,7 +483,9 @@ def _define() -> None:
         for overload in ("", *LIBRARIES):
             whole = f"{name}.{overload}" if overload else name
             torch.library.define(whole, schema, tags=(torch.Tag.pt2_compliant_tag,))
-            torch.library.impl(whole, "CompositeExplicitAutograd", partial(run, library=overload) if overload else run)
+            torch.library.impl(
+                whole, "CompositeExplicitAutograd", partial(run, library=overload) if overload else run
+            )
             torch.library.register_fake(whole, fake)
     torch.library.register_autograd("shardc::attention", _autograd, setup_context=_setup_context)
     torch.library.register_autograd("shardc::attention_backward", _no_second_derivative)

@@ -32,7 +32,9 @@ def check_leaf(values: Mapping[str, Tensor], leaf: Leaf, shape: tuple[int, ...])
     if tuple(value.shape) != shape or value.dtype != leaf.dtype:
         got = f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
         expected = f"{str(leaf.dtype).removeprefix('torch.')} {list(shape)}"
-        raise BatchMismatch(f"batch leaf {leaf.name!r} is {got}; the program takes {expected}", leaf.name, HINT)
+        raise BatchMismatch(
+            f"batch leaf {leaf.name!r} is {got}; the program takes {expected}", leaf.name, HINT
+        )
 
 
 def _walk(batch: Any, tree: dict[str, Any], path: str) -> Iterator[tuple[str, Tensor]]:
@@ -51,14 +53,19 @@ def _walk(batch: Any, tree: dict[str, Any], path: str) -> Iterator[tuple[str, Te
     else:
         same = repr(batch) == tree["repr"] if "repr" in tree else _same(batch, tree["constant"])
         if not same:
-            raise _wrong(path, f"{tree.get('repr', repr(tree.get('constant')))}, a constant of the program", batch)
+            raise _wrong(
+                path, f"{tree.get('repr', repr(tree.get('constant')))}, a constant of the program", batch
+            )
 
 
 def _walk_mapping(batch: Any, trees: dict[str, Any], path: str) -> Iterator[tuple[str, Tensor]]:
     if not isinstance(batch, Mapping):
         raise _wrong(path, f"a mapping with {', '.join(trees)}", batch)
     items = {str(key): value for key, value in batch.items()}
-    for what, names in (("lacks", trees.keys() - items.keys()), ("has the unknown", items.keys() - trees.keys())):
+    for what, names in (
+        ("lacks", trees.keys() - items.keys()),
+        ("has the unknown", items.keys() - trees.keys()),
+    ):
         if names:
             leaf = f"{path}{'.' if path else ''}{min(names)}"
             raise BatchMismatch(f"the batch {what} leaf {leaf!r}", leaf, HINT)

@@ -33,7 +33,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         manifest = json.loads(path.read_text())
     except FileNotFoundError:
         raise _bad(
-            "there is no manifest, so this is no artefact of shardc", path, "name a folder that `shardc compile` wrote"
+            "there is no manifest, so this is no artefact of shardc",
+            path,
+            "name a folder that `shardc compile` wrote",
         ) from None
     except (ValueError, OSError) as error:
         raise _bad(f"the manifest is truncated or no JSON ({error})", path) from None
@@ -42,7 +44,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise _bad(f"the manifest's schema is {schema!r}, not {SCHEMA_NAME!r}", path)
     if schema.get("version") != SCHEMA_VERSION:
         raise _bad(
-            f"the artefact is of version {schema.get('version')!r}; this runtime reads version {SCHEMA_VERSION}", path,
+            f"the artefact is of version {schema.get('version')!r}; this runtime reads version {SCHEMA_VERSION}",
+            path,
             "compile the model again with this shardc, or run it with the runtime inside the folder",
         )
     for field, type_ in FIELDS.items():
@@ -69,7 +72,9 @@ def check_files(folder: Path, manifest: dict[str, Any]) -> None:
             state = "truncated" if size < entry["size"] else "longer than it was written"
             raise _bad(f"{name} is {state}: {size} bytes of {entry['size']}", path)
         if size <= WHOLE_HASH_BYTES and sha256(path) != entry["sha256"]:
-            raise _bad(f"{name} was changed since it was compiled: its SHA-256 differs from the manifest's", path)
+            raise _bad(
+                f"{name} was changed since it was compiled: its SHA-256 differs from the manifest's", path
+            )
 
 
 def sha256(path: Path) -> str:

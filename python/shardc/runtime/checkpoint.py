@@ -19,7 +19,9 @@ def save(folder: Path, values: Mapping[str, Tensor]) -> None:
     Raises StateMismatch if the folder holds something else than a checkpoint.
     """
     if folder.exists() and any(folder.iterdir()) and not (folder / ".metadata").exists():
-        raise StateMismatch("the folder is not empty and holds no checkpoint", str(folder), "name another folder")
+        raise StateMismatch(
+            "the folder is not empty and holds no checkpoint", str(folder), "name another folder"
+        )
     dcp.save(dict(values), checkpoint_id=folder)
 
 
@@ -38,7 +40,9 @@ def load(folder: Path, values: Mapping[str, Tensor]) -> None:
     for name, value in values.items():
         found = saved.get(name)
         if not isinstance(found, TensorStorageMetadata):
-            raise StateMismatch(f"the checkpoint has no tensor {name!r}", str(folder), "it is of another program")
+            raise StateMismatch(
+                f"the checkpoint has no tensor {name!r}", str(folder), "it is of another program"
+            )
         if tuple(found.size) != tuple(value.shape):
             raise StateMismatch(
                 f"{name!r} has shape {list(found.size)} in the checkpoint and {list(value.shape)} in the program",

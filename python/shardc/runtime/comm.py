@@ -157,7 +157,9 @@ class Rank:
         for pending in sent:
             pending.wait()
 
-    def all_reduce(self, x: Tensor, *, axes: Axes, reduction: str = "sum", reuse: bool = False) -> Done | Pending:
+    def all_reduce(
+        self, x: Tensor, *, axes: Axes, reduction: str = "sum", reuse: bool = False
+    ) -> Done | Pending:
         """The combined value of all ranks over ``axes``. With ``reuse`` it may take the place of ``x``."""
         group = self._groups[axes]
         if group.size == 1:
@@ -208,11 +210,15 @@ class Rank:
         work = group.broadcast(out, source)
         return self._pending("broadcast", group, work, out, out, _typed(x))
 
-    def permute(self, x: Tensor, *, source: tuple[Axes, ...], target: tuple[Axes, ...], axes: Axes) -> Done | Pending:
+    def permute(
+        self, x: Tensor, *, source: tuple[Axes, ...], target: tuple[Axes, ...], axes: Axes
+    ) -> Done | Pending:
         """The block that layout ``target`` gives this rank, from the rank over ``axes`` that has it in ``source``."""
         group = self._groups[axes]
         senders = self._senders(group, source, target)
-        sends = [sum(senders[r] == self.number and r == to for r in group.ranks) for to in sorted(group.ranks)]
+        sends = [
+            sum(senders[r] == self.number and r == to for r in group.ranks) for to in sorted(group.ranks)
+        ]
         receives = [int(senders[self.number] == r) for r in sorted(group.ranks)]
         block = _plain(x).contiguous()
         pack = block.expand(sum(sends), *block.shape).contiguous().view(-1)

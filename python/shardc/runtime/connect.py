@@ -81,7 +81,9 @@ def _found(device: torch.device) -> torch.device:
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if (device.index or 0) >= count:
         seen = f"torch {torch.__version__} sees {count or 'no'} GPU{'s' * (count > 1)} here"
-        raise NoSuchDevice(f"there is no device {str(device)!r}: {seen}", hint=GPU_HINT if count == 0 else OTHER_HINT)
+        raise NoSuchDevice(
+            f"there is no device {str(device)!r}: {seen}", hint=GPU_HINT if count == 0 else OTHER_HINT
+        )
     return own_device() if device.index is None else device
 
 

@@ -100,7 +100,9 @@ class Groups:
     def _make(self, mesh: Mesh, rank: int, axes: Axes, timeout: Any) -> Group:
         parts = mesh.partition(axes)
         ranks = next(p for p in parts if rank in p)
-        return self._group(ranks, None if len(ranks) == 1 else self._handle(parts, rank, timeout), place_of(ranks))
+        return self._group(
+            ranks, None if len(ranks) == 1 else self._handle(parts, rank, timeout), place_of(ranks)
+        )
 
     def _handle(self, parts: list[tuple[int, ...]], rank: int, timeout: Any) -> Any:
         """One c10d group for each part; axes in another order, or other names of the same ranks, share them."""

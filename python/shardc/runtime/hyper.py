@@ -30,7 +30,9 @@ class Hyperparameters(MutableMapping[str, float]):
         self._values[self._known(name)] = float(value)
 
     def __delitem__(self, name: str) -> None:
-        raise HyperparameterMismatch(f"hyperparameter {name!r} can't be deleted", name, "set it to another value")
+        raise HyperparameterMismatch(
+            f"hyperparameter {name!r} can't be deleted", name, "set it to another value"
+        )
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
@@ -56,7 +58,9 @@ class Hyperparameters(MutableMapping[str, float]):
             return name
         near = get_close_matches(name, self._values, 3) or list(self._values)
         raise HyperparameterMismatch(
-            f"the program has no hyperparameter {name!r}", name, f"one of {', '.join(near) or 'none: it has none'}"
+            f"the program has no hyperparameter {name!r}",
+            name,
+            f"one of {', '.join(near) or 'none: it has none'}",
         )
 
     def _read(self) -> None:

@@ -105,14 +105,25 @@ def caller(
         scratch = f"{figure['shared_bytes']} + {'threads * ' if threads else ''}{figure['thread_bytes']}"
     checks = checks or {}
     names |= {f"message{number}": message for number, message in checks.items()} | {"check": check}
-    form = (first, figures.inputs, figures.sizes, tuple(makers), threads, scratch, tuple(checks), tuple(names))
+    form = (
+        first,
+        figures.inputs,
+        figures.sizes,
+        tuple(makers),
+        threads,
+        scratch,
+        tuple(checks),
+        tuple(names),
+    )
     return _writer(*form)(**names)
 
 
 def check(found: int, message: str) -> None:
     """Raises IndexOutOfRange unless ``found`` is FINE."""
     if found != FINE:
-        raise IndexOutOfRange(message.format(found), hint="find the op that gives these indices; ranges are [0, size)")
+        raise IndexOutOfRange(
+            message.format(found), hint="find the op that gives these indices; ranges are [0, size)"
+        )
 
 
 @cache
@@ -142,7 +153,9 @@ def _writer(
     lines += ["try: slots, address = held = pop()", "except IndexError: slots, address = held = new()"]
     lines += [f"slots[0:{len(addresses)}] = {_tuple(addresses)}"] if addresses else []
     lines += [
-        "parallel(function, address, threads, 0) if threads > 1 else entry(address)" if threads else "entry(address)"
+        "parallel(function, address, threads, 0) if threads > 1 else entry(address)"
+        if threads
+        else "entry(address)"
     ]
     lines += ["give_back(held)", *(f"check({made[n]}.item(), message{n})" for n in checked)]
     lines += [f"return {_tuple([read[m] if isinstance(m, int) else made[n] for n, m in enumerate(makers)])}"]
@@ -158,7 +171,11 @@ def _tuple(texts: Sequence[object]) -> str:
 
 
 def batch_caller(
-    entry: Any, inputs: int, members: Sequence[tuple[int, Sequence[Output]]], elements_per_thread: int, parallel: Any
+    entry: Any,
+    inputs: int,
+    members: Sequence[tuple[int, Sequence[Output]]],
+    elements_per_thread: int,
+    parallel: Any,
 ) -> Callable[..., list[tuple[torch.Tensor, ...]]]:
     """The function that calls a flat kernel once for several tuples of tensors, and gives a tuple of results for each.
 

@@ -62,13 +62,21 @@ class Library:
             self._library = ctypes.CDLL(str(self.path))
         except OSError as error:
             raise BadLibrary(f"{path} does not load: {error}") from None
-        target = ctypes.string_at(ctypes.addressof(ctypes.c_char.in_dll(self._library, "shardc_target"))).decode()
+        target = ctypes.string_at(
+            ctypes.addressof(ctypes.c_char.in_dll(self._library, "shardc_target"))
+        ).decode()
         missing = sorted(set(target.split()[1:]) - cpu_features())
         if missing:
-            raise BadLibrary(f"{path} was compiled for a CPU with {' '.join(missing)}; compile it on this machine")
+            raise BadLibrary(
+                f"{path} was compiled for a CPU with {' '.join(missing)}; compile it on this machine"
+            )
 
     def kernel(
-        self, name: str, outputs: Sequence[Output], size: int | None = None, checks: Mapping[int, str] | None = None
+        self,
+        name: str,
+        outputs: Sequence[Output],
+        size: int | None = None,
+        checks: Mapping[int, str] | None = None,
     ) -> Callable[..., tuple[torch.Tensor, ...]]:
         """The kernel ``name`` as a function of CPU tensors that gives a tensor for each of ``outputs``.
 
@@ -82,7 +90,9 @@ class Library:
         """
         entry, (inputs, _, max_threads, shared_bytes, thread_bytes, per_thread) = self._entry(name, [outputs])
         if (per_thread > 0) != (size is not None):
-            raise BadLibrary(f"kernel {name!r} {'takes' if per_thread else 'does not take'} a number of elements")
+            raise BadLibrary(
+                f"kernel {name!r} {'takes' if per_thread else 'does not take'} a number of elements"
+            )
         if size is not None:
             max_threads = max(1, size // per_thread)
         figures = self._symbolic(name, inputs) or Figures(inputs, 0, max_threads, shared_bytes, thread_bytes)
@@ -143,13 +153,17 @@ def _text(terms: list[list[int]]) -> int | str:
     """A sum of products of sizes; a number, where it is one."""
     if terms == [[terms[0][0]]]:
         return terms[0][0]
-    return " + ".join(" * ".join([str(factor), *(f"n{number}" for number in numbers)]) for factor, *numbers in terms)
+    return " + ".join(
+        " * ".join([str(factor), *(f"n{number}" for number in numbers)]) for factor, *numbers in terms
+    )
 
 
 @cache
 def cpu_features() -> frozenset[str]:
     """The instruction sets of this machine's CPU, as Linux names them."""
-    found = [line.split(":", 1)[1] for line in _lines("/proc/cpuinfo") if line.startswith(("flags", "Features"))]
+    found = [
+        line.split(":", 1)[1] for line in _lines("/proc/cpuinfo") if line.startswith(("flags", "Features"))
+    ]
     words = set(found[0].split()) if found else set()
     return frozenset(w for w in words if w.startswith(_INSTRUCTION_SETS))
 

@@ -70,7 +70,16 @@ class Leaf:
         padded = tuple(entry.get("padded", ()))
         parts = entry.get("interleaved")
         stored = None if parts is None else Interleaved(parts["dim"], parts["ways"], tuple(parts["sizes"]))
-        return Leaf(entry["name"], entry["role"], tuple(entry["shape"]), dtype, dims, entry.get("fill"), padded, stored)
+        return Leaf(
+            entry["name"],
+            entry["role"],
+            tuple(entry["shape"]),
+            dtype,
+            dims,
+            entry.get("fill"),
+            padded,
+            stored,
+        )
 
     def describe(self) -> str:
         return f"{str(self.dtype).removeprefix('torch.')} {list(self.shape)}"
@@ -81,7 +90,9 @@ class Leaf:
 
     def local_shape(self, mesh: Mesh) -> tuple[int, ...]:
         """The shape of every rank's block, padding included."""
-        return tuple(n // ways(dim) for n, dim in zip(self.padded or self.shape, self.space_dims(mesh), strict=True))
+        return tuple(
+            n // ways(dim) for n, dim in zip(self.padded or self.shape, self.space_dims(mesh), strict=True)
+        )
 
     def held_shape(self, mesh: Mesh, rank: int) -> tuple[int, ...]:
         """The shape of what the rank's block holds of the tensor: all of it but for padding."""
@@ -115,7 +126,9 @@ class Leaf:
 
 def chunked_shape(leaf: Leaf, mesh: Mesh) -> tuple[int, ...]:
     """The padded shape with which ranks would hold what ``torch.chunk`` gives them."""
-    return tuple(-(-n // ways(dim)) * ways(dim) for n, dim in zip(leaf.shape, leaf.space_dims(mesh), strict=True))
+    return tuple(
+        -(-n // ways(dim)) * ways(dim) for n, dim in zip(leaf.shape, leaf.space_dims(mesh), strict=True)
+    )
 
 
 def with_padding(value: Tensor, shape: tuple[int, ...]) -> Tensor:

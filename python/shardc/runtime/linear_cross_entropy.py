@@ -58,7 +58,13 @@ def linear_cross_entropy(
 
 
 def linear_cross_entropy_backward(
-    grad: Tensor, spread: Tensor | None, rows: Tensor, weight: Tensor, bias: Tensor | None, index: Tensor, lse: Tensor
+    grad: Tensor,
+    spread: Tensor | None,
+    rows: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    index: Tensor,
+    lse: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """drows, dweight and dbias, contiguous, in the dtype of rows."""
     drows, wide = rows.new_empty(rows.shape), _wide(rows.dtype)
@@ -82,7 +88,13 @@ def _fake(rows: Tensor, weight: Tensor, bias: Tensor | None, index: Tensor) -> t
 
 
 def _fake_backward(
-    grad: Tensor, spread: Tensor | None, rows: Tensor, weight: Tensor, bias: Tensor | None, index: Tensor, lse: Tensor
+    grad: Tensor,
+    spread: Tensor | None,
+    rows: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    index: Tensor,
+    lse: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
     return rows.new_empty(rows.shape), weight.new_empty(weight.shape), weight.new_empty(weight.shape[0])
 
@@ -93,7 +105,12 @@ def _define() -> None:
         return
     ops = (
         ("shardc::linear_cross_entropy", SCHEMA, linear_cross_entropy, _fake),
-        ("shardc::linear_cross_entropy_backward", BACKWARD_SCHEMA, linear_cross_entropy_backward, _fake_backward),
+        (
+            "shardc::linear_cross_entropy_backward",
+            BACKWARD_SCHEMA,
+            linear_cross_entropy_backward,
+            _fake_backward,
+        ),
     )
     for name, schema, run, fake in ops:
         torch.library.define(name, schema, tags=(torch.Tag.pt2_compliant_tag,))

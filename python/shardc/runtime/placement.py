@@ -31,7 +31,9 @@ class DeviceMeshes:
     Along the axis ``apart`` ranks have leaves of their own: a leaf lies on the part of a DeviceMesh at one place there.
     """
 
-    def __init__(self, mesh: Mesh, device_type: str, leaves: Iterable[Leaf], apart: Axis | None = None) -> None:
+    def __init__(
+        self, mesh: Mesh, device_type: str, leaves: Iterable[Leaf], apart: Axis | None = None
+    ) -> None:
         leaves = list(leaves)
         self._mesh, self._apart = mesh, apart
         self._parts = mesh.finest(a for leaf in leaves for dim in leaf.space_dims(mesh) for a in dim)
@@ -51,7 +53,9 @@ class DeviceMeshes:
         if self._apart is not None:
             order = tuple(parts for parts in order if parts != (self._apart,))
             mesh = mesh[self._names(order) or (ALONE,)]
-        placements: list[Placement] = [Shard(dims[parts[0]]) if parts[0] in dims else Replicate() for parts in order]
+        placements: list[Placement] = [
+            Shard(dims[parts[0]]) if parts[0] in dims else Replicate() for parts in order
+        ]
         return mesh, placements or [Replicate()]
 
     def _dims(self, leaf: Leaf) -> dict[Axis, int]:

@@ -165,7 +165,9 @@ class _Segment:
 
 _pool = Pool()
 # A fork waits until no other thread is changing the lists: the child would have them as they were in the middle of it.
-os.register_at_fork(before=_pool._lock.acquire, after_in_parent=_pool._lock.release, after_in_child=_pool._lock.release)
+os.register_at_fork(
+    before=_pool._lock.acquire, after_in_parent=_pool._lock.release, after_in_child=_pool._lock.release
+)
 
 
 @lru_cache(maxsize=1024)
@@ -193,7 +195,11 @@ def empty(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype, size
 def contiguous(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     """A new contiguous CPU tensor; of the pool if it is large. Raises MemoryError."""
     strides, size_bytes = _form(shape, dtype)
-    return empty(shape, strides, dtype, size_bytes) if size_bytes >= POOLED_BYTES else torch.empty(shape, dtype=dtype)
+    return (
+        empty(shape, strides, dtype, size_bytes)
+        if size_bytes >= POOLED_BYTES
+        else torch.empty(shape, dtype=dtype)
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -205,7 +211,11 @@ def _form(shape: tuple[int, ...], dtype: torch.dtype) -> tuple[tuple[int, ...], 
 
 def statistics() -> dict[str, int]:
     """Bytes in tensors now and at most so far, and bytes mapped."""
-    return {"used_bytes": _pool.used_bytes, "peak_bytes": _pool.peak_bytes, "mapped_bytes": _pool.mapped_bytes}
+    return {
+        "used_bytes": _pool.used_bytes,
+        "peak_bytes": _pool.peak_bytes,
+        "mapped_bytes": _pool.mapped_bytes,
+    }
 
 
 def release() -> int:

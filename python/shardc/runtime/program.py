@@ -110,4 +110,6 @@ def check_device(manifest: Mapping[str, Any], device: torch.device, rank: int) -
     on_gpu = is_for_gpu(dict(manifest))
     if (device.type != "cpu") != on_gpu and not (on_gpu and interprets()):
         what = f"GPUs ({manifest['target']})" if on_gpu else "CPUs"
-        raise BadLibrary(f"the program has compiled kernels for {what}, and rank {rank} is on {device}", hint=ANYWHERE)
+        raise BadLibrary(
+            f"the program has compiled kernels for {what}, and rank {rank} is on {device}", hint=ANYWHERE
+        )

@@ -57,7 +57,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--save", type=Path, help="where to write a checkpoint at the end")
     parser.add_argument("--batches", type=Path, help="batches, as `<number>/<leaf>` in a safetensors file")
     parser.add_argument("--cuda-graph", action="store_true", help="capture the step as a CUDA graph")
-    parser.add_argument("--trace", type=Path, help="where to write the last step's actions, as a Chrome trace")
+    parser.add_argument(
+        "--trace", type=Path, help="where to write the last step's actions, as a Chrome trace"
+    )
     parser.add_argument(
         "--import", dest="libraries", action="append", default=[], metavar="MODULE",
         help="a module, or a .py file, that registers the custom operators of the program",
@@ -88,7 +90,10 @@ def _train(folder: Path, options: argparse.Namespace) -> int:
         if step.rank == 0:
             elapsed_ms = (time.perf_counter() - start_s) * 1e3
             if number == 0 and (counts := step.symmetric_collectives()):
-                print(f"by symmetric memory: {', '.join(f'{n} {name}' for name, n in counts.items())}", flush=True)
+                print(
+                    f"by symmetric memory: {', '.join(f'{n} {name}' for name, n in counts.items())}",
+                    flush=True,
+                )
             print(f"step {step.steps_done}  loss {loss:.6g}  {elapsed_ms:.1f} ms", flush=True)
     if options.save:
         step.save_checkpoint(options.save)

@@ -36,7 +36,9 @@ Numbers = Callable[[int], Tensor]
 """The uniform numbers of a draw, float64, in the parameters' shape."""
 
 
-def poisson(rate: Tensor, seed: Tensor, op: int, offsets: Sequence[int], global_size: Sequence[int]) -> Tensor:
+def poisson(
+    rate: Tensor, seed: Tensor, op: int, offsets: Sequence[int], global_size: Sequence[int]
+) -> Tensor:
     """Counts of events at ``rate`` [n...], in its dtype; NaN where a rate is negative. ``rate`` is the block at
     ``offsets`` of a tensor of ``global_size``.
     """

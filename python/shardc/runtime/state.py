@@ -36,7 +36,12 @@ class State:
     """
 
     def __init__(
-        self, leaves: Iterable[Leaf], mesh: Mesh, place: Place, every: Iterable[Leaf] = (), apart: Axis | None = None
+        self,
+        leaves: Iterable[Leaf],
+        mesh: Mesh,
+        place: Place,
+        every: Iterable[Leaf] = (),
+        apart: Axis | None = None,
     ) -> None:
         """``leaves`` are the rank's, ``every`` those of all ranks, if they differ along the axis ``apart``,
         a pipeline's.
@@ -68,7 +73,9 @@ class State:
         """The state as DTensors, by name; of all roles if none is named. All ranks call it together if it copies."""
         meshes = self._meshes or self._make_meshes()
         if not self._dtensors:
-            self._dtensors = {n: _dtensor(self._shown(leaf, meshes), leaf, meshes) for n, leaf in self.leaves.items()}
+            self._dtensors = {
+                n: _dtensor(self._shown(leaf, meshes), leaf, meshes) for n, leaf in self.leaves.items()
+            }
         else:
             for name, leaf in self._copied():
                 self._dtensors[name]._local_tensor.data = self._shown(leaf, meshes)
@@ -134,9 +141,12 @@ class State:
             return self._stored(leaf, block.to(self._place.device, leaf.dtype))
         if leaf.fill is not None:
             held = leaf.held_shape(self._mesh, self._place.rank)
-            return self._stored(leaf, torch.full(held, leaf.fill, dtype=leaf.dtype, device=self._place.device))
+            return self._stored(
+                leaf, torch.full(held, leaf.fill, dtype=leaf.dtype, device=self._place.device)
+            )
         raise StateMismatch(
-            f"{leaf.role} {leaf.name!r} ({leaf.describe()}) has no initial value: the artefact carries none", leaf.name,
+            f"{leaf.role} {leaf.name!r} ({leaf.describe()}) has no initial value: the artefact carries none",
+            leaf.name,
             "pass `state=`: a state dict, or a function (name, shape, dtype, slices) -> tensor",
         )
 
@@ -150,7 +160,8 @@ class State:
             if tuple(found.shape) != held:
                 raise StateMismatch(
                     f"the initialiser gave {list(found.shape)} for a block of {list(held)}",
-                    leaf.name, f"return the slice that it is asked for, of a tensor of shape {list(leaf.shape)}",
+                    leaf.name,
+                    f"return the slice that it is asked for, of a tensor of shape {list(leaf.shape)}",
                 )
             parts.append(found.detach())
         # Our own memory, whatever the caller does with his tensor later.
@@ -163,7 +174,9 @@ def _joined(leaf: Leaf, blocks: list[Tensor]) -> Tensor:
     return blocks[0] if leaf.interleaved is None else torch.cat(blocks, leaf.interleaved.dim)
 
 
-def _from_mapping(values: Mapping[str, Tensor], leaves: Mapping[str, Leaf], tied: Mapping[str, str]) -> Initialiser:
+def _from_mapping(
+    values: Mapping[str, Tensor], leaves: Mapping[str, Leaf], tied: Mapping[str, str]
+) -> Initialiser:
     """A state dict as an initialiser. Raises StateMismatch for names and shapes that do not fit."""
     named = {tied.get(name, name): value for name, value in values.items()}
     named.update({name: value for name, value in values.items() if name in leaves})
@@ -173,14 +186,18 @@ def _from_mapping(values: Mapping[str, Tensor], leaves: Mapping[str, Leaf], tied
         parts = [f"{what} {', '.join(map(repr, names[:5]))}{' ...' if len(names) > 5 else ''}" for what, names in (
             ("lacks", missing), ("has unknown", unknown)) if names]  # fmt: skip
         raise StateMismatch(
-            f"the state dict {' and '.join(parts)}", "state", "pass the state dict of the model that was compiled"
+            f"the state dict {' and '.join(parts)}",
+            "state",
+            "pass the state dict of the model that was compiled",
         )
     for name, value in named.items():
         _check_shape(leaves[name], tuple(value.shape), "state")
 
     last: dict[str, Tensor | None] = {}
 
-    def block(name: str, shape: tuple[int, ...], dtype: torch.dtype, slices: tuple[slice, ...]) -> Tensor | None:
+    def block(
+        name: str, shape: tuple[int, ...], dtype: torch.dtype, slices: tuple[slice, ...]
+    ) -> Tensor | None:
         if name not in last:  # a rank may ask for several blocks, and all ranks gather once
             value = named.get(name)
             last.clear()
@@ -213,7 +230,9 @@ def _check_divides(leaf: Leaf, mesh: Mesh) -> None:
 def _dtensor(local: Tensor, leaf: Leaf, meshes: DeviceMeshes) -> DTensor:
     mesh, placements = meshes.of(leaf)
     stride = torch.empty(leaf.shape, device="meta").stride()
-    made = DTensor.from_local(local, mesh, placements, run_check=False, shape=torch.Size(leaf.shape), stride=stride)
+    made = DTensor.from_local(
+        local, mesh, placements, run_check=False, shape=torch.Size(leaf.shape), stride=stride
+    )
     # from_local wraps a view; the tensor itself must stand there for the user to see what later steps store.
     made._local_tensor = local
     return made

@@ -158,7 +158,9 @@ class TrainStep:
             values = leaves_of(batch, self._manifest["batch"])
             for leaf in self._inputs.values():
                 check_leaf(values, leaf, leaf.held_shape(self._mesh, self._place.rank))
-            blocks = {n: with_padding(values[n], leaf.local_shape(self._mesh)) for n, leaf in self._inputs.items()}
+            blocks = {
+                n: with_padding(values[n], leaf.local_shape(self._mesh)) for n, leaf in self._inputs.items()
+            }
             return self._advance(blocks)
 
     def use_cuda_graph(self) -> None:
@@ -168,7 +170,9 @@ class TrainStep:
         one step late. Raises GraphNotCaptured on a CPU.
         """
         if self._place.device.type != "cuda":
-            raise GraphNotCaptured(f"CUDA graphs are for GPUs, and rank {self.rank} is on {self._place.device}")
+            raise GraphNotCaptured(
+                f"CUDA graphs are for GPUs, and rank {self.rank} is on {self._place.device}"
+            )
         kept = [leaf.role in ROLES or leaf.role == "constant" for leaf in self._arguments]
         self._graphed = GraphedStep(self._function, self._rank, kept)
         if self._manifest["pipeline"]:

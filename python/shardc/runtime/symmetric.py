@@ -249,16 +249,27 @@ def _try(memory: SymmetricMemory) -> None:
     for dtype in SUMMED * 2:
         for count in {37, largest // dtype.itemsize}:
             x = torch.arange(count, device=device).remainder(7).add(rank).to(dtype)
-            expected = torch.arange(count, device=device).remainder(7).mul(size).add(size * (size - 1) // 2).to(dtype)
+            expected = (
+                torch.arange(count, device=device)
+                .remainder(7)
+                .mul(size)
+                .add(size * (size - 1) // 2)
+                .to(dtype)
+            )
             memory.all_reduce(x).wait()
             if not torch.equal(x, expected):
                 raise Unfit(f"a sum of {dtype} by symmetric memory came out wrong")
-        own, every = torch.full((5,), rank, dtype=dtype, device=device), torch.empty(size, 5, dtype=dtype, device=device)
+        own, every = (
+            torch.full((5,), rank, dtype=dtype, device=device),
+            torch.empty(size, 5, dtype=dtype, device=device),
+        )
         memory.all_gather(every, own).wait()
         wanted = torch.arange(size, device=device).to(dtype)
         scattered = torch.empty(5, dtype=dtype, device=device)
         memory.reduce_scatter(scattered, wanted.repeat_interleave(5)).wait()
-        if not torch.equal(every, wanted[:, None].expand(size, 5)) or not bool((scattered == rank * size).all()):
+        if not torch.equal(every, wanted[:, None].expand(size, 5)) or not bool(
+            (scattered == rank * size).all()
+        ):
             raise Unfit(f"a gather of {dtype} by symmetric memory came out wrong")
     memory.taken.clear()
 

@@ -62,8 +62,10 @@ class TensorFile:
         dtype = self.dtype(name)
         if (self._start + low) % dtype.itemsize:
             data = data.clone()  # a view needs an offset in whole elements, which the format does not promise
-        return data.view(dtype).view(self.shape(name)) if prod(self.shape(name)) else torch.empty(
-            self.shape(name), dtype=dtype
+        return (
+            data.view(dtype).view(self.shape(name))
+            if prod(self.shape(name))
+            else torch.empty(self.shape(name), dtype=dtype)
         )
 
     def read(self, name: str, slices: tuple[slice, ...] = ()) -> Tensor:
@@ -72,4 +74,6 @@ class TensorFile:
 
 
 def _broken(path: Path, why: str) -> BadArtefact:
-    return BadArtefact(f"{path.name} can't be read: {why}", str(path), "compile again, or copy the folder again")
+    return BadArtefact(
+        f"{path.name} can't be read: {why}", str(path), "compile again, or copy the folder again"
+    )

@@ -48,7 +48,9 @@ def recorded(program: Program, part: Part, place: Place) -> Iterator[list[Span]]
         program.names.update(stages)
 
 
-def _timed(stage: Callable[..., Any], actions: Iterator[str], spans: list[Span], place: Place) -> Callable[..., Any]:
+def _timed(
+    stage: Callable[..., Any], actions: Iterator[str], spans: list[Span], place: Place
+) -> Callable[..., Any]:
     """``stage`` with a span for each call; the calls of all stages are ``actions`` in order."""
     finished = torch.cuda.synchronize if place.device.type == "cuda" else lambda: None
 

@@ -67,7 +67,11 @@ class Modules:
             fill_cache(self.folder / CACHE)
 
     def kernel(
-        self, name: str, outputs: Sequence[Output], size: int | None = None, checks: Mapping[int, str] | None = None
+        self,
+        name: str,
+        outputs: Sequence[Output],
+        size: int | None = None,
+        checks: Mapping[int, str] | None = None,
     ) -> Callable[..., tuple[torch.Tensor, ...]]:
         """The kernel ``name`` as a function that gives a tensor for each of ``outputs``; forms are those of
         :meth:`shardc.runtime.kernels.Library.kernel`.
@@ -95,7 +99,9 @@ class Modules:
     def _module(self, name: str) -> ModuleType:
         path = self.folder / f"{name}.py"
         if not path.is_file():
-            raise BadModules(f"there is no kernel {name!r}", where=str(path), hint="compile the artefact again")
+            raise BadModules(
+                f"there is no kernel {name!r}", where=str(path), hint="compile the artefact again"
+            )
         spec = importlib.util.spec_from_file_location(f"shardc_kernels.{name}", path)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
@@ -142,11 +148,14 @@ def check_triton() -> None:
     try:
         import triton
     except ImportError as error:
-        raise BadTriton(f"Triton does not import: {error}", hint=f"pip install 'triton>={_text(OLDEST)}'") from None
+        raise BadTriton(
+            f"Triton does not import: {error}", hint=f"pip install 'triton>={_text(OLDEST)}'"
+        ) from None
     found = tuple(int(n) for n in triton.__version__.split("+")[0].split(".")[:2])
     if found < OLDEST:
         raise BadTriton(
-            f"Triton {triton.__version__} is too old for these kernels", hint=f"pip install 'triton>={_text(OLDEST)}'"
+            f"Triton {triton.__version__} is too old for these kernels",
+            hint=f"pip install 'triton>={_text(OLDEST)}'",
         )
 
 
@@ -199,7 +208,12 @@ def caller(
     numbers = [f"n{n}" for n in range(getattr(module, "SIZES", 0))]
     sizes = numbers if size is None else [str(size)]
     on = f"{read[0]}.device" if read else "device"
-    names: dict[str, Any] = {"launch": module.launch, "empty": torch.empty, "device": device, "check": check_index}
+    names: dict[str, Any] = {
+        "launch": module.launch,
+        "empty": torch.empty,
+        "device": device,
+        "check": check_index,
+    }
     lines = [f"if not {a}.is_contiguous(): {a} = {a}.contiguous()" for a in read]
     for n in new:
         shape, names[f"dtype{n}"] = outputs[n]
@@ -230,7 +244,8 @@ def batch_caller(
         for outputs, tensors in zip(members, given, strict=True):
             read = [t if t.is_contiguous() else t.contiguous() for t in tensors]
             made = [
-                read[o] if isinstance(o, int) else torch.empty(o[0], dtype=o[1], device=read[0].device) for o in outputs
+                read[o] if isinstance(o, int) else torch.empty(o[0], dtype=o[1], device=read[0].device)
+                for o in outputs
             ]
             rows.append([*read, *(t for t, o in zip(made, outputs, strict=True) if not isinstance(o, int))])
             results.append(tuple(made))
@@ -265,5 +280,3 @@ def _tables(
             rows_of = on_device(torch.tensor(table, dtype=torch.int64), device)
             made.append((rows_of, on_device(torch.tensor(owners, dtype=torch.int32), device), aligned))
     return made
-
-

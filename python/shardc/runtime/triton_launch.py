@@ -94,7 +94,9 @@ def _written(function: Any, given: Sequence[Any], constants: tuple[str, ...]) ->
     sizes = [n for n in names if n not in tensors]
     kernels: dict[tuple[int, ...], tuple[Any, tuple[Any, ...]]] = {}
 
-    def ordinary(device: int, key: tuple[int, ...], aligned: bool, grid: Any, values: Any, numbers: Any) -> None:
+    def ordinary(
+        device: int, key: tuple[int, ...], aligned: bool, grid: Any, values: Any, numbers: Any
+    ) -> None:
         """Triton's own launch, whose kernel is kept."""
         compiled = function[grid](*values, **dict(zip(constants, numbers, strict=True)))
         if aligned and compiled is not None:

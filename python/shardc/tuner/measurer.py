@@ -170,7 +170,11 @@ class Measurer:
     def _against_default(self, task: Task, built: Built, rule: Rule) -> Trial:
         assert built.point is not None
         found = self._timed(task, built, self._states[task.key].default.path, rule)
-        trial = _measured(built.point, found, 1.0, rule) if isinstance(found, Pairs) else _failed(built.point, *found)
+        trial = (
+            _measured(built.point, found, 1.0, rule)
+            if isinstance(found, Pairs)
+            else _failed(built.point, *found)
+        )
         return replace(trial, figures=built.figures)
 
     def _timed(self, task: Task, built: Built, incumbent: Path, rule: Rule) -> Pairs | tuple[Outcome, str]:

@@ -22,7 +22,9 @@ def mutated(space: Space, point: Point, draw: random.Random) -> Point | None:
     values; None if none was found.
     """
     sketch = _sketch(space, point.sketch)
-    free = [p for p in sketch.parameters if p.name not in space.pinned and len(p.values) > 1] if sketch else []
+    free = (
+        [p for p in sketch.parameters if p.name not in space.pinned and len(p.values) > 1] if sketch else []
+    )
     for _ in range(TRIES if free else 0):
         values = point.config
         for parameter in _some(free, draw):

@@ -292,7 +292,9 @@ class _Session:
             return []
         if not progress.begun:
             progress.begun = True
-            self.measurer.begin(progress.job.task, None, progress.best)  # ratios are to what is compiled untuned
+            self.measurer.begin(
+                progress.job.task, None, progress.best
+            )  # ratios are to what is compiled untuned
         return self.measurer.measure(progress.job.task, points)
 
     def _similar(self, progress: _Open) -> list[Point]:
@@ -318,7 +320,9 @@ class _Session:
         elif best.ratio >= 1.0:
             chosen, ratio = None, 1.0
         default_s, job, said = progress.default_s, progress.job, progress.said
-        if default_s is None and best is not None and best.seconds is not None:  # known before, and not tried again
+        if (
+            default_s is None and best is not None and best.seconds is not None
+        ):  # known before, and not tried again
             default_s = best.seconds / best.ratio
         return TaskResult(job, progress.first, chosen, ratio, default_s, tuple(progress.trials), said)
 
@@ -349,7 +353,9 @@ class _Session:
         """
         built = [t for t in progress.latest.values() if t.outcome is Outcome.BUILT]
         scores = self.model.scores(progress.job.task, progress.space, [t.point for t in built])
-        found = sorted((t.figures.get("spill_bytes", 0), s, t.point) for s, t in zip(scores, built, strict=True))
+        found = sorted(
+            (t.figures.get("spill_bytes", 0), s, t.point) for s, t in zip(scores, built, strict=True)
+        )
         return found[0][2] if found else None
 
 

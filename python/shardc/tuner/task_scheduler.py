@@ -108,5 +108,7 @@ class TaskScheduler:
 
     def _bias(self) -> float:
         """Measured over estimated time of the jobs that have both."""
-        both = sorted(p.default_s / p.estimate_s for p in self._jobs if p.default_s is not None and p.estimate_s > 0)
+        both = sorted(
+            p.default_s / p.estimate_s for p in self._jobs if p.default_s is not None and p.estimate_s > 0
+        )
         return both[len(both) // 2] if both else 1.0

@@ -41,7 +41,9 @@ def cases() -> dict[str, Case]:
     """By name. What stands before the first ``_`` says what a case is held against: see ``run.py``."""
     b = lambda *shape: t(*shape, dtype=BF16)  # noqa: E731
     rows, heads, kv = b(ROWS, HIDDEN), b(4, 32, 4096, 128), b(4, 8, 4096, 128)
-    found = {f"matmul_{m}x{n}x{k}": Case(lambda x, y: x @ y, (b(m, k), b(k, n))) for m, n, k in SQUARES + SHAPES}
+    found = {
+        f"matmul_{m}x{n}x{k}": Case(lambda x, y: x @ y, (b(m, k), b(k, n))) for m, n, k in SQUARES + SHAPES
+    }
     return found | {
         "copy_bias_gelu": Case(lambda x, w: F.gelu(x + w), (rows, b(HIDDEN))),
         "copy_softmax": Case(lambda x: (x.softmax(-1)), (rows,)),

@@ -51,7 +51,9 @@ class Timer:
 
     def __init__(self, minutes: float) -> None:
         self._is_real, self.end_s = not prepared.interprets(), time.monotonic() + 60 * minutes
-        self._wipe = torch.empty(256 << 20, dtype=torch.int8, device="cuda") if self._is_real else torch.empty(1)
+        self._wipe = (
+            torch.empty(256 << 20, dtype=torch.int8, device="cuda") if self._is_real else torch.empty(1)
+        )
 
     def is_over(self) -> bool:
         """Whether nothing more is to be begun."""
@@ -136,7 +138,14 @@ def kernel_row(timer: Timer, name: str, kind: str, case: Any, path: Path, copied
         (own_ms,) = timer.compare(ours)
         moved = _bytes(inputs, ours())
         share = moved / (own_ms / 1e3) / copied
-        return name, f"{own_ms:.3f} ms", f"{moved / own_ms / 1e9:.2f} TB/s", "the copy", f"{share:.2f}", "0.90"
+        return (
+            name,
+            f"{own_ms:.3f} ms",
+            f"{moved / own_ms / 1e9:.2f} TB/s",
+            "the copy",
+            f"{share:.2f}",
+            "0.90",
+        )
     own_ms, other_ms = timer.compare(ours, other)
     wanted = {"matmul": "0.85", "flash": "0.80", "inductor": "1.30"}[kind]
     if name in ("matmul_4096x4096x4096", "matmul_8192x8192x8192"):
@@ -160,7 +169,9 @@ def contender(kind: str, name: str, case: Any, inputs: list[torch.Tensor]) -> tu
 
     def attend() -> torch.Tensor:
         with sdpa_kernel(SDPBackend.FLASH_ATTENTION):  # one serves one block
-            return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
+            return F.scaled_dot_product_attention(
+                q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1]
+            )
 
     if name == "flash_forward":
         q, k, v = (x.detach() for x in (q, k, v))
@@ -218,7 +229,14 @@ def model_row(timer: Timer, kind: str, size: models.Size, path: Path, compile_s:
         step(batch)
     ours_bytes = _reserved_bytes() - before
     (alone_ms,) = timer.compare(lambda: step(batch))
-    yield f"whole {kind}, by itself", f"{alone_ms:.2f} ms", "", "", "", ""  # Inductor may take all the time there is
+    yield (
+        f"whole {kind}, by itself",
+        f"{alone_ms:.2f} ms",
+        "",
+        "",
+        "",
+        "",
+    )  # Inductor may take all the time there is
     before = _reserved_bytes()
     model = model.to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=is_real)
@@ -261,7 +279,9 @@ def _reserved_bytes() -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--out", type=Path, default=Path("gpu-benchmark.md"))
     parser.add_argument("--only", default="matmul,copy,flash,inductor,whole")
@@ -272,7 +292,9 @@ def main() -> None:
     if not prepared.interprets() and not torch.cuda.is_available():
         raise SystemExit(f"no GPU: torch {torch.__version__} sees none")
     wanted, timer = options.only.split(","), Timer(options.minutes)
-    name = torch.cuda.get_device_name() if not prepared.interprets() else "Triton's interpreter (no measurement)"
+    name = (
+        torch.cuda.get_device_name() if not prepared.interprets() else "Triton's interpreter (no measurement)"
+    )
     done = options.done.split(",") if options.done else []
     with options.out.open("a" if done else "w") as file:
 
@@ -284,7 +306,9 @@ def main() -> None:
         line(f"# {name}, {datetime.date.today().isoformat()}\n")
         facts = prepared.facts()
         line(f"torch {torch.__version__}, prepared with {facts['made_with']} for {facts['target']}.\n")
-        line("| what | ours | rate | against | ratio (above 1: ours is faster) | wanted |\n|---|--:|--:|--:|--:|--:|")
+        line(
+            "| what | ours | rate | against | ratio (above 1: ours is faster) | wanted |\n|---|--:|--:|--:|--:|--:|"
+        )
         try:
             for row in itertools.chain(kernel_rows(timer, wanted, done), model_rows(timer, wanted, done)):
                 line("| " + " | ".join(row) + " |")

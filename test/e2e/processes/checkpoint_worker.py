@@ -76,7 +76,8 @@ def whole(name: str) -> torch.Tensor:
 def leaves(mesh: Mesh) -> list[Leaf]:
     layouts = LAYOUTS[mesh]
     return [
-        Leaf(n, ROLES.get(n, "param"), SHAPES[n], torch.float64, layouts[n], 0.0, padded(n, mesh)) for n in SHAPES
+        Leaf(n, ROLES.get(n, "param"), SHAPES[n], torch.float64, layouts[n], 0.0, padded(n, mesh))
+        for n in SHAPES
     ]
 
 
@@ -95,7 +96,9 @@ def check(state: State, what: str) -> None:
         state.local[name].data = state.local[name] * 2
         state.refresh()
         state.dtensors()
-        assert torch.equal(value.full_tensor(), whole(name) * 2), f"{what}: {name} does not follow its program"
+        assert torch.equal(value.full_tensor(), whole(name) * 2), (
+            f"{what}: {name} does not follow its program"
+        )
         state.local[name].data = state.local[name] / 2
     state.refresh()
 

@@ -38,7 +38,9 @@ def reduce(blocks: list[torch.Tensor], reduction: str) -> torch.Tensor:
     stacked = torch.stack(blocks)
     if stacked.dtype == torch.bool:
         return stacked.all(0) if reduction == "min" else stacked.any(0)
-    return {"sum": lambda: stacked.sum(0), "max": lambda: stacked.amax(0), "min": lambda: stacked.amin(0)}[reduction]()
+    return {"sum": lambda: stacked.sum(0), "max": lambda: stacked.amax(0), "min": lambda: stacked.amin(0)}[
+        reduction
+    ]()
 
 
 def check_group(rank: Rank, axes: tuple, dtype: torch.dtype) -> None:
@@ -50,14 +52,22 @@ def check_group(rank: Rank, axes: tuple, dtype: torch.dtype) -> None:
     what = f"{rank.mesh.describe()} {axes} {dtype}"
     for reduction in ("sum",) if dtype.is_complex else ("sum", "max", "min"):
         whole = reduce(blocks, reduction)
-        same(rank.all_reduce(mine, axes=axes, reduction=reduction).wait(), whole, f"all_reduce {reduction} {what}")
+        same(
+            rank.all_reduce(mine, axes=axes, reduction=reduction).wait(),
+            whole,
+            f"all_reduce {reduction} {what}",
+        )
         own = mine.clone()
         same(rank.all_reduce(own, axes=axes, reduction=reduction, reuse=True).wait(), whole, f"reuse {what}")
         for dim in range(3):
             got = rank.reduce_scatter(mine, dim=dim, axes=axes, reduction=reduction).wait()
             same(got, whole.chunk(size, dim)[place], f"reduce_scatter {reduction} {dim} {what}")
     for dim in range(3):
-        same(rank.all_gather(mine, dim=dim, axes=axes).wait(), torch.cat(blocks, dim), f"all_gather {dim} {what}")
+        same(
+            rank.all_gather(mine, dim=dim, axes=axes).wait(),
+            torch.cat(blocks, dim),
+            f"all_gather {dim} {what}",
+        )
     for split, concat in product(range(3), range(3)):
         expected = torch.cat([b.chunk(size, split)[place] for b in blocks], concat)
         got = rank.all_to_all(mine, split_dim=split, concat_dim=concat, axes=axes).wait()
@@ -93,7 +103,9 @@ def check_pending(rank: Rank, axes: tuple) -> None:
     """Many at once, waited for in another order, while their operands get new values."""
     members = next(p for p in rank.mesh.partition(axes) if rank.number in p)
     state = [torch.full((1000,), float(rank.number + i)) for i in range(20)]
-    pending = [rank.all_reduce(t, axes=axes) for t in state] + [rank.all_gather(t, dim=0, axes=axes) for t in state]
+    pending = [rank.all_reduce(t, axes=axes) for t in state] + [
+        rank.all_gather(t, dim=0, axes=axes) for t in state
+    ]
     for t in state:
         rank.store(t, torch.full((1000,), -1.0))
     for i in reversed(range(20)):
@@ -113,7 +125,9 @@ def main() -> None:
             check_pending(rank, axes)
         a, b = ((DATA,), (TENSOR,)) if mesh.space[0][0] == "data" else ((MAJOR,), (MINOR,))
         both, turned = (*a, *b), (*b, *a)
-        check_permute(rank, [(both, (), ()), (turned, (), ()), (a, b, ()), (b, a, ()), ((), a, b), ((), b, a)])
+        check_permute(
+            rank, [(both, (), ()), (turned, (), ()), (a, b, ()), (b, a, ()), ((), a, b), ((), b, a)]
+        )
 
 
 if __name__ == "__main__":

@@ -25,8 +25,17 @@ Launch = Callable[..., subprocess.CompletedProcess[str]]
 def launch() -> Launch:
     """``launch(script, nproc, *arguments, **environment)`` runs a script of this folder under torchrun."""
 
-    def run(script: str | Path, nproc: int, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(nproc)]
+    def run(
+        script: str | Path, nproc: int, *arguments: object, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        command = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node",
+            str(nproc),
+        ]
         return subprocess.run(
             [*command, str(HERE / script), *map(str, arguments)],
             env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
@@ -77,7 +86,9 @@ def artefact(tmp_path_factory: pytest.TempPathFactory, values: dict[str, torch.T
     return folder
 
 
-def reference(values: dict[str, torch.Tensor], lrs: list[float]) -> tuple[list[float], dict[str, torch.Tensor]]:
+def reference(
+    values: dict[str, torch.Tensor], lrs: list[float]
+) -> tuple[list[float], dict[str, torch.Tensor]]:
     """Losses and final parameters of the same net trained on one device, a learning rate for each step."""
     up, down = (values[n].clone().requires_grad_() for n in ("up.weight", "down.weight"))
     losses = []
@@ -90,6 +101,8 @@ def reference(values: dict[str, torch.Tensor], lrs: list[float]) -> tuple[list[f
 
 
 @pytest.fixture
-def trained(values: dict[str, torch.Tensor]) -> Callable[[list[float]], tuple[list[float], dict[str, torch.Tensor]]]:
+def trained(
+    values: dict[str, torch.Tensor],
+) -> Callable[[list[float]], tuple[list[float], dict[str, torch.Tensor]]]:
     """``trained(lrs)``: the losses and parameters that a run must reach."""
     return lambda lrs: reference(values, lrs)

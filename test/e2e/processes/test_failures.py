@@ -70,7 +70,6 @@ def test_launcher_names_the_dead_rank(artefact: Path, monkeypatch: pytest.Monkey
         run_artefact(artefact, 4, 3)
 
 
-
 def test_survivors_name_the_dead_rank(artefact: Path) -> None:
     codes, errors = run_without_launcher(artefact, SHARDC_FAULT="2:1")
     assert codes == {0: 1, 1: 1, 2: -9, 3: 1}

@@ -37,7 +37,9 @@ def losses_in(output: str) -> list[float]:
     return [float(text) for text in re.findall(r"loss (\S+)", output)]
 
 
-def test_run_save_and_go_on(artefact: Path, tmp_path: Path, trained, capfd: pytest.CaptureFixture[str]) -> None:
+def test_run_save_and_go_on(
+    artefact: Path, tmp_path: Path, trained, capfd: pytest.CaptureFixture[str]
+) -> None:
     expected, _ = trained([1e-3] * 4)
     assert run_artefact(artefact, 4, 2, {"load": None, "save": tmp_path / "half"}) == 0
     first = capfd.readouterr().out
@@ -53,7 +55,9 @@ def test_script(artefact: Path, tmp_path: Path, values: dict[str, torch.Tensor],
     done = launch("train_worker.py", 4, artefact, tmp_path / "values.pt")
     assert done.returncode == 0, done.stderr[:8000]
     assert "the script agrees" in done.stdout
-    assert "lr_scheduler.step" not in done.stderr  # torch's warning about schedulers of optimizers that did not step
+    assert (
+        "lr_scheduler.step" not in done.stderr
+    )  # torch's warning about schedulers of optimizers that did not step
 
 
 def test_needs_torch_alone(artefact: Path, tmp_path: Path, trained, launch) -> None:
@@ -67,9 +71,13 @@ def test_blocker_blocks(tmp_path: Path, launch) -> None:
     """The test above would pass anywhere if its blocker did nothing."""
     (tmp_path / "sitecustomize.py").write_text(textwrap.dedent(BLOCKER))
     names = ", ".join(ABSENT)
-    probe = f"from importlib.util import find_spec\nprint([n for n in {ABSENT!r} if find_spec(n)])\nimport torch"
+    probe = (
+        f"from importlib.util import find_spec\nprint([n for n in {ABSENT!r} if find_spec(n)])\nimport torch"
+    )
     (tmp_path / "probe.py").write_text(probe)
-    assert "[]" in launch(tmp_path / "probe.py", 1, PYTHONPATH=str(tmp_path)).stdout, f"one of {names} was found"
+    assert "[]" in launch(tmp_path / "probe.py", 1, PYTHONPATH=str(tmp_path)).stdout, (
+        f"one of {names} was found"
+    )
 
 
 def test_dims_that_do_not_divide(tmp_path: Path, launch) -> None:

@@ -69,7 +69,9 @@ def check(
         gap = float((value.full_tensor() - wanted[1][name]).abs().max())
         assert gap < BOUND, f"{name} is off by {gap}"
         if name in layout:
-            assert value.to_local().shape[0] == layout[name][dist.get_rank()], f"{name}: {value.to_local().shape}"
+            assert value.to_local().shape[0] == layout[name][dist.get_rank()], (
+                f"{name}: {value.to_local().shape}"
+            )
 
 
 def main(folder: Path) -> None:
@@ -77,8 +79,12 @@ def main(folder: Path) -> None:
     step = new_step({"tensor": 2}, "tensor")
     held = dict(step.named_parameters())  # what a user holds follows later steps
     for number in (0, 1):
-        check(step, float(step(batches(4)[number])), wanted[number], {"0.weight": [17, 16], "0.bias": [17, 16]})
-    assert torch.equal(held["0.weight"].full_tensor(), dict(step.named_parameters())["0.weight"].full_tensor())
+        check(
+            step, float(step(batches(4)[number])), wanted[number], {"0.weight": [17, 16], "0.bias": [17, 16]}
+        )
+    assert torch.equal(
+        held["0.weight"].full_tensor(), dict(step.named_parameters())["0.weight"].full_tensor()
+    )
     step.save_checkpoint(folder)
     step = new_step({"data": 2}, "zero3")
     step.load_checkpoint(folder)

@@ -131,7 +131,9 @@ def start(cell: Cell, module: ir.Module, recall: Recall | None = None) -> Pipeli
 def _set_ranks(module: ir.Module, mesh: Mesh, ranks: int) -> None:
     """The pipeline's axis is given another size: nothing is cut over it yet."""
     next(op.operation for op in module.body.operations if op.operation.name == "dist.mesh").erase()
-    write_mesh(module, Mesh(tuple(MeshAxis(a.name, ranks, a.kind) if a.name == "pipe" else a for a in mesh.axes)))
+    write_mesh(
+        module, Mesh(tuple(MeshAxis(a.name, ranks, a.kind) if a.name == "pipe" else a for a in mesh.axes))
+    )
 
 
 def _trained_on_old_weights(cell: Cell, module: ir.Module) -> list[Values]:

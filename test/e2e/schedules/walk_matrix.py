@@ -1,7 +1,7 @@
 """Walks every schedule on every size for every model, and writes ``table.md``.
 
-    python test/e2e/schedules/walk_matrix.py -o cells.txt     # goes on where an earlier walk into that file stopped
-    python test/e2e/schedules/walk_matrix.py -o cells.txt --only llama
+python test/e2e/schedules/walk_matrix.py -o cells.txt     # goes on where an earlier walk into that file stopped
+python test/e2e/schedules/walk_matrix.py -o cells.txt --only llama
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ EQUAL = "equal"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("-o", "--output", type=Path, required=True, help="file of verdicts to append to")
     parser.add_argument("--only", action="append", choices=tuple(MODELS), help="a model; may be given again")
     options = parser.parse_args()
@@ -66,7 +68,13 @@ def render(found: dict[Cell, str]) -> str:
     ]  # fmt: skip
     for model in MODELS:
         heads = [f"{stages} x {count}" for stages, count in sizes]
-        lines += ["", f"## {model}", "", f"| schedule | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
+        lines += [
+            "",
+            f"## {model}",
+            "",
+            f"| schedule | {' | '.join(heads)} |",
+            "|---" * (len(heads) + 1) + "|",
+        ]
         for schedule in SCHEDULES[model]:
             row = [found[Cell(model, schedule, *size)] for size in sizes]
             lines.append(f"| {schedule} | {' | '.join(row)} |")

@@ -131,7 +131,10 @@ def test_bad_arguments_exit_with_2_and_say_how_to_get_help(arguments: list[str],
 @pytest.mark.parametrize("code", [0, 1])
 def test_run_gives_the_exit_code_of_the_processes(install, tmp_path: Path, code: int) -> None:
     driver = install("run", "run_artefact", code)
-    assert main(["run", str(tmp_path), "--nproc", "4", "--steps", "2", "--save", "there", "--import", "ops"]) == code
+    assert (
+        main(["run", str(tmp_path), "--nproc", "4", "--steps", "2", "--save", "there", "--import", "ops"])
+        == code
+    )
     assert driver.calls == [(tmp_path, 4, 2, {"load": None, "save": Path("there"), "trace": None}, ["ops"])]
 
 

@@ -49,7 +49,9 @@ def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_a_module(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "step.mlir"
     path.write_text(MODULE)
-    assert explained(capsys, str(path)).startswith("1 kernels stand for 2 of 2 calls: 2 launches become 1, 512 bytes")
+    assert explained(capsys, str(path)).startswith(
+        "1 kernels stand for 2 of 2 calls: 2 launches become 1, 512 bytes"
+    )
     text = explained(capsys, str(path), "--forbid", "tanh+exp")
     assert text.startswith("what is forbidden and forced: +1 launches, +256 bytes of memory traffic\n")
     assert "not fused: forbidden by tanh+exp (it would save a launch and 256 bytes)" in text
@@ -65,7 +67,12 @@ def test_a_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def compiled(tmp_path: Path, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[Path, str]:
     """The folder of SCRIPT on two devices, and what was said."""
     (tmp_path / "train.py").write_text(SCRIPT)
-    assert main(["compile", str(tmp_path / "train.py"), "--mesh", "data=2", "-o", str(tmp_path / "out"), *options]) == 0
+    assert (
+        main(
+            ["compile", str(tmp_path / "train.py"), "--mesh", "data=2", "-o", str(tmp_path / "out"), *options]
+        )
+        == 0
+    )
     return tmp_path / "out", capsys.readouterr().out
 
 
@@ -73,7 +80,9 @@ def kernels_of(folder: Path) -> list[list[str]]:
     return [entry["ops"] for entry in json.loads((folder / "shardc.json").read_text())["kernels"]]
 
 
-def test_an_artefact_has_the_kernels_that_are_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_artefact_has_the_kernels_that_are_explained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder, said = compiled(tmp_path, capsys)
     assert "what is forbidden" not in said
     assert kernels_of(folder)[0][:2] == ["aten.mul.Tensor", "aten.tanh"]
@@ -101,7 +110,9 @@ def test_wishes_in_a_compile_with_their_effect(tmp_path: Path, capsys: pytest.Ca
 
 def test_a_folder_without_kernels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, _ = compiled(tmp_path, capsys, "--no-fuse")
-    assert explained(capsys, str(folder)).startswith("the folder has no kernels; with them it would be as follows\n\n")
+    assert explained(capsys, str(folder)).startswith(
+        "the folder has no kernels; with them it would be as follows\n\n"
+    )
 
 
 def test_a_folder_of_another_version_is_explained_as_it_is(
@@ -136,14 +147,22 @@ def test_what_a_program_says_of_its_fusion() -> None:
     [
         (["--force", "mul+gelu"], "NoSuchFusionEdge"),
         (["--forbid", "mul"], "BadFusionEdge"),
-        (["--force", "mul+tanh", "--no-fuse"], "FusionRefused: 'mul+tanh' cannot be one kernel: fuse is False"),
+        (
+            ["--force", "mul+tanh", "--no-fuse"],
+            "FusionRefused: 'mul+tanh' cannot be one kernel: fuse is False",
+        ),
     ],
 )
 def test_wishes_that_a_compile_refuses(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
 ) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
-    assert main(["compile", str(tmp_path / "train.py"), "--mesh", "data=2", "-o", str(tmp_path / "out"), *options]) == 2
+    assert (
+        main(
+            ["compile", str(tmp_path / "train.py"), "--mesh", "data=2", "-o", str(tmp_path / "out"), *options]
+        )
+        == 2
+    )
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
@@ -163,7 +182,9 @@ def test_level_4_alone_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[
         (["tanh", "--fusion"], "--fusion"),
     ],
 )
-def test_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
+def test_bad_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
     path = tmp_path / "step.mlir"
     path.write_text(MODULE)
     assert main(["explain", str(path), *arguments]) == 2

@@ -53,7 +53,11 @@ def test_times_of_each_stage_and_links(capsys: pytest.CaptureFixture[str]) -> No
         return capsys.readouterr().out.split("step ")[1].split(" s")[0]
 
     two = "fill-drain --stages 2 -m 2 --times 1,1,1,2"
-    assert step(two) == "13" and step(f"{two} --no-overlap") == "17" and step(f"{two} --ranks-per-node 1") == "14"
+    assert (
+        step(two) == "13"
+        and step(f"{two} --no-overlap") == "17"
+        and step(f"{two} --ranks-per-node 1") == "14"
+    )
     assert step("1f1b --stages 2 -m 1 --times 1,2,3 --times 4,5,6") == "21"
     assert step("chimera --stages 2 -m 2 --times 1,2,3 --times 4,5,6") == "21"
     assert main(["schedule", "1f1b", "--stages", "3", "--times", "1,2,3", "--times", "4,5,6"]) == 2

@@ -74,7 +74,9 @@ def test_the_best_are_kept(capsys):
 def test_ranges_say_what_is_lost(capsys):
     assert main(["trials", "ranges", "--most", "1", "--bound", "1"]) == 0
     said = capsys.readouterr().out
-    assert "1 configuration for 2 sizes: at worst 1.167 of the time with its own" in said and "t(tile=8)" in said
+    assert (
+        "1 configuration for 2 sizes: at worst 1.167 of the time with its own" in said and "t(tile=8)" in said
+    )
     assert main(["trials", "ranges", "--bound", "1.0"]) == 0
     assert "2 configurations for 2 sizes: at worst 1.000" in capsys.readouterr().out
     assert main(["trials", "ranges", "--target", "sm_90"]) == 0

@@ -106,7 +106,10 @@ def test_a_file_pins_and_forbids(script, capsys, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--target", "sm_42"], "UnknownTuningTarget: there is no target 'sm_42'\n  try: use one of cpu, sm_80, sm_90, sm_100, gfx942"),
+        (
+            ["--target", "sm_42"],
+            "UnknownTuningTarget: there is no target 'sm_42'\n  try: use one of cpu, sm_80, sm_90, sm_100, gfx942",
+        ),
         (["--strategy", "annealing"], "UnknownStrategy: there is no search strategy 'annealing'"),
         (["--pin", "piece"], "BadPin: 'piece' pins nothing"),
         (["--pin", "piece=0"], "BadPin: 'piece=0' pins nothing"),
@@ -162,7 +165,11 @@ def test_an_interrupt_prints_what_was_found_and_the_same_command_goes_on(script,
         during.setattr(KnownTimes, "measure", measure)
         assert main(arguments) == 130
     said = capsys.readouterr().out
-    assert "stopped: interrupted" in said and "11 trials in" in said and "the same command goes on from here" in said
+    assert (
+        "stopped: interrupted" in said
+        and "11 trials in" in said
+        and "the same command goes on from here" in said
+    )
     assert main(arguments) == 0
     assert "11 of which were in the database" in capsys.readouterr().out
 
@@ -184,12 +191,17 @@ def test_a_damaged_database_is_said_and_a_new_one_is_begun(script, tmp_path, cap
 
 def test_our_warnings_are_a_line_without_our_source():
     with _plain_warnings():
-        assert warnings.formatwarning("it is damaged", TuningDatabaseWarning, "tune.py", 3) == "TuningDatabaseWarning: it is damaged\n"
+        assert (
+            warnings.formatwarning("it is damaged", TuningDatabaseWarning, "tune.py", 3)
+            == "TuningDatabaseWarning: it is damaged\n"
+        )
         assert "torch.py:3: UserWarning: slow" in warnings.formatwarning("slow", UserWarning, "torch.py", 3)
 
 
 def test_the_package_is_a_command():
-    found = subprocess.run([sys.executable, "-m", "shardc", "tune", "--help"], capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        [sys.executable, "-m", "shardc", "tune", "--help"], capture_output=True, text=True, check=True
+    )
     assert found.stdout.startswith("Usage: shardc tune")
 
 
@@ -197,7 +209,10 @@ def test_help_names_every_option():
     from shardc.cli.app import app
 
     said = CliRunner().invoke(app, ["tune", "--help"]).output
-    assert all(option in said for option in ("--trials", "--seconds", "--target", "--strategy", "--seed", "--space", "--no-resume"))
+    assert all(
+        option in said
+        for option in ("--trials", "--seconds", "--target", "--strategy", "--seed", "--space", "--no-resume")
+    )
 
 
 def test_the_python_interface_is_the_command_s(script):

@@ -39,14 +39,20 @@ def recorded(database: Path) -> int:
         connection.close()
 
 
-def test_a_session_that_was_killed_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
+def test_a_session_that_was_killed_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+):
     database, script = tmp_path / "tuning.db", tmp_path / "train.py"
     script.write_text(SCRIPT)
     monkeypatch.setenv("SHARDC_TUNING_DB", str(database))
     monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path / "cache"))
     arguments = ["tune", str(script), "--matmuls", "extern", "--trials", "40", "--regret", "0"]
-    code = f"import sys; sys.path[:0] = {sys.path!r}; from shardc.cli import main; sys.exit(main({arguments!r}))"
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    code = (
+        f"import sys; sys.path[:0] = {sys.path!r}; from shardc.cli import main; sys.exit(main({arguments!r}))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     end_s = time.monotonic() + LIMIT_S
     while recorded(database) < 8 and process.poll() is None and time.monotonic() < end_s:
         time.sleep(0.02)
@@ -56,8 +62,12 @@ def test_a_session_that_was_killed_goes_on_where_it_was(tmp_path: Path, monkeypa
     assert found >= 8
     assert main(arguments) == 0
     said = capsys.readouterr().out
-    trials, known = map(int, re.search(r"(\d+) trials in \d+ s, (\d+) of which were in the database", said).groups())
+    trials, known = map(
+        int, re.search(r"(\d+) trials in \d+ s, (\d+) of which were in the database", said).groups()
+    )
     assert known == found and trials > found
     repeated = "SELECT count(*) FROM trials GROUP BY task, sketch, point HAVING count(*) > 1"
     kernels = sqlite3.connect(database).execute("SELECT count(*) FROM tasks").fetchone()[0]
-    assert len(sqlite3.connect(database).execute(repeated).fetchall()) <= kernels  # a kernel's best is confirmed
+    assert (
+        len(sqlite3.connect(database).execute(repeated).fetchall()) <= kernels
+    )  # a kernel's best is confirmed

@@ -51,13 +51,22 @@ class Case:
         return dims[0] + dims[2] + dims[1] + dims[3:] if self.heads_last else dims
 
     def type(self, role: str) -> TensorType:
-        sizes = {"b": self.batch, "h": self.kv_heads if role in KEYS else self.heads, "m": self.queries, "n": self.keys}
+        sizes = {
+            "b": self.batch,
+            "h": self.kv_heads if role in KEYS else self.heads,
+            "m": self.queries,
+            "n": self.keys,
+        }
         sizes |= {"d": self.size, "e": self.value_size}
-        return TensorType(tuple(sizes[d] for d in self.dims(role)), torch.float32 if role == "lse" else self.dtype)
+        return TensorType(
+            tuple(sizes[d] for d in self.dims(role)), torch.float32 if role == "lse" else self.dtype
+        )
 
     def tensors(self) -> dict[str, Tensor]:
         """Random q, k, v and grad_out in this case's layout."""
-        return {role: torch.randn(self.type(role).shape).to(self.dtype) for role in ("q", "k", "v", "grad_out")}
+        return {
+            role: torch.randn(self.type(role).shape).to(self.dtype) for role in ("q", "k", "v", "grad_out")
+        }
 
     def ordered(self, x: Tensor) -> Tensor:
         """To ``[batch, head, row, ...]`` and back."""
@@ -77,13 +86,18 @@ def attention_module(case: Case, mask: Tensor | None = None) -> tuple[ir.Module,
     with new_context() as context, ir.Location.unknown() as loc:
         module = ir.Module.create()
         outputs = {}
-        for name, (given, made), build in (("forward", FORWARD, attention), ("backward", BACKWARD, attention_backward)):
+        for name, (given, made), build in (
+            ("forward", FORWARD, attention),
+            ("backward", BACKWARD, attention_backward),
+        ):
             inputs = [case.type(r) for r in given]
             dims = [list(case.dims(r)) for r in (*given, *made)]
             if mask is not None:
                 inputs.append(TensorType(tuple(mask.shape), mask.dtype))
                 names = ROLES["mask"][-mask.dim() :]
-                dims.insert(len(given), [d if n > 1 else None for d, n in zip(names, mask.shape, strict=True)])
+                dims.insert(
+                    len(given), [d if n > 1 else None for d, n in zip(names, mask.shape, strict=True)]
+                )
             results = [case.type(r) for r in made]
             roles = [*given, *["mask"][: mask is not None], *made]
             group = case.heads // case.kv_heads

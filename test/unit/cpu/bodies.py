@@ -56,7 +56,12 @@ class Body:
         return made
 
     def map(
-        self, operands: list[tuple[T, str] | T], code: str, element: str | None = None, dims: str = "", shape=None
+        self,
+        operands: list[tuple[T, str] | T],
+        code: str,
+        element: str | None = None,
+        dims: str = "",
+        shape=None,
     ) -> T:
         """Pointwise. ``code`` has one op a line on ``%0``, ``%1``..., constants ``c(value)``, and ends in ``%r``.
 
@@ -97,12 +102,18 @@ class Body:
         init = f"%e{n}"
         if start is not None:
             self.lines.append(f"%s{n} = arith.constant {start} : {element}")
-            self.lines.append(f"%f{n} = linalg.fill ins(%s{n} : {element}) outs(%e{n} : {made.type}) -> {made.type}")
+            self.lines.append(
+                f"%f{n} = linalg.fill ins(%s{n} : {element}) outs(%e{n} : {made.type}) -> {made.type}"
+            )
             init = f"%f{n}"
-        maps = ", ".join(f"affine_map<({dims}) -> ({at})>" for at in [*(at for _, at in reads), ", ".join(out)])
+        maps = ", ".join(
+            f"affine_map<({dims}) -> ({at})>" for at in [*(at for _, at in reads), ", ".join(out)]
+        )
         types = ", ".join(t.type for t, _ in reads)
         ins = f"ins({', '.join(t.name for t, _ in reads)} : {types})" if reads else ""
-        arguments = ", ".join([*(f"%x{i}: {t.element}" for i, (t, _) in enumerate(reads)), f"%acc: {element}"])
+        arguments = ", ".join(
+            [*(f"%x{i}: {t.element}" for i, (t, _) in enumerate(reads)), f"%acc: {element}"]
+        )
         for i in reversed(range(len(reads))):
             code = code.replace(f"%{i}", f"%x{i}")
         self.lines.append(

@@ -11,7 +11,9 @@ ADD = "%r = arith.addf %0, %acc : f32"
 
 def constants(code: str, **values: float) -> str:
     """``code`` after a line ``%name = arith.constant value : f32`` for each of ``values``."""
-    return "\n".join(f"%{name} = arith.constant {value:e} : f32" for name, value in values.items()) + "\n" + code
+    return (
+        "\n".join(f"%{name} = arith.constant {value:e} : f32" for name, value in values.items()) + "\n" + code
+    )
 
 
 def gelu_chain(rows: int, columns: int) -> Body:
@@ -95,7 +97,9 @@ def layer_norm(rows: int, columns: int, eps: float = 1e-5) -> Body:
     mean = _mean(body, body.reduce([x], ADD, [1], "0.0"), columns)
     code = "%d = arith.subf %0, %1 : f32\n%q = arith.mulf %d, %d : f32\n%r = arith.addf %q, %acc : f32"
     variance = _mean(body, body.reduce([x, (mean, "d0")], code, [1], "0.0"), columns)
-    rstd = body.map([variance], constants("%s = arith.addf %0, %eps : f32\n%r = math.rsqrt %s : f32", eps=eps))
+    rstd = body.map(
+        [variance], constants("%s = arith.addf %0, %eps : f32\n%r = math.rsqrt %s : f32", eps=eps)
+    )
     code = """%d = arith.subf %0, %1 : f32
         %n = arith.mulf %d, %2 : f32
         %s = arith.mulf %n, %3 : f32
@@ -109,7 +113,9 @@ def layer_norm_backward(rows: int, columns: int) -> Body:
     body = Body("layer_norm_backward")
     dy, x = body.argument((rows, columns)), body.argument((rows, columns))
     mean, rstd, w = body.argument((rows,)), body.argument((rows,)), body.argument((columns,))
-    normal = body.map([x, (mean, "d0"), (rstd, "d0")], "%d = arith.subf %0, %1 : f32\n%r = arith.mulf %d, %2 : f32")
+    normal = body.map(
+        [x, (mean, "d0"), (rstd, "d0")], "%d = arith.subf %0, %1 : f32\n%r = arith.mulf %d, %2 : f32"
+    )
     g = body.map([dy, (w, "d1")], MUL)
     sum_g = _mean(body, body.reduce([g], ADD, [1], "0.0"), columns)
     product = "%p = arith.mulf %0, %1 : f32\n%r = arith.addf %p, %acc : f32"

@@ -37,7 +37,10 @@ CASES = {
     "one of everything": (Case(1, 1, 1, 1, 1, 1, 1), None),
     "grouped, causal, heads last": (Case(2, 6, 2, 7, 7, 5, 3, causal=True, heads_last=True), None),
     "offset": (Case(1, 2, 2, 127, 129, 32, 33, causal=True, q_offset=2), None),
-    "rows that see nothing": (Case(2, 2, 1, 129, 127, 64, 64, causal=True, q_offset=-5), added(1, 2, 129, 127)),
+    "rows that see nothing": (
+        Case(2, 2, 1, 129, 127, 64, 64, causal=True, q_offset=-5),
+        added(1, 2, 129, 127),
+    ),
     "sliding window": (Case(1, 1, 1, 200, 300, 129, 16), window(200, 300, 40)),
     "half, a mask of two dims": (Case(1, 4, 2, 130, 127, 20, 64, HALF, causal=True), added(130, 127)),
     "bfloat16, padding": (Case(2, 2, 2, 65, 150, 64, 17, BRAIN, heads_last=True), padding(2, 150, 90)),
@@ -50,7 +53,10 @@ def check(case: Case, mask: torch.Tensor | None) -> None:
     exact = in_f64(case, given, mask)
     operands = [given[r] for r in "qkv"]
     out, lse = forward(*operands, *masks)
-    saved = [case.ordered(exact["out"]).to(case.dtype).contiguous(), case.ordered(exact["lse"]).float().contiguous()]
+    saved = [
+        case.ordered(exact["out"]).to(case.dtype).contiguous(),
+        case.ordered(exact["lse"]).float().contiguous(),
+    ]
     found = {"out": out, "lse": lse} | dict(
         zip(("dq", "dk", "dv"), backward(given["grad_out"], *operands, *saved, *masks), strict=True)
     )
@@ -95,7 +101,11 @@ def test_nan_and_infinity_as_eager():
     given["q"][0, 0, 3, 1] = math.nan
     q, k, v = (given[r] for r in "qkv")
     out, lse = forward(q, k, v)
-    assert torch.equal(out.isnan().any(-1), q.isnan().any(-1)) and lse[0, 0, 3].isnan() and lse.isnan().sum() == 1
+    assert (
+        torch.equal(out.isnan().any(-1), q.isnan().any(-1))
+        and lse[0, 0, 3].isnan()
+        and lse.isnan().sum() == 1
+    )
     k[0, 0, 5] = math.inf
     out, _ = forward(q, k, v)
     eager = torch.softmax(q @ k.mT * case.scale, -1) @ v

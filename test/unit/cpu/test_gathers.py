@@ -34,6 +34,7 @@ def test_cross_entropy(classes: int, reduction: str, keeps: bool, threads: int) 
 @pytest.mark.parametrize("width", SIZES)
 def test_embedding_and_norm(width: int, threads: int) -> None:
     """The check of the indices, a sum over rows, stands beside the sums of a row."""
+
     def normed(w: Tensor, i: Tensor, g: Tensor) -> Tensor:
         return F.layer_norm(aten.embedding(w, i) * 2, (width,), g, g)
 
@@ -74,7 +75,9 @@ def test_parts_of_different_sizes(size: int, threads: int) -> None:
     check(gradient, y)
 
 
-@pytest.mark.parametrize(("index", "message"), [(9, "index out of range in self"), (-1, "index out of range in self")])
+@pytest.mark.parametrize(
+    ("index", "message"), [(9, "index out of range in self"), (-1, "index out of range in self")]
+)
 def test_a_call_raises_for_an_index_out_of_range(index: int, message: str, threads: int) -> None:
     table, good = torch.randn(9, 4), torch.zeros(200, dtype=torch.int64)
     bad = good.clone()
@@ -87,9 +90,15 @@ def test_a_call_raises_for_an_index_out_of_range(index: int, message: str, threa
 
 
 def test_symbolic_sizes(threads: int) -> None:
-    loss = torch.compile(lambda x, t, w: F.cross_entropy(aten.embedding(w, x) * 2, t), backend="shardc", dynamic=True)
+    loss = torch.compile(
+        lambda x, t, w: F.cross_entropy(aten.embedding(w, x) * 2, t), backend="shardc", dynamic=True
+    )
     for rows, classes in ((5, 7), (129, 7), (64, 33)):
-        x, target, table = torch.randint(11, (rows,)), torch.randint(classes, (rows,)), torch.randn(11, classes)
+        x, target, table = (
+            torch.randint(11, (rows,)),
+            torch.randint(classes, (rows,)),
+            torch.randn(11, classes),
+        )
         torch.testing.assert_close(loss(x, target, table), F.cross_entropy(table[x] * 2, target))
     with pytest.raises(IndexOutOfRange, match=r"Target 33 is out of bounds\."):
         loss(x, target.fill_(33), table)

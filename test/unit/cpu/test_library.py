@@ -46,7 +46,9 @@ def counted(monkeypatch):
     """How often something was really compiled."""
     calls = []
     real = link.shared_object
-    monkeypatch.setattr("shardc.backends.cpu.compile.shared_object", lambda *given: calls.append(1) or real(*given))
+    monkeypatch.setattr(
+        "shardc.backends.cpu.compile.shared_object", lambda *given: calls.append(1) or real(*given)
+    )
     return calls
 
 
@@ -91,7 +93,8 @@ def test_the_module_is_left_as_it_is(folder):
 
 
 @pytest.mark.parametrize(
-    "damage", [lambda b: b[:-1], lambda b: b[: len(b) // 2], lambda b: b"", lambda b: b[:100] + b"x" + b[101:]]
+    "damage",
+    [lambda b: b[:-1], lambda b: b[: len(b) // 2], lambda b: b"", lambda b: b[:100] + b"x" + b[101:]],
 )
 def test_a_damaged_library_is_compiled_again(folder, counted, damage):
     path = build_library(module_of(negate()))
@@ -145,7 +148,11 @@ def test_processes_compile_the_same_at_once(folder):
         assert process.returncode == 0, errors
         printed += out
     assert printed == "compiled\n", "one compiles, the other waits for it"
-    assert len(list(folder.glob("*.so"))) == 1 and not list(folder.glob("*.part")) and not list(folder.glob("*.lock"))
+    assert (
+        len(list(folder.glob("*.so"))) == 1
+        and not list(folder.glob("*.part"))
+        and not list(folder.glob("*.lock"))
+    )
 
 
 @pytest.mark.parametrize("inner", [1, 2])
@@ -157,7 +164,8 @@ def test_threads_call_one_kernel_at_once(inner, in_four_threads):
     kernel = compiled(body)
     generator = torch.Generator().manual_seed(1)
     data = [
-        [torch.randn(s, generator=generator) for s in (shape, shape, shape[:1], shape[:1], shape[1:])] for _ in range(4)
+        [torch.randn(s, generator=generator) for s in (shape, shape, shape[:1], shape[:1], shape[1:])]
+        for _ in range(4)
     ]
     torch_threads = torch.get_num_threads()
     torch.set_num_threads(inner)
@@ -232,7 +240,9 @@ def instructions(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: softmax(20, 40), lambda: layer_norm_backward(20, 40)], ids=["softmax", "layer_norm_backward"]
+    "make",
+    [lambda: softmax(20, 40), lambda: layer_norm_backward(20, 40)],
+    ids=["softmax", "layer_norm_backward"],
 )
 def test_a_target_with_fewer_instruction_sets(folder, monkeypatch, instructions, make):
     """AVX2 on a machine with AVX-512: the code is another, it keeps to the target, its results are right."""
@@ -242,7 +252,10 @@ def test_a_target_with_fewer_instruction_sets(folder, monkeypatch, instructions,
     monkeypatch.setenv("SHARDC_TARGET", "x86_64 avx avx2 bmi1 bmi2 f16c fma sse sse2 sse4_1 sse4_2 ssse3")
     narrow = build_library(module_of(make()))
     assert "%zmm" in instructions[0] and "%zmm" not in instructions[1] and "%ymm" in instructions[1]
-    assert [bool(re.search("vscalefps .*%[yz]mm", text)) for text in instructions] == [make().name == "softmax", False]
+    assert [bool(re.search("vscalefps .*%[yz]mm", text)) for text in instructions] == [
+        make().name == "softmax",
+        False,
+    ]
     body = make()
     tensors = [torch.rand(a.shape) for a in body.arguments]
     outputs = [(r.shape, torch.float32) for r in body.results]
@@ -257,9 +270,12 @@ def test_a_crash_of_the_compiler_is_an_error(folder, monkeypatch):
       llvm.return %r : vector<4xi32>\n}"""
     with monkeypatch.context() as patch:
         patch.setattr(
-            "shardc.backends.cpu.compile.entries", lambda *given: entries(*given).removesuffix("}") + bad + "}"
+            "shardc.backends.cpu.compile.entries",
+            lambda *given: entries(*given).removesuffix("}") + bad + "}",
         )
-        with pytest.raises(KernelNotLowered, match=r"kernels negate .*ended by SIGABRT: LLVM ERROR: Cannot select"):
+        with pytest.raises(
+            KernelNotLowered, match=r"kernels negate .*ended by SIGABRT: LLVM ERROR: Cannot select"
+        ):
             build_library(module_of(negate(44)))
     assert not list(folder.glob("*"))
     x = torch.randn(44)

@@ -35,7 +35,9 @@ def check(f: Callable[..., Any], *tensors: Tensor, kernels: int | None = None) -
         assert str(module).count('"kern.kernel"') == kernels, str(module)
     exact = flat(*(t.double() if t.is_floating_point() else t for t in tensors))
     text = emit_graph(module, list(range(len(exact))))
-    found = load(text, Library(build_library(module)))(SimpleNamespace(device=torch.device("cpu")), list(tensors))
+    found = load(text, Library(build_library(module)))(
+        SimpleNamespace(device=torch.device("cpu")), list(tensors)
+    )
     for got, wanted in zip(found, exact, strict=True):
         scale = max(1.0, wanted.abs().max().item()) if wanted.is_floating_point() else 0.0
         same = got.double() if wanted.is_floating_point() else got
@@ -54,7 +56,9 @@ def test_rotary_embedding_and_its_gradient(size: tuple[int, ...], threads: int) 
     def gradient(g: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         turned = g * sin
         left, right = turned[..., :half], turned[..., half:]
-        back = aten.slice_backward(right, whole, 3, 0, half, 1) + aten.slice_backward(-left, whole, 3, half, width, 1)
+        back = aten.slice_backward(right, whole, 3, 0, half, 1) + aten.slice_backward(
+            -left, whole, 3, half, width, 1
+        )
         return (back + g * cos).transpose(1, 2).reshape(batch * length, heads * width)
 
     cos, sin = torch.randn(length, width), torch.randn(length, width)
@@ -102,7 +106,9 @@ def test_gradients_of_selections() -> None:
 
 def test_created_tensors() -> None:
     def f(x: Tensor) -> Tensor:
-        causal = torch.tril(torch.ones(7, 7, dtype=torch.bool), 1) & (torch.arange(7)[:, None] >= torch.arange(7))
+        causal = torch.tril(torch.ones(7, 7, dtype=torch.bool), 1) & (
+            torch.arange(7)[:, None] >= torch.arange(7)
+        )
         return torch.where(causal, x.triu(-1), torch.full((7, 7), -3.0)) + torch.arange(3, 17, 2) * x
 
     check(f, torch.randn(7, 7), kernels=1)
@@ -111,7 +117,9 @@ def test_created_tensors() -> None:
 @pytest.mark.parametrize("rows, classes", [(7, 129), (1, 1), (127, 5)])
 @pytest.mark.parametrize("reduction", [0, 1, 2])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_gradient_of_cross_entropy(rows: int, classes: int, reduction: int, weighted: bool, threads: int) -> None:
+def test_gradient_of_cross_entropy(
+    rows: int, classes: int, reduction: int, weighted: bool, threads: int
+) -> None:
     target = torch.randint(classes, (rows,))
     target[rows // 2 + 1 :: 3] = -100
     weight = torch.rand(classes) + 0.5
@@ -130,16 +138,25 @@ def test_gradient_of_cross_entropy_of_images() -> None:
     for reduction in (0, 1):
         loss, total = aten.nll_loss2d_forward(y, target, weight, reduction, -100)
 
-        def f(g: Tensor, y: Tensor, target: Tensor, weight: Tensor, total: Tensor, mode: int = reduction) -> Tensor:
+        def f(
+            g: Tensor, y: Tensor, target: Tensor, weight: Tensor, total: Tensor, mode: int = reduction
+        ) -> Tensor:
             return aten.nll_loss2d_backward(g, y, target, weight, mode, -100, total) * 2
 
         check(f, torch.randn_like(loss), y, target, weight, total, kernels=1)
 
 
-@pytest.mark.parametrize("shape", [(4, 3, 5, 7), (2, 7, 127), (2, 16, 8, 8), (1, 1, 129), (7, 129), (129, 300)])
+@pytest.mark.parametrize(
+    "shape", [(4, 3, 5, 7), (2, 7, 127), (2, 16, 8, 8), (1, 1, 129), (7, 129), (129, 300)]
+)
 def test_batch_norm_and_its_gradient(shape: tuple[int, ...], threads: int) -> None:
     x, channels = torch.randn(shape) + 2, shape[1]
-    w, b, mean, var = torch.rand(channels), torch.randn(channels), torch.randn(channels), torch.rand(channels) + 0.1
+    w, b, mean, var = (
+        torch.rand(channels),
+        torch.randn(channels),
+        torch.randn(channels),
+        torch.rand(channels) + 0.1,
+    )
 
     def forward(x: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
         y, *statistics = aten._native_batch_norm_legit_functional(x, *rest, True, 0.1, 1e-5)
@@ -163,7 +180,9 @@ def test_batch_norm_and_its_gradient(shape: tuple[int, ...], threads: int) -> No
     check(backward, torch.randn(shape), x, w, saved, rstd, kernels=1)
 
 
-@pytest.mark.parametrize("shape, groups", [((4, 6, 5, 7), 3), ((2, 16, 8, 8), 4), ((3, 6, 17), 1), ((3, 6, 17), 6)])
+@pytest.mark.parametrize(
+    "shape, groups", [((4, 6, 5, 7), 3), ((2, 16, 8, 8), 4), ((3, 6, 17), 1), ((3, 6, 17), 6)]
+)
 def test_group_norm_and_its_gradient(shape: tuple[int, ...], groups: int, threads: int) -> None:
     x, w, b = torch.randn(shape) + 2, torch.rand(shape[1]), torch.randn(shape[1])
     sizes = (*shape[:2], x[0, 0].numel(), groups)

@@ -12,15 +12,25 @@ SIZES = [(7, 127, 129), (127, 129, 7), (64, 128, 32), (2, 2, 1), (1, 127, 7), (1
 
 
 def dot(
-    body: Body, x: T, y: T, sizes: tuple[int, int, int], at=("d0, d2", "d2, d1"), code: str = "", element: str = "f32"
+    body: Body,
+    x: T,
+    y: T,
+    sizes: tuple[int, int, int],
+    at=("d0, d2", "d2, d1"),
+    code: str = "",
+    element: str = "f32",
 ) -> T:
     """The sum over d2 of x * y, read at ``at``, over d0 and d1."""
-    return body.reduce([(x, at[0]), (y, at[1])], code or DOT.format(element), [2], "0.0", element, shape=sizes)
+    return body.reduce(
+        [(x, at[0]), (y, at[1])], code or DOT.format(element), [2], "0.0", element, shape=sizes
+    )
 
 
 def close(got: torch.Tensor, exact: torch.Tensor, terms: int, epsilon: float = 1e-7) -> None:
     """Within what ``terms`` roundings of standard normal products can be off."""
-    torch.testing.assert_close(got.double(), exact, rtol=8 * epsilon, atol=epsilon * (8 + 4 * terms), equal_nan=True)
+    torch.testing.assert_close(
+        got.double(), exact, rtol=8 * epsilon, atol=epsilon * (8 + 4 * terms), equal_nan=True
+    )
 
 
 def run(body: Body, *tensors: torch.Tensor, config: str = THREADED) -> tuple[torch.Tensor, ...]:
@@ -33,10 +43,14 @@ def run(body: Body, *tensors: torch.Tensor, config: str = THREADED) -> tuple[tor
 def test_operands_as_they_lie(sizes, turned, threads):
     m, n, k = sizes
     x, y = (torch.randn(s) for s in ((m, k), (k, n)))
-    shapes = [tuple(reversed(t.shape)) if turn else tuple(t.shape) for t, turn in zip((x, y), turned, strict=True)]
+    shapes = [
+        tuple(reversed(t.shape)) if turn else tuple(t.shape) for t, turn in zip((x, y), turned, strict=True)
+    ]
     body = Body("product")
     a, b = map(body.argument, shapes)
-    body.results = [dot(body, a, b, sizes, ("d2, d0" if turned[0] else "d0, d2", "d1, d2" if turned[1] else "d2, d1"))]
+    body.results = [
+        dot(body, a, b, sizes, ("d2, d0" if turned[0] else "d0, d2", "d1, d2" if turned[1] else "d2, d1"))
+    ]
     given = [t.t().contiguous() if turn else t for t, turn in zip((x, y), turned, strict=True)]
     close(run(body, *given)[0], x.double() @ y.double(), k)
 
@@ -200,7 +214,9 @@ def test_a_sum_that_starts_elsewhere_than_at_nothing():
     x, y = torch.randn(10, 70), torch.randn(70, 20)
     body = Body("product")
     a, b = body.argument(x.shape), body.argument(y.shape)
-    body.results = [body.reduce([(a, "d0, d2"), (b, "d2, d1")], DOT.format("f32"), [2], "3.0", shape=(10, 20, 70))]
+    body.results = [
+        body.reduce([(a, "d0, d2"), (b, "d2, d1")], DOT.format("f32"), [2], "3.0", shape=(10, 20, 70))
+    ]
     close(run(body, x, y, config=BLOCKS)[0], 3 + x.double() @ y.double(), 70)
 
 
@@ -219,10 +235,18 @@ def test_operands_are_read_where_they_lie(sizes, turned, element, threads):
     body = Body("product")
     a, b = (body.argument(t.shape, element) for t in given)
     at = ("d2, d0" if turned[0] else "d0, d2", "d1, d2" if turned[1] else "d2, d1")
-    widen = "" if element == "f32" else "".join(f"%{t} = arith.extf %{i} : {element} to f32\n" for i, t in enumerate("ab"))
+    widen = (
+        ""
+        if element == "f32"
+        else "".join(f"%{t} = arith.extf %{i} : {element} to f32\n" for i, t in enumerate("ab"))
+    )
     terms = "%p = arith.mulf {} : f32\n%r = arith.addf %p, %acc : f32".format("%a, %b" if widen else "%0, %1")
     body.results = [dot(body, a, b, sizes, at, widen + terms)]
-    (got,) = run(body, *given, config=f"{IN_PLACE}, block_m = 16 : i64, block_n = 64 : i64, block_k = 32 : i64, {THREADED}")
+    (got,) = run(
+        body,
+        *given,
+        config=f"{IN_PLACE}, block_m = 16 : i64, block_n = 64 : i64, block_k = 32 : i64, {THREADED}",
+    )
     close(got, x.double() @ y.double(), k)
 
 
@@ -234,7 +258,11 @@ def test_threads_share_rows_columns_or_matmuls(count, share, threads):
     a, b = body.argument(x.shape), body.argument(y.shape)
     at = [(a, "d0, d1, d3"), (b, "d0, d3, d2")]
     body.results = [body.reduce(at, DOT.format("f32"), [3], "0.0", shape=(count, 64, 96, 17))]
-    close(run(body, x, y, config=f"{IN_PLACE}, share = {share} : i64, {THREADED}")[0], x.double() @ y.double(), 17)
+    close(
+        run(body, x, y, config=f"{IN_PLACE}, share = {share} : i64, {THREADED}")[0],
+        x.double() @ y.double(),
+        17,
+    )
 
 
 def test_rows_of_two_axes_in_place(threads):
@@ -244,4 +272,8 @@ def test_rows_of_two_axes_in_place(threads):
     a, b = body.argument(x.shape), body.argument(y.shape)
     at = [(a, "d0, d1, d3"), (b, "d3, d2")]
     body.results = [body.reduce(at, DOT.format("f32"), [3], "0.0", shape=(64, 3, 128, 40))]
-    close(run(body, x, y, config=f"{IN_PLACE}, {THREADED}")[0], torch.einsum("ihk,kn->ihn", x.double(), y.double()), 40)
+    close(
+        run(body, x, y, config=f"{IN_PLACE}, {THREADED}")[0],
+        torch.einsum("ihk,kn->ihn", x.double(), y.double()),
+        40,
+    )

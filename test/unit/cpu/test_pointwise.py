@@ -43,7 +43,9 @@ def test_broadcasts_over_every_dim(threads):
     body.results = [body.map([x, *others], code)]
     a, s, c, d, e = torch.randn(shape), torch.randn(()), torch.randn(33), torch.randn(6, 4), torch.randn(5)
     (got,) = compiled(body)(a, s, c, d, e)
-    assert torch.equal(got, (a * s + c) * d[:, None, :, None] + e[:, None, None])  # to the bit: nothing is contracted
+    assert torch.equal(
+        got, (a * s + c) * d[:, None, :, None] + e[:, None, None]
+    )  # to the bit: nothing is contracted
 
 
 def test_large_broadcast_over_threads(threads):
@@ -60,7 +62,8 @@ def test_transposed_and_offset_reads():
     x, y = body.argument((17, 30)), body.argument((26, 20))
     one = body.argument((17, 26))
     total = body.map(
-        [one, (x, "d0, d1 + 3"), (y, "d1, d0 + 2")], "%s = arith.addf %1, %2 : f32\n%r = arith.addf %s, %0 : f32"
+        [one, (x, "d0, d1 + 3"), (y, "d1, d0 + 2")],
+        "%s = arith.addf %1, %2 : f32\n%r = arith.addf %s, %0 : f32",
     )
     body.results = [total]
     a, b = torch.randn(17, 30), torch.randn(26, 20)
@@ -71,7 +74,9 @@ def test_transposed_and_offset_reads():
 def sliced(body: Body, x, offsets, sizes, steps, shape):
     """``tensor.extract_slice``."""
     return body.line(
-        f"tensor.extract_slice {x.name}[{offsets}] [{sizes}] [{steps}] : {x.type} to {{type}}", shape, x.element
+        f"tensor.extract_slice {x.name}[{offsets}] [{sizes}] [{steps}] : {x.type} to {{type}}",
+        shape,
+        x.element,
     )
 
 
@@ -83,7 +88,9 @@ def test_slices(threads):
     low = sliced(body, e, "0, 2, 0", "6, 4, 5", "1, 1, 2", (6, 4, 5))
     high = sliced(body, x, "0, 4, 5", "6, 4, 5", "1, 1, 1", (6, 4, 5))
     row = sliced(body, e, "3, 1, 0", "1, 1, 10", "1, 1, 1", (10,))
-    flat = body.line(f"tensor.collapse_shape {low.name} [[0, 1], [2]] : {low.type} into {{type}}", (24, 5), "f32")
+    flat = body.line(
+        f"tensor.collapse_shape {low.name} [[0, 1], [2]] : {low.type} into {{type}}", (24, 5), "f32"
+    )
     body.results = [
         body.map([low, high], "%r = arith.addf %0, %1 : f32"),
         row,
@@ -165,7 +172,9 @@ def test_dtypes_mixed():
 def test_bf16_rounds_to_even_and_keeps_nan_and_subnormals():
     body = Body("round")
     body.results = [body.map([body.argument((65536,))], "%r = arith.truncf %0 : f32 to bf16", element="bf16")]
-    bits = torch.arange(65536, dtype=torch.int32) * 65536 + torch.randint(0, 65536, (65536,), dtype=torch.int32)
+    bits = torch.arange(65536, dtype=torch.int32) * 65536 + torch.randint(
+        0, 65536, (65536,), dtype=torch.int32
+    )
     x = bits.view(torch.float32)
     (got,) = compiled(body)(x)
     torch.testing.assert_close(got, x.bfloat16(), rtol=0, atol=0, equal_nan=True)
@@ -175,10 +184,14 @@ def test_results_that_are_inputs_constants_views_and_twins():
     body = Body("plain")
     x = body.argument((4, 6))
     square = body.map([x], "%r = arith.mulf %0, %0 : f32")
-    flat = body.line(f"tensor.collapse_shape {square.name} [[0, 1]] : {square.type} into {{type}}", (24,), "f32")
+    flat = body.line(
+        f"tensor.collapse_shape {square.name} [[0, 1]] : {square.type} into {{type}}", (24,), "f32"
+    )
     body.lines.append("%seven = arith.constant 7.0 : f32")
     empty = body.line("tensor.empty() : {type}", (3, 3), "f32")
-    sevens = body.line(f"linalg.fill ins(%seven : f32) outs({empty.name} : {empty.type}) -> {{type}}", (3, 3), "f32")
+    sevens = body.line(
+        f"linalg.fill ins(%seven : f32) outs({empty.name} : {empty.type}) -> {{type}}", (3, 3), "f32"
+    )
     body.results = [x, square, square, flat, sevens]
     a = torch.randn(4, 6)
     got = compiled(body)(a)
@@ -196,7 +209,9 @@ def test_a_view_between_ops_that_is_no_index_map():
     e = body.map([x], "%r = math.exp %0 : f32")
     flat = body.line(f"tensor.collapse_shape {e.name} [[0, 1]] : {e.type} into {{type}}", (24,), "f32")
     cut = body.line(
-        f"tensor.expand_shape {flat.name} [[0, 1]] output_shape [8, 3] : {flat.type} into {{type}}", (8, 3), "f32"
+        f"tensor.expand_shape {flat.name} [[0, 1]] output_shape [8, 3] : {flat.type} into {{type}}",
+        (8, 3),
+        "f32",
     )
     body.results = [body.map([cut, w], "%r = arith.mulf %0, %1 : f32")]
     a, b = torch.randn(6, 4), torch.randn(8, 3)
@@ -234,10 +249,16 @@ def test_adamw_of_several_parameters(shapes, threads):
 def test_nan_and_infinity_pass_through():
     body = Body("gelu_edges")
     code = "%u = arith.mulf %0, %root : f32\n%v = math.erf %u : f32\n%p = arith.addf %v, %one : f32\n%h = arith.mulf %0, %half : f32\n%r = arith.mulf %h, %p : f32"
-    body.results = [body.map([body.argument((40,))], constants(code, root=0.7071067811865476, one=1.0, half=0.5))]
+    body.results = [
+        body.map([body.argument((40,))], constants(code, root=0.7071067811865476, one=1.0, half=0.5))
+    ]
     a = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0] * 8)
     torch.testing.assert_close(
-        compiled(body)(a)[0], 0.5 * a * (1 + torch.erf(0.7071067811865476 * a)), rtol=0, atol=0, equal_nan=True
+        compiled(body)(a)[0],
+        0.5 * a * (1 + torch.erf(0.7071067811865476 * a)),
+        rtol=0,
+        atol=0,
+        equal_nan=True,
     )
 
 
@@ -265,7 +286,9 @@ def test_no_inputs():
     body = Body("made")
     body.lines.append("%seven = arith.constant 7.0 : f32")
     empty = body.line("tensor.empty() : {type}", (3, 3), "f32")
-    made = body.line(f"linalg.fill ins(%seven : f32) outs({empty.name} : {empty.type}) -> {{type}}", (3, 3), "f32")
+    made = body.line(
+        f"linalg.fill ins(%seven : f32) outs({empty.name} : {empty.type}) -> {{type}}", (3, 3), "f32"
+    )
     body.results = [
         made,
         body.map([made], "%r = math.exp %0 : f32"),

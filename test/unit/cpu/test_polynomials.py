@@ -27,9 +27,9 @@ COUNT = 1 << 18
 def arguments(low: float, high: float) -> torch.Tensor:
     """Evenly drawn ones, ones of every magnitude, and the edges; all in ``[low, high]`` but the last."""
     generator = torch.Generator().manual_seed(0)
-    even = torch.rand(COUNT, generator=generator, dtype=torch.float64) * (min(high, 1e3) - max(low, -1e3)) + max(
-        low, -1e3
-    )
+    even = torch.rand(COUNT, generator=generator, dtype=torch.float64) * (
+        min(high, 1e3) - max(low, -1e3)
+    ) + max(low, -1e3)
     bits = torch.randint(-(2**31), 2**31 - 1, (COUNT,), generator=generator).to(torch.int32)
     every = bits.view(torch.float32)
     every = every[(every >= low) & (every <= high)]

@@ -119,7 +119,9 @@ def test_centered_by_a_sum(over, threads):
     close(run(body, value)[0], value.double() - value.double().sum(over, keepdim=True))
 
 
-@pytest.mark.parametrize("element, dtype", [("f64", torch.float64), ("i64", torch.int64), ("i32", torch.int32)])
+@pytest.mark.parametrize(
+    "element, dtype", [("f64", torch.float64), ("i64", torch.int64), ("i32", torch.int32)]
+)
 @pytest.mark.parametrize("op, start, reference", [
     ("add", 0, torch.sum), ("mul", 1, torch.prod), ("max", None, torch.amax), ("min", None, torch.amin)
 ])  # fmt: skip
@@ -135,7 +137,9 @@ def test_joins_of_other_types(element, dtype, op, start, reference, dim, threads
     body = Body(f"join_{op}_{element}")
     x = body.argument((19, 21), element)
     body.results = [
-        body.reduce([x], f"%r = arith.{name}{'f' if floating else 'i'} %0, %acc : {element}", [dim], begin, element)
+        body.reduce(
+            [x], f"%r = arith.{name}{'f' if floating else 'i'} %0, %acc : {element}", [dim], begin, element
+        )
     ]
     value = torch.randn(19, 21, dtype=dtype) if floating else torch.randint(-3, 4, (19, 21), dtype=dtype)
     wanted = reference(value, dim).to(dtype)
@@ -177,10 +181,13 @@ def test_argmax_has_two_accumulators(threads):
         ("best", "tensor<9xf32>", NEGATIVE_INFINITY, "f32"),
         ("where", "tensor<9xi64>", "0", "i64"),
     ):
-        body.lines.append(f"%{name}0 = tensor.empty() : {type_}\n%{name}1 = arith.constant {start} : {element}")
-        body.lines.append(f"%{name} = linalg.fill ins(%{name}1 : {element}) outs(%{name}0 : {type_}) -> {type_}")
+        body.lines.append(
+            f"%{name}0 = tensor.empty() : {type_}\n%{name}1 = arith.constant {start} : {element}"
+        )
+        body.lines.append(
+            f"%{name} = linalg.fill ins(%{name}1 : {element}) outs(%{name}0 : {type_}) -> {type_}"
+        )
     body.lines.append(f"%am:2 = {text}")
-
 
     body.results = [T("%am#0", (9,), "f32"), T("%am#1", (9,), "i64")]
     value = torch.randn(9, 50)
@@ -255,11 +262,14 @@ def test_group_norm_reshapes_around_the_reduction(threads):
         (n, groups, channels, h), "f32",
     )  # fmt: skip
     mean = body.map(
-        [body.reduce([wide], ADD, [2, 3], "0.0")], constants("%r = arith.divf %0, %n : f32", n=float(channels * h))
+        [body.reduce([wide], ADD, [2, 3], "0.0")],
+        constants("%r = arith.divf %0, %n : f32", n=float(channels * h)),
     )
     centred = body.map([wide, (mean, "d0, d1")], "%r = arith.subf %0, %1 : f32")
     flat = body.line(
-        f"tensor.collapse_shape {centred.name} [[0], [1, 2], [3]] : {centred.type} into {{type}}", x.shape, "f32"
+        f"tensor.collapse_shape {centred.name} [[0], [1, 2], [3]] : {centred.type} into {{type}}",
+        x.shape,
+        "f32",
     )
     scale = body.argument((groups * channels,))
     body.results = [body.map([flat, (scale, "d1")], "%r = arith.mulf %0, %1 : f32")]
@@ -280,7 +290,13 @@ CONFIGURATIONS = [
 def test_the_configuration_changes_the_loops_and_not_the_values(config, threads):
     body, other = layer_norm_backward(37, 50), softmax(37, 50)
     body.config = other.config = f"{THREADED}, {config}"
-    dy, x, mean, rstd, w = torch.randn(37, 50), torch.randn(37, 50), torch.randn(37), torch.rand(37), torch.randn(50)
+    dy, x, mean, rstd, w = (
+        torch.randn(37, 50),
+        torch.randn(37, 50),
+        torch.randn(37),
+        torch.rand(37),
+        torch.randn(50),
+    )
     normal = (x.double() - mean.double()[:, None]) * rstd.double()[:, None]
     _, dw, db = compiled(body)(dy, x, mean, rstd, w)
     close(dw, (dy.double() * normal).sum(0), factor=4)

@@ -43,7 +43,9 @@ SCATTERS: dict[str, Callable[..., Any]] = {
     "rows": lambda t, i, u: aten.index_put(t, [i], u, True),
     "rows from the end": lambda t, i, u: aten.index_put(t, [i - 6], u, True),
     "rows of what is made": lambda t, i, u: aten.index_put(t * 2, [i], u, True),
-    "a middle dim": lambda t, i, u: aten.index_put(t, [None, i[:, 0]], u.flatten(0, 1).transpose(0, 1)[:, :3], True),
+    "a middle dim": lambda t, i, u: aten.index_put(
+        t, [None, i[:, 0]], u.flatten(0, 1).transpose(0, 1)[:, :3], True
+    ),
     "index_add": lambda t, i, u: aten.index_add(t, 1, i[0], u.flatten(0, 1).transpose(0, 1)[:, 3:5]),
     "a vector": lambda t, i, u: aten.index_add(t[:, 0, 0] * 1, 0, i.view(-1), u[..., 0, 0].reshape(-1)),
 }
@@ -53,13 +55,19 @@ SCATTERS: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.int32], ids=str)
 def test_scatters(name: str, dtype: torch.dtype, threads: int) -> None:
     index = torch.tensor([[0, 4], [2, 1], [4, 4]])
-    check(SCATTERS[name], (torch.randn(6, 6, 33) * 9).to(dtype), index, (torch.randn(3, 2, 6, 33) * 9).to(dtype))
+    check(
+        SCATTERS[name], (torch.randn(6, 6, 33) * 9).to(dtype), index, (torch.randn(3, 2, 6, 33) * 9).to(dtype)
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_16_bits_are_added_up_in_f32(dtype: torch.dtype, threads: int) -> None:
     """To within one rounding, where ATen rounds each of 2000 sums."""
-    updates, index, other = torch.rand(2000, 65).to(dtype), torch.arange(2000) % 3, torch.randn(9, 65).to(dtype)
+    updates, index, other = (
+        torch.rand(2000, 65).to(dtype),
+        torch.arange(2000) % 3,
+        torch.randn(9, 65).to(dtype),
+    )
     compiled = torch.compile(lambda u, i, t: gradient(9)(u, i) + t, backend="shardc")
     exact = other.double().index_add(0, index, updates.double())
     error = (compiled(updates, index, other).double() - exact).abs()
@@ -105,7 +113,9 @@ def test_a_call_raises_for_an_index_out_of_range(threads: int) -> None:
     with pytest.raises(IndexOutOfRange, match="index 9 is out of bounds for dimension 0 with size 9"):
         compiled(table, bad, updates)
     torch.testing.assert_close(table, before, rtol=0, atol=0)
-    torch.testing.assert_close(compiled(table, good - 9, updates), before.index_put((good,), updates, accumulate=True))
+    torch.testing.assert_close(
+        compiled(table, good - 9, updates), before.index_put((good,), updates, accumulate=True)
+    )
 
 
 class Tied(torch.nn.Module):

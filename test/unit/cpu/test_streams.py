@@ -29,7 +29,9 @@ def test_rows(shape, threads):
 
 
 @pytest.mark.parametrize("count", [64, 4096, 100_032, 1, 63, 4095])
-@pytest.mark.parametrize("element, dtype", [("f32", torch.float32), ("bf16", torch.bfloat16), ("f64", torch.float64)])
+@pytest.mark.parametrize(
+    "element, dtype", [("f32", torch.float32), ("bf16", torch.bfloat16), ("f64", torch.float64)]
+)
 def test_one_axis_cut_over_threads(element, dtype, count, threads):
     body = Body(f"negated_{element}")
     body.results = [body.map([body.argument((count,), element)], f"%r = arith.negf %0 : {element}")]

@@ -32,7 +32,8 @@ def test_sums_at_every_length_and_what_they_start_from(length, config, threads):
     body = Body("sums", config=config)
     x = body.argument((9, length))
     body.results = [
-        body.reduce([x], "%e = math.exp %0 : f32\n%r = arith.addf %e, %acc : f32", [1], start) for start in ("0.0", "1.0e+06")
+        body.reduce([x], "%e = math.exp %0 : f32\n%r = arith.addf %e, %acc : f32", [1], start)
+        for start in ("0.0", "1.0e+06")
     ]
     values = torch.randn(9, length)
     values[3, length // 2], values[4, -1], values[5, 0] = torch.nan, torch.inf, -torch.inf
@@ -60,7 +61,9 @@ def test_a_row_of_masked_scores(length):
     scores = torch.randn(length, length)
     (got,) = compiled(body)(scores)
     hidden = torch.ones(length, length, dtype=torch.bool).triu(1)
-    torch.testing.assert_close(got.double(), scores.double().masked_fill(hidden, -torch.inf).softmax(1), rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(
+        got.double(), scores.double().masked_fill(hidden, -torch.inf).softmax(1), rtol=1e-6, atol=1e-9
+    )
 
 
 def test_exponentials_of_any_size():

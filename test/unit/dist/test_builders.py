@@ -40,9 +40,7 @@ class Function:
 
     def __init__(self) -> None:
         self.context = new_context()
-        self.module = ir.Module.parse(
-            f"func.func @f(%x: {X}) {{\n return\n}}", self.context
-        )
+        self.module = ir.Module.parse(f"func.func @f(%x: {X}) {{\n return\n}}", self.context)
         write_mesh(self.module, MESH)
         self.codec = ShardingCodec(self.context, MESH)
         self.block = self.module.body.operations[1].regions[0].blocks[0]
@@ -127,7 +125,9 @@ def test_equal_collectives_are_merged_and_unused_ones_dropped() -> None:
     function = Function()
     sums = [all_reduce(function.x, (DATA,), "sum", function.codec, **function.at) for _ in range(3)]
     all_gather(function.x, 0, (DATA,), function.codec, **function.at)
-    ir.Operation.create("torch.aten.add.Tensor", [function.x.type], _add(function, sums[0], sums[1]), **function.at)
+    ir.Operation.create(
+        "torch.aten.add.Tensor", [function.x.type], _add(function, sums[0], sums[1]), **function.at
+    )
     PassManager.parse("builtin.module(cse)", function.context).run(function.module.operation)
     text = str(function.module)
     assert (text.count("dist.all_reduce"), text.count("dist.all_gather")) == (1, 0)

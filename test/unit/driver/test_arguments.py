@@ -51,8 +51,12 @@ def test_a_wrong_argument_is_named_with_what_to_give(argument: str, value: Any, 
 def test_right_arguments_pass() -> None:
     model = torch.nn.Linear(2, 2)
     optimizer = torch.optim.SGD(model.parameters())
-    check_arguments({"model": model, "optimizer": optimizer, "mesh": {"data": 2}, "plan": Path("p.json"), "loss": None})
-    check_arguments({"clip_grad_norm": 1, "autocast": torch.bfloat16, "micro_batches": 4, "state": lambda *_: None})
+    check_arguments(
+        {"model": model, "optimizer": optimizer, "mesh": {"data": 2}, "plan": Path("p.json"), "loss": None}
+    )
+    check_arguments(
+        {"clip_grad_norm": 1, "autocast": torch.bfloat16, "micro_batches": 4, "state": lambda *_: None}
+    )
 
 
 def test_compile_step_looks_at_them() -> None:

@@ -45,8 +45,14 @@ def test_a_whole_manifest_passes() -> None:
         (lambda m: m["arguments"][0].update(dtype="floaty"), "arguments[0] can't be read"),
         (lambda m: m["arguments"][0].update(shape=[4]), "arguments[0] has shape [4] and 2 dims"),
         (lambda m: m["arguments"][0].update(shape=["4", 2]), "arguments[0] has shape ['4', 2]"),
-        (lambda m: m["arguments"][0].update(padded=[3, 2]), "arguments[0] has shape [4, 2] and padded shape [3, 2]"),
-        (lambda m: m["arguments"][0].update(padded=[4]), "arguments[0] has shape [4, 2] and padded shape [4]"),
+        (
+            lambda m: m["arguments"][0].update(padded=[3, 2]),
+            "arguments[0] has shape [4, 2] and padded shape [3, 2]",
+        ),
+        (
+            lambda m: m["arguments"][0].update(padded=[4]),
+            "arguments[0] has shape [4, 2] and padded shape [4]",
+        ),
         (lambda m: m["results"][0].update(sharding={"dims": [["data"], []]}), "results[0] can't be read"),
         (lambda m: m["operators"].append("mylib::other"), "operators[1] is 'mylib::other', not an object"),
         (lambda m: m["hyperparameters"][0].pop("name"), "hyperparameters[0] has no 'name'"),

@@ -47,7 +47,9 @@ def allocated(prof: profile) -> list[tuple[int, int]]:
         event = events.pop()
         events += event.children
         if event.tag == _EventType.Allocation:
-            found.append((event.start_time_ns, event.extra_fields.alloc_size, event.extra_fields.total_allocated))
+            found.append(
+                (event.start_time_ns, event.extra_fields.alloc_size, event.extra_fields.total_allocated)
+            )
     found.sort()
     _, first, before = found[0]
     return [(size, total - before + first) for _, size, total in found]
@@ -114,7 +116,9 @@ def test_workspaces_of_kernels_are_planned(unpooled, rows):
     vars(kernel_call._of_thread).clear()  # what earlier calls kept
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as prof:
         compiled(x, w)
-    assert max(total for _, total in allocated(prof)) == pytest.approx(peak.size_bytes - peak.given_bytes, rel=WITHIN)
+    assert max(total for _, total in allocated(prof)) == pytest.approx(
+        peak.size_bytes - peak.given_bytes, rel=WITHIN
+    )
 
 
 def test_a_peak_is_named_by_call_and_line():

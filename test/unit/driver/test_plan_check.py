@@ -25,10 +25,20 @@ W: Key = ("param", "w")
 
 CASES: list[tuple[Key, Entry, type[ShardcError], str]] = [
     (W, Entry((("data",), ("data",))), AxisUsedTwice, r"'w' uses axis 'data' twice: \['data', 'data'\]"),
-    (W, Entry((("data", "data"), ())), AxisUsedTwice, r"'w' uses axis 'data' twice: \[\['data', 'data'\], None\]"),
+    (
+        W,
+        Entry((("data", "data"), ())),
+        AxisUsedTwice,
+        r"'w' uses axis 'data' twice: \[\['data', 'data'\], None\]",
+    ),
     (W, Entry((("tensr",), ())), UnknownAxis, "'w' needs mesh axis 'tensr'; the mesh has data, tensor"),
     (W, Entry(((), (), ())), TooManyDims, r"'w' has 3 dims, but its shape is \[8, 6\]"),
-    (("input", "x"), Entry((("data", "tensor"),)), TooManyWays, "dim 0 of 'x' has 4 elements and can't be cut 6 ways"),
+    (
+        ("input", "x"),
+        Entry((("data", "tensor"),)),
+        TooManyWays,
+        "dim 0 of 'x' has 4 elements and can't be cut 6 ways",
+    ),
     (W, Entry(refine=((1, "fsdp", -1),)), UnknownAxis, "'w' needs mesh axis 'fsdp'"),
     (W, Entry(refine=((1, "data", 2),)), TooManyDims, r"'w' has 3 dims, but its shape is \[8, 6\]"),
     (("grad", "w"), Entry(refine=((1, "fsdp", -1),)), UnknownAxis, "'w' needs mesh axis 'fsdp'"),
@@ -42,7 +52,9 @@ def test_what_does_not_fit_is_named(key: Key, entry: Entry, kind: type[ShardcErr
 
 
 @pytest.mark.parametrize(("key", "entry", "kind", "message"), CASES)
-def test_of_a_saved_plan_the_file_is_named(key: Key, entry: Entry, kind: type[ShardcError], message: str) -> None:
+def test_of_a_saved_plan_the_file_is_named(
+    key: Key, entry: Entry, kind: type[ShardcError], message: str
+) -> None:
     with pytest.raises(BadPlanFile, match=rf"saved\.json is not a plan that fits: .*{message}"):
         check_plan(Plan("test", {key: entry}), ARGUMENTS, MESH, Path("saved.json"))
 
@@ -53,12 +65,16 @@ def test_an_argument_that_the_step_lacks() -> None:
 
 
 def test_what_fits() -> None:
-    entries = {W: Entry((("data",), ("tensor",)), refine=((1, "data", -1),)), ("input", "x"): Entry((("data",),))}
+    entries = {
+        W: Entry((("data",), ("tensor",)), refine=((1, "data", -1),)),
+        ("input", "x"): Entry((("data",),)),
+    }
     check_plan(Plan("test", {**entries, ("grad", "w"): Entry(refine=((1, "data", -1),))}), ARGUMENTS, MESH)
 
 
 @pytest.mark.parametrize(
-    ("word", "nearest"), [("tensr", "; did you mean 'tensor'?"), ("Zero3", "; did you mean 'zero3'?"), ("", "")]
+    ("word", "nearest"),
+    [("tensr", "; did you mean 'tensor'?"), ("Zero3", "; did you mean 'zero3'?"), ("", "")],
 )
 def test_an_unknown_preset_suggests_the_nearest(word: str, nearest: str) -> None:
     error = UnknownPreset(word=word, plan=word, known="data, zero3, tensor", where="--plan")

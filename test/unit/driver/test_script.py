@@ -74,8 +74,16 @@ def test_what_build_returns(write: Write, text: str, problem: str, line: int | N
     ("text", "problem", "line"),
     [
         ("def build():\n    raise KeyError('lr')\n", "raised KeyError: 'lr'", 2),
-        ("def build():\n    return inner()\ndef inner():\n    return 1 / 0\n", "raised ZeroDivisionError: division", 4),
-        ("import torch\nimport nowhere_at_all\n", "raised ModuleNotFoundError: No module named 'nowhere_at_all'", 2),
+        (
+            "def build():\n    return inner()\ndef inner():\n    return 1 / 0\n",
+            "raised ZeroDivisionError: division",
+            4,
+        ),
+        (
+            "import torch\nimport nowhere_at_all\n",
+            "raised ModuleNotFoundError: No module named 'nowhere_at_all'",
+            2,
+        ),
         ("x = 1\ndef build(:\n", "raised SyntaxError: invalid syntax", 2),
         ("def build(width):\n    pass\n", "raised TypeError: build() missing 1 required", None),
         ("raise ValueError\n", "raised ValueError", 1),
@@ -84,7 +92,9 @@ def test_what_build_returns(write: Write, text: str, problem: str, line: int | N
         ("def build():\n    raise SystemExit\n", "ended the process by itself (exit code None)", 2),
     ],
 )
-def test_code_that_raises_is_named_with_its_line(write: Write, text: str, problem: str, line: int | None) -> None:
+def test_code_that_raises_is_named_with_its_line(
+    write: Write, text: str, problem: str, line: int | None
+) -> None:
     path = write(text)
     error = refused(path, ScriptFailed)
     assert problem in error.render()

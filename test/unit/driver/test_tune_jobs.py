@@ -46,7 +46,9 @@ def jobs() -> list:
     return jobs_of_function(layers, torch.randn(48, 64), torch.randn(64, 64), torch.randn(64, 64))
 
 
-def test_what_loses_to_a_library_by_little_is_tuned_for_the_next_contest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_loses_to_a_library_by_little_is_tuned_for_the_next_contest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     decided(monkeypatch, "calls", 0.9e-5, 1e-5)
     found = [job for job in jobs() if job.needs < 1]
     assert [(job.task.label, job.calls) for job in found] == [("mm_relu 48x64x64 f32", 2)]
@@ -61,7 +63,9 @@ def test_what_loses_by_far_is_left_to_the_library(monkeypatch: pytest.MonkeyPatc
     assert not [job for job in jobs() if "mm" in job.task.label]
 
 
-def test_a_script_s_calls_are_tuned_too_and_updates_weigh_their_parameters(tmp_path: Path, monkeypatch) -> None:
+def test_a_script_s_calls_are_tuned_too_and_updates_weigh_their_parameters(
+    tmp_path: Path, monkeypatch
+) -> None:
     decided(monkeypatch, "calls", 0.9e-5, 1e-5)
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
@@ -69,6 +73,8 @@ def test_a_script_s_calls_are_tuned_too_and_updates_weigh_their_parameters(tmp_p
     lost = [job for job in found if job.needs < 1]
     assert sum("mm" in job.task.label for job in lost) >= 3
     assert all(job.needs == pytest.approx(0.9) for job in lost)
-    (update,) = [job for job in found if job.size != 1.0]  # of the two matrices; vectors' are in the kernels of their sums
+    (update,) = [
+        job for job in found if job.size != 1.0
+    ]  # of the two matrices; vectors' are in the kernels of their sums
     assert f"{SIZE}" in update.task.label and update.calls == 2
     assert update.weight == pytest.approx((64 * 128 + 128 * 32) / SIZE)

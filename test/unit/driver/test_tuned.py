@@ -163,10 +163,14 @@ def test_explanations_say_what_was_tuned() -> None:
     assert "0 of 1 kernels were tuned, 1 have the default" in render(report)
     said = f"tuned: {other_point(task)}, 0.80x of the default's time (measured here, 1 trial)"
     assert said in render(with_tuned(report, module))
-    assert "configurations: 1 of 1 kernels were tuned, 0 have the default" in render(with_tuned(report, module))
+    assert "configurations: 1 of 1 kernels were tuned, 0 have the default" in render(
+        with_tuned(report, module)
+    )
 
 
-def test_explanations_of_compiled_functions_say_what_was_tuned(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explanations_of_compiled_functions_say_what_was_tuned(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     x = torch.randn(64, 96)
     plain = str(shardc.explain_fusion(program, x))
     assert "configurations: 0 of 1 kernels were tuned, 1 have the default" in plain and "tuned: " not in plain
@@ -177,7 +181,9 @@ def test_explanations_of_compiled_functions_say_what_was_tuned(folder: Path, mon
     said = f"tuned: {other_point(task)}, 0.80x of the default's time ("
     assert f"{said}measured here, 1 trial)" in str(shardc.explain_fusion(program, x))
     record(task, other_point(task), ratio=1.25)
-    assert "tuned: the default, faster than what was tried (measured here, 1 trial)" in str(shardc.explain_fusion(program, x))
+    assert "tuned: the default, faster than what was tried (measured here, 1 trial)" in str(
+        shardc.explain_fusion(program, x)
+    )
     monkeypatch.setenv("SHARDC_TUNING_DB", str(folder / "another.db"))
     monkeypatch.setenv("SHARDC_SHIPPED_TUNING", str(folder / "shipped.jsonl"))
     assert f"{said}shipped with shardc, 1 trial)" in str(shardc.explain_fusion(program, x))
@@ -205,7 +211,9 @@ def test_a_step_and_its_artefact_hold_what_was_found(folder: Path) -> None:
     assert configs == {task: point.config for task, point in points.items()}
     assert tuned_step.check().passed
     tuned_step.save(folder / "out")
-    assert explain_path(folder / "out").count("0.80x of the default's time (measured here, 1 trial)") >= len(tasks)
+    assert explain_path(folder / "out").count("0.80x of the default's time (measured here, 1 trial)") >= len(
+        tasks
+    )
 
 
 def test_a_damaged_database_does_not_keep_a_program_from_compiling(folder: Path) -> None:

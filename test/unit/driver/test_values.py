@@ -18,7 +18,9 @@ from shardc.driver.api import CompiledStep
 def compiled(batch: Any, device: str = "cpu") -> CompiledStep:
     model = torch.nn.Linear(8, 4, device=device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return shardc.compile_step(model, optimizer, batch, mesh={"data": 2}, loss=lambda out, _: out.square().mean())
+    return shardc.compile_step(
+        model, optimizer, batch, mesh={"data": 2}, loss=lambda out, _: out.square().mean()
+    )
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,11 @@ class Emulated:
         assert done.returncode == 0, done.stderr[:2000]
 
     def kernel(
-        self, name: str, outputs: Sequence[Output], size: int | None = None, checks: Mapping[int, str] | None = None
+        self,
+        name: str,
+        outputs: Sequence[Output],
+        size: int | None = None,
+        checks: Mapping[int, str] | None = None,
     ) -> Callable[..., tuple[Tensor, ...]]:
         def call(*tensors: Tensor) -> tuple[Tensor, ...]:
             first = [] if size is None else [1, size]
@@ -126,7 +130,9 @@ class Emulated:
         self, name: str, members: Sequence[tuple[int, Sequence[Output]]]
     ) -> Callable[..., list[tuple[Tensor, ...]]]:
         def call(*given: tuple[Tensor, ...]) -> list[tuple[Tensor, ...]]:
-            return self._run(name, [len(given)], list(zip(given, (o for _, o in members), strict=True)), sizes)
+            return self._run(
+                name, [len(given)], list(zip(given, (o for _, o in members), strict=True)), sizes
+            )
 
         sizes = [size for size, _ in members]
         return call

@@ -35,7 +35,11 @@ def compiled() -> Callable[..., Any]:
     """``compiled(f)`` is ``f`` under the backend, unfused; falling back to ATen is an error in its calls."""
 
     def wrap(
-        f: Callable[..., Any], fuse: bool = False, numerics: str = "fused", random: str = "counter", **options: Any
+        f: Callable[..., Any],
+        fuse: bool = False,
+        numerics: str = "fused",
+        random: str = "counter",
+        **options: Any,
     ) -> Callable[..., Any]:
         settings = {"fuse": fuse, "numerics": numerics, "random": random}
         inner = torch.compile(f, backend="shardc", options=settings, **options)
@@ -76,7 +80,9 @@ def seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict[str, 
         library = real(graph)
         if library is None:
             return None
-        copy = ir.Module.parse(graph.module.operation.get_asm(), graph.module.context)  # the graph itself is worked on
+        copy = ir.Module.parse(
+            graph.module.operation.get_asm(), graph.module.context
+        )  # the graph itself is worked on
         alive.append(copy)
         return recorded(copy, library, found)
 

@@ -39,7 +39,9 @@ def process(rank: int, kind: str, store: str) -> None:
     expected = train(twin, twin, x)
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
     assert found[2] < found[0], "it does not learn"
-    said = [str(w.message).partition("\n")[0] for w in caught if issubclass(w.category, ShardcFallbackWarning)]
+    said = [
+        str(w.message).partition("\n")[0] for w in caught if issubclass(w.category, ShardcFallbackWarning)
+    ]
     assert programs or said, "the backend never saw a graph"
     if rank == 0:
         print(f"programs: {len(programs)}", *said, sep="\n")

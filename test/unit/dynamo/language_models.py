@@ -26,7 +26,9 @@ def tiny(kind: str) -> nn.Module:
         return _WithLoss(transformers.GPT2LMHeadModel(config))
     sizes |= {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
     if kind == "llama":
-        return _WithLoss(transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_key_value_heads=2)))
+        return _WithLoss(
+            transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_key_value_heads=2))
+        )
     config = transformers.BertConfig(**sizes, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     return _WithLoss(transformers.BertForMaskedLM(config))
 

@@ -107,7 +107,9 @@ class Program:
 
     def __call__(self, *inputs: Tensor, wide: bool = False) -> list[Tensor]:
         """Results, then gradients. ``wide``: in f64 throughout, as are the inputs."""
-        leaves = [i.detach().requires_grad_(g.differentiated) for i, g in zip(inputs, self.given, strict=True)]
+        leaves = [
+            i.detach().requires_grad_(g.differentiated) for i, g in zip(inputs, self.given, strict=True)
+        ]
         with torch.enable_grad():
             values: list[Tensor] = list(leaves)
             for step in self.steps:
@@ -142,9 +144,9 @@ class Program:
 def programs(draw: Any) -> Program:
     """Up to four inputs and ten steps; shapes of up to three dims that broadcast with one another."""
     full = draw(
-        st.lists(st.sampled_from(SIZES if draw(st.integers(0, 19)) else (*SIZES, 0)), min_size=1, max_size=3).filter(
-            _is_small
-        )
+        st.lists(
+            st.sampled_from(SIZES if draw(st.integers(0, 19)) else (*SIZES, 0)), min_size=1, max_size=3
+        ).filter(_is_small)
     )
     dtypes = st.sampled_from(FLOATS[:1] if draw(st.booleans()) else FLOATS)
     given = tuple(
@@ -184,11 +186,16 @@ def _drawn_step(draw: Any, values: Sequence[Tensor], inputs: int, dtypes: Any) -
         return Step(draw(st.sampled_from(sorted(BINARY))), (first, partner))
     if kind == "reduce" and x.dim():
         dims = draw(st.sets(st.integers(0, x.dim() - 1), min_size=1))
-        return Step(draw(st.sampled_from(sorted(REDUCE))), (first,), (tuple(sorted(dims)), draw(st.booleans())))
+        return Step(
+            draw(st.sampled_from(sorted(REDUCE))), (first,), (tuple(sorted(dims)), draw(st.booleans()))
+        )
     if kind == "where":
-        masks = [n for n in range(inputs) if _broadcasts(values[n], x) and _broadcasts(values[n], values[partner])]
+        masks = [
+            n for n in range(inputs) if _broadcasts(values[n], x) and _broadcasts(values[n], values[partner])
+        ]
         if masks and _broadcasts(
-            torch.empty(torch.broadcast_shapes(x.shape, values[partner].shape), device="meta"), values[masks[0]]
+            torch.empty(torch.broadcast_shapes(x.shape, values[partner].shape), device="meta"),
+            values[masks[0]],
         ):
             return Step("where", (masks[0], first, partner))
     if kind == "matmul":

@@ -72,7 +72,11 @@ def recorded(module: ir.Module, library: Any, found: dict[str, float]) -> Record
         op = ops[name, shapes]
         exact = run_kernel(op, list(map(_in_f64, given)), widen=True)
         tensors = [t for t in (*given, *made) if isinstance(t, torch.Tensor) and t.is_floating_point()]
-        bound = next(b for dtype, b in BOUNDS.items() if any(t.dtype == dtype for t in tensors)) if tensors else 0.0
+        bound = (
+            next(b for dtype, b in BOUNDS.items() if any(t.dtype == dtype for t in tensors))
+            if tensors
+            else 0.0
+        )
         largest = max(map(magnitude, [*tensors, *exact]))
         for ours, reference in zip(made, exact, strict=True):
             allowed = bound * max(magnitude(reference), FLOOR * largest) if ours.is_floating_point() else 0.0

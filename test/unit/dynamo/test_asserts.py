@@ -33,7 +33,9 @@ def test_one_hot_compiles_and_trains() -> None:
 @pytest.mark.parametrize("is_trained", [False, True])
 @pytest.mark.parametrize("options", [None, {"fuse": False}])
 @pytest.mark.parametrize(("wrong", "message"), [(10, "smaller than num_classes"), (-1, "non-negative")])
-def test_a_wrong_class_is_told(is_trained: bool, options: dict[str, object] | None, wrong: int, message: str) -> None:
+def test_a_wrong_class_is_told(
+    is_trained: bool, options: dict[str, object] | None, wrong: int, message: str
+) -> None:
     function, weight = compiled(options), WEIGHT.clone().requires_grad_(is_trained)
     good, bad = torch.tensor([1, 2, 3]), torch.tensor([1, wrong, 3])
     torch.testing.assert_close(function(good, weight), embed(good, weight))

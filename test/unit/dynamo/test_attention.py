@@ -13,7 +13,9 @@ from torch.nn import functional
 
 from shardc.backends.eager.tolerance import difference, magnitude, own_precision
 
-FORWARD, BACKWARD = (f"kernel(\"scaled_dot_product_flash_attention_for_cpu_{part}" for part in ("", "backward_"))
+FORWARD, BACKWARD = (
+    f'kernel("scaled_dot_product_flash_attention_for_cpu_{part}' for part in ("", "backward_")
+)
 
 
 @pytest.fixture(autouse=True)
@@ -33,9 +35,13 @@ class SelfAttention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         parts = self.inward(x).split([n * self.size for n in self.sizes], -1)
-        q, k, v = (p.unflatten(-1, (n, self.size)).transpose(1, 2) for p, n in zip(parts, self.sizes, strict=True))
+        q, k, v = (
+            p.unflatten(-1, (n, self.size)).transpose(1, 2) for p, n in zip(parts, self.sizes, strict=True)
+        )
         grouped = self.sizes[0] != self.sizes[1]
-        y = functional.scaled_dot_product_attention(q, k, v, self.mask, is_causal=self.causal, enable_gqa=grouped)
+        y = functional.scaled_dot_product_attention(
+            q, k, v, self.mask, is_causal=self.causal, enable_gqa=grouped
+        )
         return self.outward(y.transpose(1, 2).flatten(2))
 
 
@@ -45,7 +51,9 @@ def dead_row() -> Tensor:
     return mask
 
 
-@pytest.mark.parametrize("kv_heads, mask, causal", [(4, None, True), (2, None, False), (4, dead_row(), False)])
+@pytest.mark.parametrize(
+    "kv_heads, mask, causal", [(4, None, True), (2, None, False), (4, dead_row(), False)]
+)
 def test_training_equals_eager(compiled: Callable[..., Any], programs: list[str], kv_heads, mask, causal):
     model = SelfAttention(4, kv_heads, 12, mask, causal)
     other, x = copy.deepcopy(model), torch.randn(2, 30, 48)

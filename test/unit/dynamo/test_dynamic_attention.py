@@ -14,7 +14,9 @@ from torch.nn import functional
 
 from shardc.driver import graph_program
 
-FORWARD, BACKWARD = (f"kernel(\"scaled_dot_product_flash_attention_for_cpu_{part}" for part in ("", "backward_"))
+FORWARD, BACKWARD = (
+    f'kernel("scaled_dot_product_flash_attention_for_cpu_{part}' for part in ("", "backward_")
+)
 Sizes = tuple[int, int, int]
 Wrap = Callable[..., Any]
 THREADS = (1, 3)
@@ -31,11 +33,15 @@ def threads() -> Iterator[Callable[[int], None]]:
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
     """Of tensors with heads beside their sizes, as a model's matmuls make them."""
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-    y = functional.scaled_dot_product_attention(q, k, v, mask, is_causal=causal, enable_gqa=q.shape[1] != k.shape[1])
+    y = functional.scaled_dot_product_attention(
+        q, k, v, mask, is_causal=causal, enable_gqa=q.shape[1] != k.shape[1]
+    )
     return y.transpose(1, 2).flatten(2)
 
 
-def results(function: Callable[..., Tensor], tensors: list[Tensor], mask: Tensor | None, causal: bool) -> list[Tensor]:
+def results(
+    function: Callable[..., Tensor], tensors: list[Tensor], mask: Tensor | None, causal: bool
+) -> list[Tensor]:
     """The result and the gradients of q, k and v."""
     given = [t.clone().requires_grad_() for t in tensors]
     for x in given:
@@ -71,7 +77,9 @@ def assert_once(programs: list[str], settings: int) -> None:
     )
 
 
-def test_causal_with_shared_heads(compiled: Wrap, programs: list[str], threads: Callable[[int], None]) -> None:
+def test_causal_with_shared_heads(
+    compiled: Wrap, programs: list[str], threads: Callable[[int], None]
+) -> None:
     run = compiled(attend, fuse=True, dynamic=True)
     for count, sizes in itertools.product(THREADS, ((3, 130, 130), (2, 7, 7), (5, 200, 200), (2, 64, 64))):
         threads(count)

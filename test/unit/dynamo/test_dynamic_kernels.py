@@ -108,7 +108,9 @@ class Layer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.norms = nn.ModuleList(nn.LayerNorm(16) for _ in range(2))
-        self.maps = nn.ModuleList((nn.Linear(16, 48), nn.Linear(16, 16), nn.Linear(16, 32), nn.Linear(32, 16)))
+        self.maps = nn.ModuleList(
+            (nn.Linear(16, 48), nn.Linear(16, 16), nn.Linear(16, 32), nn.Linear(32, 16))
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         b, t, _ = x.shape
@@ -130,7 +132,9 @@ def test_a_layer_of_any_batch_and_length(compiled: Wrap, programs: list[str]) ->
         for model, function, given in ((layer, run, x), (wide, wide, x.double())):
             given = given.clone().requires_grad_()
             out = function(given)
-            seen.append([out.detach(), *torch.autograd.grad((out * out).mean(), [given, *model.parameters()])])
+            seen.append(
+                [out.detach(), *torch.autograd.grad((out * out).mean(), [given, *model.parameters()])]
+            )
         _close(*seen)
     assert len(programs) == 2
     assert all(text.count("= kernel(") >= 2 for text in programs)

@@ -59,7 +59,9 @@ SCALES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "power": lambda x: x * x.shape[-1] ** -0.5 - 2 ** (x.shape[0] / 3.0) + x.shape[0] ** 2,
     "smallest and largest": lambda x: x * min(x.shape[0], 4) + max(x.shape[1], 3),
     "quotient": lambda x: x * (x.shape[0] / x.shape[1]) + x.shape[0] / 3,
-    "whole part": lambda x: x[: math.floor(x.shape[0] / 2.0)] * math.ceil(x.shape[1] / 1.5) + int(x.shape[0] * 1.5),
+    "whole part": lambda x: (
+        x[: math.floor(x.shape[0] / 2.0)] * math.ceil(x.shape[1] / 1.5) + int(x.shape[0] * 1.5)
+    ),
     "sum of many": lambda x: torch.cat([x, x, x * 2, x.new_ones(x.shape[0] + 1, x.shape[1])]).sum(0),
     "number of a new tensor": lambda x: torch.full((3,), x.shape[0] / 7) * x.sum(),
 }
@@ -169,7 +171,10 @@ def test_what_is_not_imported_runs_through_aten_with_one_diagnostic(f: Callable[
 def test_gradients_through_sizes_that_depend_on_values() -> None:
     f = lambda x, w: torch.softmax(x[x[:, 0] > 0] @ w, -1).square().sum()  # noqa: E731
     run, w = torch.compile(f, backend="shardc", dynamic=True), torch.randn(4, 4, requires_grad=True)
-    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True), pytest.warns(ShardcFallbackWarning):
+    with (
+        torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True),
+        pytest.warns(ShardcFallbackWarning),
+    ):
         for n in (5, 8, 9):
             x = torch.randn(n, 4)
             (found,), (expected,) = (torch.autograd.grad(g(x, w), w) for g in (run, f))

@@ -25,7 +25,9 @@ def cache_folder(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Contraction]:
     """oneDNN is the faster one in the test; what is measured there."""
     found: list[Contraction] = []
-    monkeypatch.setattr(graph_compiler, "measured_form", lambda contraction: found.append(contraction) or "onednn")
+    monkeypatch.setattr(
+        graph_compiler, "measured_form", lambda contraction: found.append(contraction) or "onednn"
+    )
     return found
 
 
@@ -111,14 +113,17 @@ def test_any_number_of_rows(asked: list[Contraction], programs: list[str]) -> No
         found, expected = run(x), twin(x)
         torch.testing.assert_close(found, expected)
         ours, theirs = (
-            torch.autograd.grad(y.square().sum(), m.parameters()) for y, m in ((found, model), (expected, twin))
+            torch.autograd.grad(y.square().sum(), m.parameters())
+            for y, m in ((found, model), (expected, twin))
         )
         torch.testing.assert_close(ours, theirs)
     assert [text.count("= _linear_pointwise(") for text in programs] == [2, 1]
     assert [(c.m, c.k, c.n) for c in asked] == [(16, 16, 4), (16, 6, 16), (16, 4, 16)]
 
 
-def test_what_follows_any_number_of_rows_is_computed_inside(asked: list[Contraction], programs: list[str]) -> None:
+def test_what_follows_any_number_of_rows_is_computed_inside(
+    asked: list[Contraction], programs: list[str]
+) -> None:
     class Block(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -42,7 +42,9 @@ def test_a_complex_number_falls_back_with_op_and_line() -> None:
         return torch.view_as_real(y)
 
     (text,) = _run(rotate, (torch.randn(3, 2),))
-    line = next(i for i, row in enumerate(Path(__file__).read_text().splitlines(), 1) if row.endswith("# the line"))
+    line = next(
+        i for i, row in enumerate(Path(__file__).read_text().splitlines(), 1) if row.endswith("# the line")
+    )
     assert "aten.lerp" in text and "complex number" in text
     assert f"{__file__}:{line}" in text
     assert "try:" in text
@@ -55,7 +57,13 @@ def test_a_cause_is_said_once_whatever_the_number_of_graphs() -> None:
         return x.lerp(torch.ones((), dtype=torch.complex64), 1j).abs()
 
     assert len(_run(spectrum, (torch.randn(8),), (torch.randn(6),), dynamic=False)) == 1
-    assert _run(lambda x: torch.fft.rfft(x).lerp(torch.ones((), dtype=torch.complex64), 1j).real, (torch.randn(6),)) == []
+    assert (
+        _run(
+            lambda x: torch.fft.rfft(x).lerp(torch.ones((), dtype=torch.complex64), 1j).real,
+            (torch.randn(6),),
+        )
+        == []
+    )
 
 
 def test_what_aot_autograd_cannot_trace_runs_eagerly() -> None:
@@ -140,7 +148,6 @@ def test_a_bug_of_ours_is_said_and_survived(monkeypatch: pytest.MonkeyPatch) -> 
 def test_an_import_that_differs_from_the_graph_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the importer took one op for another: the check of every call finds it."""
 
-
     def to_cos(node: torch.fx.Node) -> torch.fx.Node:
         node.target = torch.ops.aten.cos.default
         return node
@@ -154,5 +161,7 @@ def test_a_diagnostic_made_an_error_stops_the_call() -> None:
     run = torch.compile(lambda x: x.as_strided((2,), (2,)) + 1, backend="shardc")
     with warnings.catch_warnings():
         warnings.simplefilter("error", ShardcFallbackWarning)
-        with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match=r"uncompiled, because of aten\.as_strided"):
+        with pytest.raises(
+            torch._dynamo.exc.BackendCompilerFailed, match=r"uncompiled, because of aten\.as_strided"
+        ):
             run(torch.randn(4))

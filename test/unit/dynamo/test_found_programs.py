@@ -10,7 +10,9 @@ from .random_programs.how import How
 from .random_programs.program import NAMES, Given, Program
 
 
-def _given(shape: tuple[int, ...], dtype: str = "f32", layout: str = "contiguous", grad: bool = False) -> Given:
+def _given(
+    shape: tuple[int, ...], dtype: str = "f32", layout: str = "contiguous", grad: bool = False
+) -> Given:
     return Given(shape, dtype, layout, grad)
 
 

@@ -79,7 +79,9 @@ class _Scaled(torch.autograd.Function):
     """A gradient that is not the derivative, so that only its own backward can have made it."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, y: torch.Tensor, factor: float) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(
+        ctx: Any, x: torch.Tensor, y: torch.Tensor, factor: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         ctx.save_for_backward(x)
         ctx.factor = factor
         return x * y.exp(), x.sign()

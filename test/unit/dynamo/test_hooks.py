@@ -30,7 +30,9 @@ def _add_hooks(model: nn.Sequential) -> list[str]:
     first, _, last = model
     first.register_forward_pre_hook(lambda module, args: note("forward pre", (args[0] * 2,)))
     first.register_forward_hook(lambda module, args, output: note("forward", output + 1))
-    last.register_full_backward_pre_hook(lambda module, grads: note("backward pre", tuple(g * 2 for g in grads)))
+    last.register_full_backward_pre_hook(
+        lambda module, grads: note("backward pre", tuple(g * 2 for g in grads))
+    )
     last.register_full_backward_hook(lambda module, grads, _: note("backward", tuple(g * 3 for g in grads)))
     first.weight.register_hook(lambda grad: note("tensor", grad * 5))
     first.bias.register_post_accumulate_grad_hook(_accumulated)
@@ -48,10 +50,17 @@ def test_hooks_of_modules_and_parameters() -> None:
         out.sum().backward()
         expected.sum().backward()
     assert_identical([p.grad for p in model.parameters()], [p.grad for p in twin.parameters()])
-    assert calls == expected_calls and set(calls) == {"forward pre", "forward", "backward pre", "backward", "tensor"}
+    assert calls == expected_calls and set(calls) == {
+        "forward pre",
+        "forward",
+        "backward pre",
+        "backward",
+        "tensor",
+    }
     bare(x).sum().backward()
     assert all(
-        not torch.equal(p.grad, q.grad) for p, q in zip(model[0].parameters(), bare[0].parameters(), strict=True)
+        not torch.equal(p.grad, q.grad)
+        for p, q in zip(model[0].parameters(), bare[0].parameters(), strict=True)
     )
 
 

@@ -102,7 +102,9 @@ def test_inputs_that_change(function: Callable[..., Any]) -> None:
         twins = copy.deepcopy(pair)  # keeps what shares memory shared
         found, expected = ours(*pair), function(*twins)
         for mine, twin in zip(pair, twins, strict=True):
-            torch.testing.assert_close(whole(mine), whole(twin), msg=lambda text, name=name: f"{name}: {text}")
+            torch.testing.assert_close(
+                whole(mine), whole(twin), msg=lambda text, name=name: f"{name}: {text}"
+            )
         for t in (*pair, *twins):
             t.zero_()
         torch.testing.assert_close(found, expected, msg=lambda text, name=name: f"{name}: {text}")

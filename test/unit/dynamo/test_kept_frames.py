@@ -75,7 +75,9 @@ def run(folder: Path) -> tuple[list[str], str]:
     graphs traced; what it said.
     """
     files = [str(folder / "compiled.pt"), str(folder / "eager.pt")]
-    done = subprocess.run([sys.executable, "-c", RUN, str(folder), *files], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, str(folder), *files], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     for a, b in zip(*map(torch.load, files), strict=True):
         torch.testing.assert_close(a, b)
@@ -111,16 +113,22 @@ CHANGES: dict[str, Callable[[Any, nn.Module], Any]] = {
     "a function": lambda file, _: setattr(file, "activation", torch.sin),
     "a method": lambda file, _: setattr(file.Block, "forward", lambda self, x: self.linear(x)),
     "a method of the instance": lambda _, model: setattr(model, "forward", lambda x: x * model.linear.bias),
-    "a method of PyTorch's": lambda _, model: setattr(type(model.linear), "forward", lambda self, x: x @ self.weight),
+    "a method of PyTorch's": lambda _, model: setattr(
+        type(model.linear), "forward", lambda self, x: x @ self.weight
+    ),
     "a hook": lambda _, model: model.linear.register_forward_hook(lambda module, x, y: y * 2),
-    "strides of a parameter": lambda _, model: setattr(model.linear.weight, "data", model.linear.weight.detach().t()),
+    "strides of a parameter": lambda _, model: setattr(
+        model.linear.weight, "data", model.linear.weight.detach().t()
+    ),
     "a frozen parameter": lambda _, model: model.linear.weight.requires_grad_(False),
     "gradients": lambda _, model: torch.set_grad_enabled(False),
 }
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_is_not_the_same_is_traced(change: str, model_file: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_the_same_is_traced(
+    change: str, model_file: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And what is the same again is found again."""
     monkeypatch.setattr(nn.Linear, "forward", nn.Linear.forward)  # put back after the test
     x = torch.randn(2, 6)

@@ -31,7 +31,11 @@ def cache_folder(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def near(found: torch.Tensor, expected: torch.Tensor) -> None:
-    assert found.dtype == expected.dtype and found.shape == expected.shape and found.stride() == expected.stride()
+    assert (
+        found.dtype == expected.dtype
+        and found.shape == expected.shape
+        and found.stride() == expected.stride()
+    )
     bound = own_precision(expected.dtype).relative if expected.dtype.is_floating_point else 0
     assert difference(found, expected) <= bound * magnitude(expected)
 
@@ -128,7 +132,9 @@ def test_inputs_with_other_strides(compiled: Wrap) -> None:
 
 
 def test_channels_last(compiled: Wrap) -> None:
-    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.SiLU(), nn.Conv2d(8, 4, 3)).to(memory_format=torch.channels_last)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.SiLU(), nn.Conv2d(8, 4, 3)).to(
+        memory_format=torch.channels_last
+    )
     x = torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last)
     f = lambda x: model(x).sigmoid() * 2 + 1  # noqa: E731
     near(compiled(f, fuse=True)(x), f(x))
@@ -179,7 +185,9 @@ def test_four_threads_at_once(compiled: Wrap, in_four_threads: Callable[..., Non
     in_four_threads(work)
 
 
-def test_a_kernel_that_does_not_compile_goes_back_to_aten(monkeypatch: pytest.MonkeyPatch, programs: list[str]) -> None:
+def test_a_kernel_that_does_not_compile_goes_back_to_aten(
+    monkeypatch: pytest.MonkeyPatch, programs: list[str]
+) -> None:
     """The other kernels of the graph stay."""
     build, single = kernels.build_library, kernels.compile_functions
 
@@ -205,6 +213,7 @@ def test_a_kernel_that_does_not_compile_goes_back_to_aten(monkeypatch: pytest.Mo
 
 def test_a_result_that_is_expanded_from_a_kernels(compiled: Wrap) -> None:
     """Its memory has one element for all along an expanded dim."""
+
     def f(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         y = (x * 2).tanh().unsqueeze(0).expand(3, *x.shape)
         return y, y.exp()
@@ -216,6 +225,7 @@ def test_a_result_that_is_expanded_from_a_kernels(compiled: Wrap) -> None:
 
 def test_kernels_without_inputs_are_called_as_one(compiled: Wrap) -> None:
     """Two that are made from nothing, of which a call that stays reads each."""
+
     def f(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         y = x @ x
         return torch.ones_like(y) @ x, x @ torch.ones_like(y.t())
@@ -235,7 +245,9 @@ def test_a_crash_of_the_compiler_takes_one_group_with_it(
 
     def crashing(emitted: list[Any], target: str) -> str:
         text = real(emitted, target)
-        return text.removesuffix("}") + bad + "}" if any("tanh" in kernel.name for kernel in emitted) else text
+        return (
+            text.removesuffix("}") + bad + "}" if any("tanh" in kernel.name for kernel in emitted) else text
+        )
 
     monkeypatch.setattr(compile, "entries", crashing)
     monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path))
@@ -253,7 +265,9 @@ def test_a_crash_of_the_compiler_takes_one_group_with_it(
     assert "tanh(" in program and "mul_add_0(" in program
 
 
-def test_an_unsupported_target_leaves_everything_to_aten(monkeypatch: pytest.MonkeyPatch, programs: list[str]) -> None:
+def test_an_unsupported_target_leaves_everything_to_aten(
+    monkeypatch: pytest.MonkeyPatch, programs: list[str]
+) -> None:
     monkeypatch.setenv("SHARDC_TARGET", "x86_64 sse2")
     f = lambda x: (x * 2).tanh() + 1  # noqa: E731
     x = torch.randn(4)
@@ -262,7 +276,9 @@ def test_an_unsupported_target_leaves_everything_to_aten(monkeypatch: pytest.Mon
         for g in (f, lambda x: f(x) * 2):
             assert torch.equal(torch.compile(g, backend="shardc")(x), g(x))
     (text,) = [str(w.message) for w in caught if issubclass(w.category, ShardcFallbackWarning)]
-    assert "x86_64 sse2: it lacks avx2 f16c fma" in text and not any("kernel(" in program for program in programs)
+    assert "x86_64 sse2: it lacks avx2 f16c fma" in text and not any(
+        "kernel(" in program for program in programs
+    )
 
 
 def test_a_compiler_that_is_broken_leaves_everything_to_aten(

@@ -47,7 +47,14 @@ KINDS: dict[str, tuple[tuple[tuple[object, ...], ...], str]] = {
 }  # fmt: skip
 """Shapes of the inputs, and what is computed of them."""
 SIZES = (0, 1, 7, 127, 129)
-NOT_EMPTY = ("group norm", "batch norm", "cross entropy", "attention", "attention, head size", "rows at indices")
+NOT_EMPTY = (
+    "group norm",
+    "batch norm",
+    "cross entropy",
+    "attention",
+    "attention, head size",
+    "rows at indices",
+)
 """Eager itself refuses these of nothing, or gives NaN."""
 
 
@@ -93,7 +100,12 @@ def test_threads_that_come_and_go(
     def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         h = functional.layer_norm(functional.gelu(x @ w), (w.shape[1],))
         heads = h.view(1, 512, 4, -1).transpose(1, 2)
-        return functional.scaled_dot_product_attention(heads, heads, heads, is_causal=True).softmax(-1).square().sum()
+        return (
+            functional.scaled_dot_product_attention(heads, heads, heads, is_causal=True)
+            .softmax(-1)
+            .square()
+            .sum()
+        )
 
     def step(function: Callable[..., torch.Tensor], dtype: torch.dtype) -> list[torch.Tensor]:
         leaves = [t.to(dtype).requires_grad_() for t in (x, w)]

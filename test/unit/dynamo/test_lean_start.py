@@ -15,7 +15,9 @@ from shardc.driver.lean_hash import loaded_later, without_inductor
 from shardc.driver.unread_names import skip_unread_names
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="with a GPU PyTorch hashes Triton's files, and so do we")
+@pytest.mark.skipif(
+    torch.cuda.is_available(), reason="with a GPU PyTorch hashes Triton's files, and so do we"
+)
 def test_pytorch_throws_the_hash_of_triton_away() -> None:
     systems = [codecache.CacheBase.get_system.__wrapped__()]
     with pytest.MonkeyPatch.context() as patch:

@@ -105,12 +105,18 @@ def test_explained(all_sizes: None) -> None:
     found = shardc.explain_fusion(model, x)
     ((up, verdict), (down, _)), text = found.graphs[0][1].choices, str(found)
     assert (up.target, down.target) == ("aten.addmm", "aten.addmm")
-    assert verdict.why.startswith("measured: ") and " us as calls, " in verdict.why and " us as kernels" in verdict.why
+    assert (
+        verdict.why.startswith("measured: ")
+        and " us as calls, " in verdict.why
+        and " us as kernels" in verdict.why
+    )
     assert "matmuls and attention: " in text and verdict.why in text
 
 
 @pytest.mark.parametrize("limit", ["SMALL_FLOPS", "LARGE_FLOPS"])
-def test_what_is_too_small_or_too_large_is_a_call(all_sizes: None, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+def test_what_is_too_small_or_too_large_is_a_call(
+    all_sizes: None, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
     flops = 2 * 2 * 9 * 24 * 70
     for value, measured in ((flops, True), (flops + 1 if limit == "SMALL_FLOPS" else flops - 1, False)):
         torch._dynamo.reset()
@@ -125,7 +131,9 @@ def attention(q: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", ["calls", "kernels"])
-def test_attention_of_few_queries_is_chosen(fastest: Callable[[str], None], name: str, programs: list[str]) -> None:
+def test_attention_of_few_queries_is_chosen(
+    fastest: Callable[[str], None], name: str, programs: list[str]
+) -> None:
     """Forward and backward. With more queries a kernel is known to be faster."""
     fastest(name)
     q = torch.randn(2, 2, 3, 8, requires_grad=True)

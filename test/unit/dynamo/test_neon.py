@@ -54,7 +54,8 @@ def test_a_matmul_is_of_vector_instructions(libraries: list[aarch64.Emulated]) -
     x, y = torch.randn(64, 96), torch.randn(96, 80)
     settings = {"matmuls": "generated"}
     torch.testing.assert_close(
-        torch.compile(lambda x, y: torch.relu(x @ y), backend="shardc", options=settings)(x, y), torch.relu(x @ y)
+        torch.compile(lambda x, y: torch.relu(x @ y), backend="shardc", options=settings)(x, y),
+        torch.relu(x @ y),
     )
     (library,) = libraries
     assert len(re.findall(r"\tfmla\tv\d+\.4s", library.assembly)) >= 16

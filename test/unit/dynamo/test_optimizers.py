@@ -46,7 +46,9 @@ def test_steps_go_as_in_eager(compiled: Callable[..., Any], name: str, foreach: 
             held = _states(ours)
         theirs.step()
     for found, expected in zip(_states(ours), _states(theirs), strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)  # the step count is f32, and a tensor here
+        torch.testing.assert_close(
+            found, expected, rtol=1e-5, atol=1e-6
+        )  # the step count is f32, and a tensor here
     assert all(a is b for a, b in zip(held, _states(ours), strict=True))
 
 

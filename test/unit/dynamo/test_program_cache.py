@@ -25,7 +25,9 @@ def imports(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The phases of the graphs that were really imported."""
     found: list[str] = []
     real = graph_compiler.import_graph
-    monkeypatch.setattr(graph_compiler, "import_graph", lambda graph, phase: found.append(phase) or real(graph, phase))
+    monkeypatch.setattr(
+        graph_compiler, "import_graph", lambda graph, phase: found.append(phase) or real(graph, phase)
+    )
     return found
 
 
@@ -96,7 +98,9 @@ def test_damaged_and_missing_files_are_made_again(folder: Path, imports: list[st
     assert len(imports) == 6 and list(folder.glob("kernels-*"))
 
 
-def test_what_did_not_compile_is_said_again(monkeypatch: pytest.MonkeyPatch, imports: list[str], folder: Path) -> None:
+def test_what_did_not_compile_is_said_again(
+    monkeypatch: pytest.MonkeyPatch, imports: list[str], folder: Path
+) -> None:
     def fails(*_: Any) -> Any:
         raise RuntimeError("no machine code today")
 

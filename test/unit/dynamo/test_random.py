@@ -51,7 +51,9 @@ class _Checkpointed(nn.Linear):
 
 
 MODELS: dict[str, Callable[[], nn.Module]] = {
-    "dropout": lambda: nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.3), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 6)),
+    "dropout": lambda: nn.Sequential(
+        nn.Linear(6, 8), nn.Dropout(0.3), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 6)
+    ),
     "attention": _Attention,
     "draws": lambda: _Draws(6, 6),
     "checkpointed": lambda: _Checkpointed(6, 6),
@@ -70,7 +72,10 @@ def _step(model: nn.Module, x: Tensor, seed: Tensor) -> list[Tensor]:
     values = {**capture.initial_values(), ("input", "0"): x, ("seed", "seed"): seed}
     values["hyper", "group0.lr"] = torch.tensor(1.0, dtype=torch.float64)
     results = [r for [r] in run(capture.module, [[values[s.role, s.name]] for s in capture.arguments])]
-    return [results[0], *(new - old.detach() for new, old in zip(results[1:], model.parameters(), strict=False))]
+    return [
+        results[0],
+        *(new - old.detach() for new, old in zip(results[1:], model.parameters(), strict=False)),
+    ]
 
 
 @pytest.mark.parametrize(("name", "fuse"), RUNS)
@@ -149,7 +154,9 @@ def test_kernels_draw_what_aten_draws(compiled: Wrap, shape: tuple[int, ...]) ->
         assert torch.equal(a, b)
 
 
-def test_other_sizes_have_the_same_numbers_where_both_have_elements(compiled: Wrap, programs: list[str]) -> None:
+def test_other_sizes_have_the_same_numbers_where_both_have_elements(
+    compiled: Wrap, programs: list[str]
+) -> None:
     run = compiled(lambda x: functional.dropout(x, 0.5))
     found = []
     for rows in (3, 5, 8):
@@ -204,7 +211,9 @@ def test_ops_of_a_branch_draw_from_pytorch() -> None:
 
 
 def test_training_is_the_same_with_and_without_kernels(compiled: Wrap) -> None:
-    model = nn.Sequential(nn.Linear(6, 33), nn.GELU(), nn.Dropout(0.3), nn.LayerNorm(33), nn.Dropout(0.1)).double()
+    model = nn.Sequential(
+        nn.Linear(6, 33), nn.GELU(), nn.Dropout(0.3), nn.LayerNorm(33), nn.Dropout(0.1)
+    ).double()
     x, found = torch.randn(7, 6, dtype=torch.float64), []
     for fuse in (False, True):
         twin = copy.deepcopy(model)

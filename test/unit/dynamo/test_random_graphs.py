@@ -32,7 +32,11 @@ SEARCH = settings(
     derandomize=COUNT == 20,
     database=None,
     deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.function_scoped_fixture,
+    ],
 )
 FLOOR = 0.05
 """Of the largest number of a program: what cancels out, such as a gradient of 0, has that number's rounding errors."""
@@ -80,7 +84,9 @@ def test_random_programs(program: Program, numerics: str, threads: int) -> None:
     largest = max(map(magnitude, [*inputs, *exact]))
     for ours, theirs, reference in zip(found, eager, exact, strict=True):
         assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
-        assert all(n == 1 or a == b for n, a, b in zip(ours.shape, ours.stride(), theirs.stride(), strict=True))
+        assert all(
+            n == 1 or a == b for n, a, b in zip(ours.shape, ours.stride(), theirs.stride(), strict=True)
+        )
         allowed = bound * max(magnitude(reference), FLOOR * largest) + 4 * difference(theirs, reference)
         assert difference(ours, reference) <= allowed
 

@@ -82,7 +82,9 @@ def test_the_check_finds_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     for expected, function in wrong.items():
         monkeypatch.setattr(
-            torch, "compile", lambda f, backend, function=function, **_: function if backend == "shardc" else f
+            torch,
+            "compile",
+            lambda f, backend, function=function, **_: function if backend == "shardc" else f,
         )
         assert problem(program, How()).startswith(expected)
     monkeypatch.setattr(torch, "compile", lambda *_, **__: right)
@@ -93,7 +95,9 @@ def test_what_cancels_out_may_have_rounding_errors() -> None:
     """The gradient of the variance of one number is 0 in eager, and its rounding error where that is kept in f32."""
     given = (Given((1,), "f16", "contiguous", differentiated=True),)
     lines = ("v1 = F.silu(v0 + 2)", 'v2 = F.gelu(v1, approximate="tanh")', "v3 = F.gelu(v2)")
-    program = Program(60152, given, (*lines, "v4 = v3.var((0,), correction=0)"), ("v4",), (torch.float16, torch.float32))
+    program = Program(
+        60152, given, (*lines, "v4 = v3.var((0,), correction=0)"), ("v4",), (torch.float16, torch.float32)
+    )
     assert problem(program, How("fused", "dynamic", matmuls="generated")) == ""
 
 

@@ -95,7 +95,16 @@ def test_equal_results_stay_two_tensors(compiled: Wrap) -> None:
     """They are computed alike, but whoever writes to one does not write to the other."""
 
     def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return x.exp(), x.exp(), x.clone(), x.clone(), torch.zeros(2), torch.zeros(2), x.sum(0), x.sum(0)[None]
+        return (
+            x.exp(),
+            x.exp(),
+            x.clone(),
+            x.clone(),
+            torch.zeros(2),
+            torch.zeros(2),
+            x.sum(0),
+            x.sum(0)[None],
+        )
 
     x = torch.randn(3, requires_grad=True)
     found = compiled(f)(x)
@@ -116,7 +125,14 @@ def test_equal_random_calls_stay_apart(compiled: Wrap) -> None:
     def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         drop = torch.nn.functional.dropout
         a, b = torch.rand(4), torch.rand(4)
-        return drop(x, 0.5), drop(x, 0.5), a + b, torch.bernoulli(x.sigmoid()), torch.randn_like(x), torch.randperm(5)
+        return (
+            drop(x, 0.5),
+            drop(x, 0.5),
+            a + b,
+            torch.bernoulli(x.sigmoid()),
+            torch.randn_like(x),
+            torch.randperm(5),
+        )
 
     x = torch.randn(40)
     torch.manual_seed(3)
@@ -141,7 +157,15 @@ def test_strides_are_those_of_eager(compiled: Wrap, x: torch.Tensor) -> None:
     def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = x + 1
         dense = x.clone(memory_format=torch.contiguous_format)
-        return y, torch.zeros_like(x), x.clone(), dense, y.reshape(-1) * 2, x.double(), torch.empty_like(x).fill_(2)
+        return (
+            y,
+            torch.zeros_like(x),
+            x.clone(),
+            dense,
+            y.reshape(-1) * 2,
+            x.double(),
+            torch.empty_like(x).fill_(2),
+        )
 
     assert_identical(compiled(f)(x), f(x))
 
@@ -149,7 +173,14 @@ def test_strides_are_those_of_eager(compiled: Wrap, x: torch.Tensor) -> None:
 def test_integers_and_booleans(compiled: Wrap) -> None:
     def f(ids: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
         full = torch.full((3,), True)
-        return ids // 2, ids.float() / 3, ids[:, None] == ids, mask & full, ids.masked_fill(mask, -1), ~mask | full
+        return (
+            ids // 2,
+            ids.float() / 3,
+            ids[:, None] == ids,
+            mask & full,
+            ids.masked_fill(mask, -1),
+            ~mask | full,
+        )
 
     ids, mask = torch.tensor([5, -3, 8]), torch.tensor([True, False, True])
     assert_identical(compiled(f)(ids, mask), f(ids, mask))
@@ -192,8 +223,15 @@ def test_activations_are_freed_during_the_backward(compiled: Wrap, programs: lis
     model = nn.Sequential(*[nn.Sequential(nn.Linear(64, 64), nn.Tanh()) for _ in range(3)])
     compiled(model)(torch.randn(64, 64)).sum().backward()
     lines = programs[1].splitlines()
-    saved = next(line for line in lines if line.endswith("= inputs")).strip().removesuffix(" = inputs").split(", ")
-    freed = {name for line in lines if line.strip().startswith("del ") for name in line.strip()[4:].split(", ")}
+    saved = (
+        next(line for line in lines if line.endswith("= inputs"))
+        .strip()
+        .removesuffix(" = inputs")
+        .split(", ")
+    )
+    freed = {
+        name for line in lines if line.strip().startswith("del ") for name in line.strip()[4:].split(", ")
+    }
     assert "inputs.clear()" in programs[1]
     large = [name for name in saved if not name.startswith("tangents")]
     assert len(large) >= 6 and freed.issuperset(large)

@@ -32,7 +32,14 @@ def target(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_
 
 @pytest.mark.parametrize(
     "kind",
-    ["pointwise", "row reduction", "cross entropy", "matmul with what is around it", "attention", "rows at indices"],
+    [
+        "pointwise",
+        "row reduction",
+        "cross entropy",
+        "matmul with what is around it",
+        "attention",
+        "rows at indices",
+    ],
 )
 def test_kinds_at_odd_sizes(kind: str, target: str) -> None:
     """Forward and backward."""

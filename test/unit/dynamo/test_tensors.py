@@ -18,7 +18,9 @@ Wrap = Callable[..., Any]
 def _gradients(f: Callable[..., Any], *args: torch.Tensor) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
     inputs = [x.detach().requires_grad_() for x in args]
     out = f(*inputs)
-    return out.detach(), torch.autograd.grad(torch.view_as_real(out).sum() if out.is_complex() else out.sum(), inputs)
+    return out.detach(), torch.autograd.grad(
+        torch.view_as_real(out).sum() if out.is_complex() else out.sum(), inputs
+    )
 
 
 def test_no_elements(compiled: Wrap) -> None:
@@ -54,7 +56,9 @@ def test_real_and_imaginary_parts(compiled: Wrap) -> None:
     """
 
     def f(q: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-        turned = torch.view_as_complex(q.unflatten(-1, (-1, 2))) * torch.polar(torch.ones_like(angles), angles)
+        turned = torch.view_as_complex(q.unflatten(-1, (-1, 2))) * torch.polar(
+            torch.ones_like(angles), angles
+        )
         return torch.view_as_real(turned).flatten(-2) + (turned.real * turned.imag).repeat_interleave(2, -1)
 
     q, angles = torch.randn(2, 3, 8), torch.randn(3, 4)
@@ -126,11 +130,23 @@ def test_conjugated_input(compiled: Wrap) -> None:
     assert_identical(compiled(f)(x), f(x))
 
 
-@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64, torch.bool])
+@pytest.mark.parametrize(
+    "dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64, torch.bool]
+)
 def test_integers(compiled: Wrap, dtype: torch.dtype) -> None:
     def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         wrapped = x + x  # of 100 and 100 in int8: -56
-        return wrapped, x.sum(), x.cumsum(0), x * 2.5, x.float().mean(), x == 1, x.sort().values, x[x.long() % 3], ~x
+        return (
+            wrapped,
+            x.sum(),
+            x.cumsum(0),
+            x * 2.5,
+            x.float().mean(),
+            x == 1,
+            x.sort().values,
+            x[x.long() % 3],
+            ~x,
+        )
 
     x = torch.tensor([100, 3, 1, 0]).to(dtype)
     assert_identical(compiled(f)(x), f(x))
@@ -139,7 +155,12 @@ def test_integers(compiled: Wrap, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("layout", ["transposed", "strided", "expanded", "offset"])
 def test_gradients_of_inputs_that_are_not_contiguous(compiled: Wrap, layout: str) -> None:
     base = torch.randn(4, 6)
-    x = {"transposed": base.t(), "strided": base[::2, 1::3], "expanded": base[:, :1].expand(4, 5), "offset": base[1:]}
+    x = {
+        "transposed": base.t(),
+        "strided": base[::2, 1::3],
+        "expanded": base[:, :1].expand(4, 5),
+        "offset": base[1:],
+    }
     f = lambda x: (x.softmax(0) @ x.t()).reshape(-1) * x.reshape(-1)[0]  # noqa: E731
     assert_identical(_gradients(compiled(f), x[layout]), _gradients(f, x[layout]))
 

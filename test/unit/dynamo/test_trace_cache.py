@@ -61,11 +61,17 @@ def eager(function: Callable[..., Any], *inputs: torch.Tensor) -> list[torch.Ten
 def looked_up() -> dict[str, int]:
     """What became of the graphs since the last :func:`step` began."""
     names = {"autograd_cache_hit": "hit", "autograd_cache_miss": "miss", "autograd_cache_saved": "saved"}
-    return {short: counters["aot_autograd"][name] for name, short in names.items() if counters["aot_autograd"][name]}
+    return {
+        short: counters["aot_autograd"][name]
+        for name, short in names.items()
+        if counters["aot_autograd"][name]
+    }
 
 
 def assert_equal(found: list[torch.Tensor], expected: list[torch.Tensor]) -> None:
-    assert len(found) == len(expected) and all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    assert len(found) == len(expected) and all(
+        torch.equal(a, b) for a, b in zip(found, expected, strict=True)
+    )
 
 
 def gelu(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -260,7 +266,9 @@ def test_the_cache_can_be_turned_off(phases: list[str]) -> None:
     """And then a backward is compiled when it is called, as without it."""
     with torch._functorch.config.patch(enable_autograd_cache=False):
         torch._dynamo.reset()
-        torch.compile(gelu, backend="shardc", dynamic=False)(torch.randn(6, 8).requires_grad_(), torch.randn(8))
+        torch.compile(gelu, backend="shardc", dynamic=False)(
+            torch.randn(6, 8).requires_grad_(), torch.randn(8)
+        )
     assert looked_up() == {} and phases == ["forward"]
 
 

@@ -160,7 +160,10 @@ def test_activation_checkpointing(compiled: Wrap) -> None:
     class Checkpointed(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.block, self.head = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 8)), nn.Linear(8, 4)
+            self.block, self.head = (
+                nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 8)),
+                nn.Linear(8, 4),
+            )
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.head(checkpoint(self.block, x, use_reentrant=False))

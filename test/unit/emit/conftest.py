@@ -35,7 +35,9 @@ def emit(context: ir.Context) -> Callable[..., list[str]]:
     arguments named as they are, results returned by name through ``return`` values of ``results``' order.
     """
 
-    def write(arguments: dict[str, str], results: dict[str, str], body: str, returned: list[str]) -> list[str]:
+    def write(
+        arguments: dict[str, str], results: dict[str, str], body: str, returned: list[str]
+    ) -> list[str]:
         declared = ", ".join(
             f"%{_name(key)}: !torch.vtensor<{type_}> {_attributes(key)}" for key, type_ in arguments.items()
         )

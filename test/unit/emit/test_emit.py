@@ -55,9 +55,7 @@ def test_wait_stands_where_the_result_is_needed(emit) -> None:
 
 
 def gather(result: str, operand: str) -> str:
-    return (
-        f'%{result} = "dist.all_gather"(%{operand}) {{axes = ["data"], dim = 0}} : ({V}) -> !torch.vtensor<[8,64],f32>'
-    )
+    return f'%{result} = "dist.all_gather"(%{operand}) {{axes = ["data"], dim = 0}} : ({V}) -> !torch.vtensor<[8,64],f32>'
 
 
 def use(result: str, left: str, right: str) -> str:
@@ -72,7 +70,9 @@ def use(result: str, left: str, right: str) -> str:
         (8 * 64 * 4 - 1, ["a", "use a", "b", "use b", "c", "use c", "d", "use d"]),
     ],
 )
-def test_gathers_start_some_bytes_ahead(emit, monkeypatch: pytest.MonkeyPatch, limit: int, starts: list[str]) -> None:
+def test_gathers_start_some_bytes_ahead(
+    emit, monkeypatch: pytest.MonkeyPatch, limit: int, starts: list[str]
+) -> None:
     """Those of arguments; the others, such as one of what was just computed, start where they stand."""
     monkeypatch.setattr(prefetch, "PREFETCH_BYTES", limit)
     body, total = [], "x"
@@ -109,7 +109,9 @@ def test_gathers_of_what_kernels_prepare_start_ahead(emit) -> None:
     body = [gather("a1", "a"), use("u", "x", "a1"), kernel("c", "b"), gather("b1", "c"), use("v", "u", "b1")]
     arguments = {"param:a": T, "param:b": T, "input:x": "[8,64],f32"}
     lines = emit(arguments, {"loss:l": "[8,64],f32"}, "\n".join(body), ["%v"])
-    order = [n for line in lines for n in ("all_gather(a", "same_c(b)", "all_gather(same_0", "mul(x") if n in line]
+    order = [
+        n for line in lines for n in ("all_gather(a", "same_c(b)", "all_gather(same_0", "mul(x") if n in line
+    ]
     assert order == ["all_gather(a", "same_c(b)", "all_gather(same_0", "mul(x"], lines
 
 
@@ -164,7 +166,9 @@ def test_all_reduce_spares_memory_that_is_still_needed(emit, steps: list[str], w
 
 
 def test_state_is_stored_as_soon_as_its_old_value_was_read(emit) -> None:
-    body = "\n".join([mm("n", "w", "x"), mm("u", "x", "x"), mm("l", "w", "u"), mm("m", "l", "n"), mm("e", "m", "u")])
+    body = "\n".join(
+        [mm("n", "w", "x"), mm("u", "x", "x"), mm("l", "w", "u"), mm("m", "l", "n"), mm("e", "m", "u")]
+    )
     lines = emit({"param:w": T, "input:x": T}, {"loss:l": T, "param:w": T}, body, ["%e", "%n"])
     assert lines == [
         "new_w = mul(w, x)",
@@ -185,7 +189,9 @@ def test_state_that_does_not_change_is_left_alone(emit) -> None:
 
 
 def test_no_two_state_tensors_share_memory(emit) -> None:
-    body = "\n".join([mm("n", "a", "b"), transpose_twice("v", "n"), transpose_twice("w", "a"), mm("l", "a", "b")])
+    body = "\n".join(
+        [mm("n", "a", "b"), transpose_twice("v", "n"), transpose_twice("w", "a"), mm("l", "a", "b")]
+    )
     lines = emit(
         {"param:a": T, "param:b": T, "buffer:c": T, "buffer:d": T},
         {"loss:l": T, "param:a": T, "param:b": T, "buffer:c": T, "buffer:d": T},
@@ -194,7 +200,9 @@ def test_no_two_state_tensors_share_memory(emit) -> None:
     )
     stores = [line.removeprefix("rank.store") for line in lines if "store" in line]
     assert [line[:9] for line in stores] == ["(c, new_c", "(d, new_d", "(a, new_a", "(b, new_a"]
-    assert [line for line in stores if "clone" not in line] == ["(c, new_c)"], "one of a, b and c may take the memory"
+    assert [line for line in stores if "clone" not in line] == ["(c, new_c)"], (
+        "one of a, b and c may take the memory"
+    )
 
 
 def test_gathered_parameters_stay_on_their_way_while_others_are_computed(emit) -> None:
@@ -202,14 +210,18 @@ def test_gathered_parameters_stay_on_their_way_while_others_are_computed(emit) -
     gather = '%g{0} = "dist.broadcast"(%n{0}) {{axes = ["data"], root = 0 : i64}} : ({1}) -> {1}'
     body = "\n".join(line for i in range(12) for line in (mm(f"n{i}", f"w{i}", "x"), gather.format(i, V)))
     state = {f"param:w{i}": T for i in range(12)}
-    lines = emit({**state, "input:x": T}, {"loss:l": T, **state}, body, ["%n0", *(f"%g{i}" for i in range(12))])
+    lines = emit(
+        {**state, "input:x": T}, {"loss:l": T, **state}, body, ["%n0", *(f"%g{i}" for i in range(12))]
+    )
     order = [
         line.split("(")[0] + line.split("w")[1].split(".")[0]
         for line in lines
         if "broadcast(" in line or "wait" in line
     ]
     assert lines.index("new_w0 = new_w0.wait()") > lines.index(next(x for x in lines if "new_w7 =" in x))
-    assert lines.index("new_w0 = new_w0.wait()") < lines.index(next(x for x in lines if "new_w9 =" in x)), order
+    assert lines.index("new_w0 = new_w0.wait()") < lines.index(next(x for x in lines if "new_w9 =" in x)), (
+        order
+    )
     assert sum("rank.store(" in line for line in lines) == 12
 
 
@@ -231,7 +243,10 @@ def test_comments_say_phase_and_line(emit) -> None:
         mm("b", "a", "x").replace(" : ", ' {dist.phase = "forward"} : ', 1)
         + ' loc(callsite("src/model.py":7:9 at "run.py":3:1))'
     )
-    backward = mm("c", "b", "x").replace(" : ", ' {dist.phase = "backward"} : ', 1) + ' loc(fused["src/model.py":9:1])'
+    backward = (
+        mm("c", "b", "x").replace(" : ", ' {dist.phase = "backward"} : ', 1)
+        + ' loc(fused["src/model.py":9:1])'
+    )
     lines = emit({"input:x": T}, {"loss:l": T}, "\n".join([forward, same, backward]), ["%c"])
     assert [line for line in lines if line.startswith("#")] == [
         "# -- forward",
@@ -243,7 +258,10 @@ def test_comments_say_phase_and_line(emit) -> None:
 
 def test_gradients_are_called_so(emit) -> None:
     body = mm("a", "w", "x").replace(" : ", ' {dist.name = "grad:layers.0.weight"} : ', 1)
-    assert emit({"param:w": T, "input:x": T}, {"loss:l": T}, body, ["%a"])[0] == "grad_layers_0_weight = mul(w, x)"
+    assert (
+        emit({"param:w": T, "input:x": T}, {"loss:l": T}, body, ["%a"])[0]
+        == "grad_layers_0_weight = mul(w, x)"
+    )
 
 
 def test_iterations_of_a_sub_axis(emit) -> None:

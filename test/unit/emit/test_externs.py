@@ -27,7 +27,9 @@ STEP = f"""func.func @step(%x: !torch.{X} {{dist.name = "x"}}, %w: !torch.{W} {{
 
 
 def test_a_ranks_step(emit: Any) -> None:
-    lines = emit({"input:x": "[7,8],f32", "input:w": "[129,8],f32"}, {"loss:l": "[7,129],f32"}, LINEAR, ["%y"])
+    lines = emit(
+        {"input:x": "[7,8],f32", "input:w": "[129,8],f32"}, {"loss:l": "[7,129],f32"}, LINEAR, ["%y"]
+    )
     assert lines == [
         "linear_pointwise_0 = _linear_pointwise(x, w, None, 'gelu', [], 'tanh')",
         "return (linear_pointwise_0,)",
@@ -54,7 +56,9 @@ def test_the_oracle_adds_what_onednn_adds(context: ir.Context) -> None:
     text = STEP.replace("%x, %w :", "%x, %o, %w :").replace(
         f"!torch.{X}, !torch.{W} ->", f"!torch.{X}, !torch.{Y}, !torch.{W} ->"
     )
-    text = text.replace(f"tuple<{X}, {W}>", f"tuple<{X}, {Y}, {W}>").replace('["X", "W"]', '["X", "other", "W"]')
+    text = text.replace(f"tuple<{X}, {W}>", f"tuple<{X}, {Y}, {W}>").replace(
+        '["X", "W"]', '["X", "other", "W"]'
+    )
     text = text.replace("_linear_pointwise", "_linear_pointwise.binary").replace(
         ', scalars = [], algorithm = "tanh"', ""
     )
@@ -62,4 +66,6 @@ def test_the_oracle_adds_what_onednn_adds(context: ir.Context) -> None:
     x, other, w = torch.randn(7, 8), torch.randn(7, 129), torch.randn(129, 8)
     for widen in (True, False):
         [[found]] = run(ir.Module.parse(text), [[x], [other], [w]], widen=widen)
-        torch.testing.assert_close(found.double(), x.double() @ w.double().t() + other.double(), rtol=0, atol=1e-5)
+        torch.testing.assert_close(
+            found.double(), x.double() @ w.double().t() + other.double(), rtol=0, atol=1e-5
+        )

@@ -50,7 +50,8 @@ def test_text(target: str, args: tuple[Any, ...], expected: str) -> None:
 def test_overloads_have_names_of_their_own() -> None:
     functions = Functions(Names(["relu"]))
     names = [
-        functions.name(t) for t in ("aten.mul.Tensor", "aten.mul.Scalar", "aten.relu", "aten.sum", "aten.mul.Tensor")
+        functions.name(t)
+        for t in ("aten.mul.Tensor", "aten.mul.Scalar", "aten.relu", "aten.sum", "aten.mul.Tensor")
     ]
     assert names == ["mul", "mul_scalar", "aten_relu", "aten_sum", "mul"]
     bound: dict[str, Any] = {}
@@ -68,7 +69,12 @@ def test_reshape_takes_memory_that_view_would_refuse() -> None:
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("layers.0.weight/exp_avg", "layers_0_weight__exp_avg"), ("0", "_0"), ("group0.lr", "group0_lr"), ("", "_")],
+    [
+        ("layers.0.weight/exp_avg", "layers_0_weight__exp_avg"),
+        ("0", "_0"),
+        ("group0.lr", "group0_lr"),
+        ("", "_"),
+    ],
 )
 def test_identifier(name: str, expected: str) -> None:
     assert identifier(name) == expected

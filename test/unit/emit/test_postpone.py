@@ -13,7 +13,9 @@ from shardc.backends.torch.dry_run import META, dry_run
 from shardc.backends.torch.emit_graph import emit_graph
 
 KEPT = 16
-SHAPES = {"primals_1": (64, 512), "primals_2": (64, 64), "tangents_1": (8, 64)} | {f"kept_{n}": (8, 64) for n in range(KEPT)}
+SHAPES = {"primals_1": (64, 512), "primals_2": (64, 64), "tangents_1": (8, 64)} | {
+    f"kept_{n}": (8, 64) for n in range(KEPT)
+}
 
 
 def graph(context: ir.Context, first: str) -> ir.Module:
@@ -53,7 +55,9 @@ def run(text: str) -> torch.Tensor:
 def peak_bytes(text: str) -> int:
     caller = [torch.empty(SHAPES[name], device=META) for name in ("primals_1", "primals_2")]
     others = list(SHAPES.values())[2:]
-    return dry_run(text, "graph", lambda: [None, [*caller, *(torch.empty(s, device=META) for s in others)]]).size_bytes
+    return dry_run(
+        text, "graph", lambda: [None, [*caller, *(torch.empty(s, device=META) for s in others)]]
+    ).size_bytes
 
 
 def both(context: ir.Context, first: str, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
@@ -64,7 +68,9 @@ def both(context: ir.Context, first: str, monkeypatch: pytest.MonkeyPatch) -> tu
     return emit_graph(module, [0]), ours
 
 
-def test_a_result_that_waits_is_made_when_it_is_read(context: ir.Context, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_result_that_waits_is_made_when_it_is_read(
+    context: ir.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
     written, ours = both(context, MATMUL, monkeypatch)
     assert peak_bytes(ours) < peak_bytes(written)
     assert torch.equal(run(ours), run(written))
@@ -72,7 +78,9 @@ def test_a_result_that_waits_is_made_when_it_is_read(context: ir.Context, monkey
 
 def test_draws_keep_their_order(context: ir.Context, monkeypatch: pytest.MonkeyPatch) -> None:
     """PyTorch's generator gives the first caller the first numbers."""
-    draw = "%none = torch.constant.none\n%first = torch.aten.bernoulli %m, %none : {wide}, !torch.none -> {wide}"
+    draw = (
+        "%none = torch.constant.none\n%first = torch.aten.bernoulli %m, %none : {wide}, !torch.none -> {wide}"
+    )
     written, ours = both(context, MATMUL.replace("%first", "%m") + "\n" + draw, monkeypatch)
     assert "bernoulli" in written and ours == written
 

@@ -35,7 +35,9 @@ NO_RESULT = {"_fused_sdp_choice"}
 
 def seeded() -> Iterator[Any]:
     """Every tagged overload of ``aten``."""
-    names = {(s.name, s.overload_name) for s in torch._C._jit_get_all_schemas() if s.name.startswith("aten::")}
+    names = {
+        (s.name, s.overload_name) for s in torch._C._jit_get_all_schemas() if s.name.startswith("aten::")
+    }
     for name, overload in sorted(names):
         packet = getattr(aten, name.removeprefix("aten::"), None)
         op = getattr(packet, overload or "default", None) if packet is not None else None
@@ -50,7 +52,11 @@ def positive(*shape: int) -> torch.Tensor:
 def rnn(op: Any) -> tuple[Any, ...]:
     """Two layers with dropout between: input [T, B, I], states [layers, B, H], weights."""
     gates = {"lstm": 4, "gru": 3}.get(op._schema.name.removeprefix("aten::"), 1) * 3
-    weights = [t for _ in range(2) for t in (positive(gates, 3), positive(gates, 3), positive(gates), positive(gates))]
+    weights = [
+        t
+        for _ in range(2)
+        for t in (positive(gates, 3), positive(gates, 3), positive(gates), positive(gates))
+    ]
     state: Any = positive(2, 2, 3)
     if "lstm" in op._schema.name:
         state = [state, state]
@@ -73,7 +79,15 @@ def arguments(op: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         q = positive(1, 2, 4, 8)
         dropout = {"dropout_p": 0.5}
         return ((q, q, q, None), dropout) if name.endswith(("attention", "math")) else ((q, q, q), dropout)
-    by_name: dict[str, Any] = {"high": 5, "low": 1, "to": 5, "from": 1, "n": SIZE, "num_samples": 2, "train": True}
+    by_name: dict[str, Any] = {
+        "high": 5,
+        "low": 1,
+        "to": 5,
+        "from": 1,
+        "n": SIZE,
+        "num_samples": 2,
+        "train": True,
+    }
     by_name |= {"size": [SIZE], "lower": 0.1, "upper": 0.9}
     shape = (SIZE, 2) if name.startswith("feature") else (SIZE,)
     by_type: dict[str, Any] = {"Tensor": positive(*shape), "float": 0.5, "bool": True}

@@ -14,6 +14,7 @@ from shardc.frontend.spec import Capture
 
 pytestmark = pytest.mark.usefixtures("f64")
 
+
 def _sgd(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr=0.0625)
 
@@ -33,7 +34,9 @@ class Bags(nn.Module):
         self.shares = nn.Parameter(torch.randn(ids.shape)) if weighted else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        bags = F.embedding_bag(self.ids, self.rows, self.offsets, per_sample_weights=self.shares, **self.options)
+        bags = F.embedding_bag(
+            self.ids, self.rows, self.offsets, per_sample_weights=self.shares, **self.options
+        )
         return (bags * x).square().sum()
 
 
@@ -77,8 +80,12 @@ def test_recurrent_layer(name: str, dtype: torch.dtype, follows_eager: Callable[
     shape = (3, 4) if name == "cell" else (3, 5, 4)
     batches = [(torch.randn(shape, dtype=dtype),) for _ in range(2)]
     loss = lambda output, batch: (output[0] if isinstance(output, tuple) else output).square().sum()  # noqa: E731
-    capture = follows_eager(model, _sgd, batches, loss=loss, tolerance=1e-9 if dtype is torch.float64 else 1e-4)
-    assert not any("rnn" in str(node.target) or "lstm" in str(node.target) for node in capture.graph.graph.nodes)
+    capture = follows_eager(
+        model, _sgd, batches, loss=loss, tolerance=1e-9 if dtype is torch.float64 else 1e-4
+    )
+    assert not any(
+        "rnn" in str(node.target) or "lstm" in str(node.target) for node in capture.graph.graph.nodes
+    )
 
 
 class Normed(nn.Module):

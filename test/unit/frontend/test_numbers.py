@@ -26,5 +26,7 @@ def test_a_number_has_the_dtype_that_promotion_gives_it(dtype: torch.dtype) -> N
     model = Numbers().to(dtype)
     batch = (torch.randn(4, 8, dtype=dtype),)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    step = shardc.compile_step(model, optimizer, batch, mesh={"data": 2}, loss=lambda out, _: out, verify=True)
+    step = shardc.compile_step(
+        model, optimizer, batch, mesh={"data": 2}, loss=lambda out, _: out, verify=True
+    )
     assert "NumToTensor" not in step.compiled.levels["1-global"]

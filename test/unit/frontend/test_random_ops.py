@@ -208,7 +208,9 @@ def test_alpha_dropout_keeps_mean_and_variance() -> None:
 
 
 def test_feature_dropout_drops_whole_features() -> None:
-    drawn = sample(lambda t: F.feature_alpha_dropout((t + 1).view(COUNT // 5, 5)[None], 0.5, training=True).view(-1))
+    drawn = sample(
+        lambda t: F.feature_alpha_dropout((t + 1).view(COUNT // 5, 5)[None], 0.5, training=True).view(-1)
+    )
     rows = drawn.view(-1, 5)
     assert (rows == rows[:, :1]).all() and len(rows[:, 0].unique()) == 2
 
@@ -225,7 +227,9 @@ def test_dropout_in_attention_scales_what_is_kept() -> None:
     def attend(t: torch.Tensor) -> torch.Tensor:
         q = t.view(1, 1, -1, keys)
         value = torch.ones(1, 1, keys, keys)
-        return F.scaled_dot_product_attention(q, torch.zeros(1, 1, keys, keys), value, dropout_p=0.25).view(-1)
+        return F.scaled_dot_product_attention(q, torch.zeros(1, 1, keys, keys), value, dropout_p=0.25).view(
+            -1
+        )
 
     shares = sample(attend).view(-1, keys)[:, 0] * 0.75 * keys
     assert shares.round().allclose(shares, atol=1e-3)
@@ -249,7 +253,13 @@ def test_seed_decides_and_calls_are_independent() -> None:
 def test_neighbours_calls_and_steps_do_not_correlate(kind: Draw) -> None:
     first, second = sample(kind, 5), sample(lambda t: (kind(t), kind(t))[1], 5)
     next_step = sample(kind, 6)
-    pairs = [(first[1:], first[:-1]), (first[4:], first[:-4]), (first, second), (first, next_step), (second, next_step)]
+    pairs = [
+        (first[1:], first[:-1]),
+        (first[4:], first[:-4]),
+        (first, second),
+        (first, next_step),
+        (second, next_step),
+    ]
     for a, b in pairs:
         assert abs(torch.corrcoef(torch.stack([a, b]))[0, 1]) < 4 / math.sqrt(COUNT)
 
@@ -257,7 +267,9 @@ def test_neighbours_calls_and_steps_do_not_correlate(kind: Draw) -> None:
 def test_the_trace_leaves_the_generator_of_torch_alone() -> None:
     model = nn.Linear(2, 2)
     state = torch.get_rng_state()
-    capture_step(model, torch.optim.SGD(model.parameters()), (torch.ones(1, 2),), loss=lambda x, _: F.dropout(x).sum())
+    capture_step(
+        model, torch.optim.SGD(model.parameters()), (torch.ones(1, 2),), loss=lambda x, _: F.dropout(x).sum()
+    )
     assert torch.equal(torch.get_rng_state(), state)
 
 

@@ -17,7 +17,9 @@ Function = Callable[[torch.Tensor], torch.Tensor]
 WAYS: dict[str, Callable[[Function, torch.Tensor], torch.Tensor]] = {
     "non-reentrant": lambda f, x: checkpoint(f, x, use_reentrant=False),
     "reentrant": lambda f, x: checkpoint(f, x, use_reentrant=True),
-    "nested": lambda f, x: checkpoint(lambda t: checkpoint(f, t, use_reentrant=False), x, use_reentrant=False),
+    "nested": lambda f, x: checkpoint(
+        lambda t: checkpoint(f, t, use_reentrant=False), x, use_reentrant=False
+    ),
 }
 DRAWS: dict[str, Function] = {
     "dropout": lambda x: F.dropout(x, 0.3).exp(),

@@ -25,7 +25,9 @@ class Shifted(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         scores = torch.einsum("binh,tnh->bnit", x, self.table)
         batch, heads, length, places = scores.shape
-        scores = scores.reshape(batch, heads, places, length)[:, :, 1:].reshape(batch, heads, length, places - 1)
+        scores = scores.reshape(batch, heads, places, length)[:, :, 1:].reshape(
+            batch, heads, length, places - 1
+        )
         scores = scores[..., :length]
         scores *= torch.arange(length) > 0
         return scores.square().sum()
@@ -34,4 +36,6 @@ class Shifted(nn.Module):
 def test_in_place_product_on_a_slice_of_a_view(follows_eager: Callable[..., Capture]) -> None:
     torch.manual_seed(0)
     sgd = lambda model: torch.optim.SGD(model.parameters(), lr=0.0625)  # noqa: E731
-    follows_eager(Shifted(), sgd, [(torch.randn(2, 5, 3, 4),) for _ in range(2)], loss=lambda output, _: output)
+    follows_eager(
+        Shifted(), sgd, [(torch.randn(2, 5, 3, 4),) for _ in range(2)], loss=lambda output, _: output
+    )

@@ -40,7 +40,9 @@ def fuse() -> Fuse:
     the unfused graph, or a type differs, it fails.
     """
 
-    def fused(f: Callable[..., Any], *tensors: torch.Tensor, numerics: str = "fused", matmuls: str = "extern") -> Fused:
+    def fused(
+        f: Callable[..., Any], *tensors: torch.Tensor, numerics: str = "fused", matmuls: str = "extern"
+    ) -> Fused:
         module = traced(f, tensors)
         arguments = [[t] for t in tensors]
         before = [r for [r] in run(module, arguments, widen=True)]
@@ -55,8 +57,14 @@ def fuse() -> Fuse:
             else:
                 assert torch.equal(a, b)
         ops = [o.operation for o in module.body.operations[0].operation.regions[0].blocks[0].operations]
-        kernels = [tuple(n.value for n in op.attributes["kern.ops"]) for op in ops if op.name == "kern.kernel"]
-        stayed = [op.name.removeprefix("torch.") for op in ops if op.name.startswith(("torch.aten.", "torch.operator"))]
+        kernels = [
+            tuple(n.value for n in op.attributes["kern.ops"]) for op in ops if op.name == "kern.kernel"
+        ]
+        stayed = [
+            op.name.removeprefix("torch.")
+            for op in ops
+            if op.name.startswith(("torch.aten.", "torch.operator"))
+        ]
         results = [r for [r] in run(module, arguments)]
         return Fused(module, kernels, stayed, decisions, results, after)
 

@@ -81,7 +81,9 @@ def test_rows_that_see_nothing_as_aten(fuse):
 
 def test_what_stays(fuse):
     """Few queries leave lanes empty; f64 has no lanes."""
-    few = fuse(lambda q, k: ours.attention(q, k, k, None, False, 0.5)[0], *tensors((1, 2, 17, 4), (1, 2, 64, 4)))
+    few = fuse(
+        lambda q, k: ours.attention(q, k, k, None, False, 0.5)[0], *tensors((1, 2, 17, 4), (1, 2, 64, 4))
+    )
     assert few.kernels == []
     wide = [x.double() for x in tensors((1, 2, 32, 4), (1, 2, 32, 4))]
     assert fuse(lambda q, k: ours.attention(q, k, k, None, False, 0.5)[0], *wide).kernels == []

@@ -41,7 +41,9 @@ def test_a_copy_has_the_lines_of_its_own_calls(fuse: Fuse) -> None:
     first, second = _kernels(fused)
     for kernel in (first, second):
         ops = [op.operation for op in kernel.regions[0].blocks[0].operations]
-        ops += [inner.operation for op in ops if len(op.regions) for inner in op.regions[0].blocks[0].operations]
+        ops += [
+            inner.operation for op in ops if len(op.regions) for inner in op.regions[0].blocks[0].operations
+        ]
         assert {str(op.location) for op in ops} == {str(kernel.location)}
         assert {str(a.location) for a in kernel.regions[0].blocks[0].arguments} == {str(kernel.location)}
     assert str(first.attributes["kern.calls"]) != str(second.attributes["kern.calls"])

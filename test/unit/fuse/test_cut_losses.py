@@ -52,7 +52,9 @@ def traced(
     def loss(out: Any, given: Any) -> Tensor:
         labels = F.pad(given["input_ids"], (0, 1), value=-100)[..., 1:].contiguous()
         weight = torch.arange(1.0, words + 1) if settings.get("weight") else None
-        return F.cross_entropy(out.logits.float().view(-1, words), labels.view(-1), **{**settings, "weight": weight})
+        return F.cross_entropy(
+            out.logits.float().view(-1, words), labels.view(-1), **{**settings, "weight": weight}
+        )
 
     capture = capture_step(model, optimizer, batch, loss=loss, context=new_context())
     mesh_ = make_mesh(mesh, micro_batches)
@@ -86,10 +88,16 @@ def test_it_is_the_same_step(mesh: dict[str, int], plan: str, options: dict[str,
     module.operation.verify()
     text = str(module)
     assert text.count(FORWARD) == text.count(BACKWARD) == 1
-    assert not any(gone in text for gone in ("torch.aten.amax ", "torch.aten.scatter.src ", "torch.aten.gather "))
+    assert not any(
+        gone in text for gone in ("torch.aten.amax ", "torch.aten.scatter.src ", "torch.aten.gather ")
+    )
     rows = BATCH * LENGTH // mesh.get("data", 1) // options.get("micro_batches", 1)
     classes = 96 // mesh["tensor"]
-    made = [line.partition("->")[2] for line in text.splitlines() if "torch.aten." in line and ".expand " not in line]
+    made = [
+        line.partition("->")[2]
+        for line in text.splitlines()
+        if "torch.aten." in line and ".expand " not in line
+    ]
     assert not any(f"[{rows},{classes}],f32" in types for types in made)
     assert reductions(module) == sent
     assert step_peak(module).size_bytes < before
@@ -106,10 +114,14 @@ def test_a_forward_alone() -> None:
     batch = {"input_ids": torch.randint(96, (BATCH, LENGTH)), "labels": torch.randint(96, (BATCH, LENGTH))}
     optimizer = torch.optim.SGD([model.model.norm.weight], lr=0.1)
     capture = capture_step(model, optimizer, batch, context=new_context())
-    module = compile_capture(capture, make_mesh({"tensor": 2}, 1), "tensor", model_plan=model_plan_of(model)).rank_module
+    module = compile_capture(
+        capture, make_mesh({"tensor": 2}, 1), "tensor", model_plan=model_plan_of(model)
+    ).rank_module
     fuse_module(module, matmuls="generated", for_gpu=True)
     assert str(module).count(FORWARD) == str(module).count(BACKWARD) == 1
-    assert "tensor<48x32xf32>)" not in next(line for line in str(module).splitlines() if "kern.yield" in line and "24x32" in line)
+    assert "tensor<48x32xf32>)" not in next(
+        line for line in str(module).splitlines() if "kern.yield" in line and "24x32" in line
+    )
     proof = prove_step(capture.module, module, example_inputs(capture, optimizer, batch), steps=2)
     assert proof.passed, proof.render()
 
@@ -127,7 +139,9 @@ def test_classes_that_do_not_divide() -> None:
     _, module, _ = traced({"tensor": 2}, "tensor", words=63)
     decisions = fuse_module(module, matmuls="generated", for_gpu=True)
     assert FORWARD not in str(module)
-    assert any("logits are masked, as where classes do not divide by their devices" in d.why for _, _, d in decisions)
+    assert any(
+        "logits are masked, as where classes do not divide by their devices" in d.why for _, _, d in decisions
+    )
 
 
 def test_cpus_have_no_such_kernels() -> None:

@@ -109,7 +109,11 @@ def test_residuals(dtype: torch.dtype) -> None:
     def f(x: Tensor, w: Tensor, residual: Tensor) -> Tensor:
         return residual + (x @ w.t()).view(residual.shape)
 
-    x, w, residual = torch.randn(14, 9).to(dtype), torch.randn(33, 9).to(dtype), torch.randn(2, 7, 33).to(dtype)
+    x, w, residual = (
+        torch.randn(14, 9).to(dtype),
+        torch.randn(33, 9).to(dtype),
+        torch.randn(2, 7, 33).to(dtype),
+    )
     for other in (residual, residual.transpose(0, 1).contiguous().transpose(0, 1)):
         found, (target,) = with_onednn(f, x, w, other)
         assert target == "mkldnn._linear_pointwise.binary"
@@ -163,7 +167,9 @@ def test_gelu_of_infinity() -> None:
     """Eager's vectorized gelu gives NaN for infinity, its scalar one infinity; a kernel's and oneDNN's is infinity."""
     x, y = torch.tensor([[float("nan")], [float("inf")], [-40.0]]), torch.ones(1, 1)
     found, _ = with_onednn_only(lambda x, y: functional.gelu(torch.mm(x, y)), x, y)
-    torch.testing.assert_close(found.flatten(), torch.tensor([float("nan"), float("inf"), 0.0]), equal_nan=True)
+    torch.testing.assert_close(
+        found.flatten(), torch.tensor([float("nan"), float("inf"), 0.0]), equal_nan=True
+    )
 
 
 def with_onednn_only(f: Callable[..., Tensor], *tensors: Tensor) -> tuple[Tensor, list[str]]:
@@ -182,7 +188,8 @@ def test_what_is_asked_for() -> None:
         return torch.tanh(x @ w.t()), dy @ w, dy.t() @ x
 
     extern_module(
-        traced(f, (torch.randn(5, 8), torch.randn(4, 8), torch.randn(5, 4))), lambda c: asked.append(c) or "aten"
+        traced(f, (torch.randn(5, 8), torch.randn(4, 8), torch.randn(5, 4))),
+        lambda c: asked.append(c) or "aten",
     )
     assert [str(c) for c in reversed(asked)] == [
         "5x8 by row, 8x4 by column, torch.float32, aten.tanh",

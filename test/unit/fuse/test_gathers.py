@@ -67,7 +67,9 @@ def test_gathers(fuse: Any, name: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("reduction", [0, 1, 2], ids=["none", "mean", "sum"])
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 @DTYPES
-def test_losses(fuse: Any, shape: tuple[int, ...], reduction: int, weighted: bool, dtype: torch.dtype) -> None:
+def test_losses(
+    fuse: Any, shape: tuple[int, ...], reduction: int, weighted: bool, dtype: torch.dtype
+) -> None:
     x = torch.linspace(-2, 2, torch.Size(shape).numel()).reshape(shape).sin().to(dtype)
     target = torch.arange(x[..., 0].numel()).reshape(shape[:-1]) % shape[-1]
     weight = [torch.linspace(0.5, 2, shape[-1]).to(dtype)] * weighted
@@ -81,7 +83,12 @@ def test_losses(fuse: Any, shape: tuple[int, ...], reduction: int, weighted: boo
 @pytest.mark.parametrize("reduction", [0, 1, 2])
 def test_losses_of_images(fuse: Any, reduction: int) -> None:
     target = torch.arange(18).reshape(2, 3, 3) % 5
-    _check(fuse, lambda x, t: aten.nll_loss2d_forward(x * 2, t, None, reduction, 4), torch.randn(2, 5, 3, 3), target)
+    _check(
+        fuse,
+        lambda x, t: aten.nll_loss2d_forward(x * 2, t, None, reduction, 4),
+        torch.randn(2, 5, 3, 3),
+        target,
+    )
 
 
 def test_a_loss_without_targets_is_nan_as_in_eager(fuse: Any) -> None:

@@ -91,7 +91,9 @@ def test_each_is_decided_on() -> None:
 def test_what_no_kernel_says_stays(left: tuple[int, ...], right: tuple[int, ...], ends: bool) -> None:
     given = [torch.empty(shape, dtype=torch.bfloat16, device="meta") for shape in (left, right)]
     given += [torch.empty(EXPERTS, dtype=torch.int32, device="meta")] if ends else []
-    graph = make_fx(lambda x, y, *offs: [torch.ops.aten._grouped_mm(x, y, *offs)], tracing_mode="fake")(*given)
+    graph = make_fx(lambda x, y, *offs: [torch.ops.aten._grouped_mm(x, y, *offs)], tracing_mode="fake")(
+        *given
+    )
     module = import_graph(graph, "forward").module
     fuse_module(module, matmuls="generated", for_gpu=True)
     assert CALL in str(module) and KERNEL not in str(module)

@@ -42,7 +42,9 @@ def test_matmuls_part_kernels(fuse: Any) -> None:
 def test_sums_of_one_element_are_no_loops_of_their_own(fuse: Any) -> None:
     """-0 sums up to 0, as in eager."""
     x = torch.full((1, 3, 1), -0.0)
-    done = fuse(lambda x: (x.sum((0, 2), True) + x.var((0, 2), correction=0, keepdim=True)).expand(2, 3, 4) * 2, x)
+    done = fuse(
+        lambda x: (x.sum((0, 2), True) + x.var((0, 2), correction=0, keepdim=True)).expand(2, 3, 4) * 2, x
+    )
     assert len(done.kernels) == 1 and "reduction" not in str(done.module)
     assert torch.signbit(fuse(lambda x: (x.sum(2) * 1, x.sum(2) * 2), x).results[0]).logical_not().all()
 
@@ -181,9 +183,11 @@ def test_groups_are_the_same_each_time(fuse: Any) -> None:
     for junk in range(8):
         kept = [object() for _ in range(junk * 7)]
         again = fuse(f, *tensors)
-        assert (again.kernels, again.stayed, again.decisions) == (first.kernels, first.stayed, first.decisions), len(
-            kept
-        )
+        assert (again.kernels, again.stayed, again.decisions) == (
+            first.kernels,
+            first.stayed,
+            first.decisions,
+        ), len(kept)
 
 
 def test_a_group_that_waits_for_what_it_feeds(fuse: Any) -> None:
@@ -207,7 +211,9 @@ def test_equal_work_on_parts_of_a_tensor_is_one_kernel(fuse: Any) -> None:
     """
 
     def pieces(x: Tensor) -> list[Tensor]:
-        return [x[i].view(3, 4).tanh() * 2 for i in range(4)] + [x[i : i + 1].view(3, 4).tanh() * 2 for i in range(2)]
+        return [x[i].view(3, 4).tanh() * 2 for i in range(4)] + [
+            x[i : i + 1].view(3, 4).tanh() * 2 for i in range(2)
+        ]
 
     def bucket(x: Tensor) -> list[Tensor]:
         return [x[:, i : i + 4].reshape(8).tanh() * 2 for i in range(0, 64, 4)]

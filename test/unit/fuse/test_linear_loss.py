@@ -51,7 +51,9 @@ def traced(
     torch.manual_seed(0)
     model, batch = Model(**options).to(dtype), {"ids": torch.randint(WORDS, (BATCH, LENGTH))}
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    capture = capture_step(model, optimizer, batch, loss=lambda out, given: loss(out, given), context=new_context())
+    capture = capture_step(
+        model, optimizer, batch, loss=lambda out, given: loss(out, given), context=new_context()
+    )
     module = compile_capture(capture, make_mesh(mesh or {"data": 1}, micro_batches), plan).rank_module
     return capture, module, example_inputs(capture, optimizer, batch)
 
@@ -76,7 +78,17 @@ def apart(module: ir.Module, **options: Any) -> list[str]:
         ({"data": 1}, "data", 2, {}),
         ({"data": 2}, "zero3", 2, {"tied": True}),
     ],
-    ids=["one device", "tied", "zero3 bias", "tied bias micro-batches", "data", "zero3", "zero3 tied", "micro-batches", "zero3 tied micro-batches"],
+    ids=[
+        "one device",
+        "tied",
+        "zero3 bias",
+        "tied bias micro-batches",
+        "data",
+        "zero3",
+        "zero3 tied",
+        "micro-batches",
+        "zero3 tied micro-batches",
+    ],
 )
 def test_it_is_the_same_step(
     mesh: dict[str, int], plan: str, micro_batches: int, options: dict[str, bool]
@@ -88,7 +100,12 @@ def test_it_is_the_same_step(
     text = str(module)
     assert text.count(FORWARD) == text.count(BACKWARD) == 1
     rows = BATCH * LENGTH // mesh["data"] // micro_batches
-    for gone in ("torch.aten._log_softmax ", "torch.aten.scatter.value ", f"[{rows},{WORDS}],f32", f"<{rows}x{WORDS}x"):
+    for gone in (
+        "torch.aten._log_softmax ",
+        "torch.aten.scatter.value ",
+        f"[{rows},{WORDS}],f32",
+        f"<{rows}x{WORDS}x",
+    ):
         assert gone not in text
     assert any(d.fused and d.saved_bytes > 1 << 16 for _, _, d in decisions)
     assert step_peak(module).size_bytes < before
@@ -108,12 +125,16 @@ def test_conversions_between_are_in_the_kernels() -> None:
 
 def smoothed(logits: Tensor, batch: Any) -> Tensor:
     """With labels that are ignored, which are classes too."""
-    return F.cross_entropy(logits.float().view(-1, WORDS), batch["ids"].view(-1), label_smoothing=0.1, ignore_index=3)
+    return F.cross_entropy(
+        logits.float().view(-1, WORDS), batch["ids"].view(-1), label_smoothing=0.1, ignore_index=3
+    )
 
 
 def smoothed_rows(logits: Tensor, batch: Any) -> Tensor:
     """A gradient for each row of its own."""
-    loss = F.cross_entropy(logits.float().view(-1, WORDS), batch["ids"].view(-1), label_smoothing=0.1, reduction="none")
+    loss = F.cross_entropy(
+        logits.float().view(-1, WORDS), batch["ids"].view(-1), label_smoothing=0.1, reduction="none"
+    )
     return loss.square().mean()
 
 
@@ -134,7 +155,14 @@ def weighted(logits: Tensor, batch: Any) -> Tensor:
         (weighted, {}),
         (weighted, {"mesh": {"data": 2}, "micro_batches": 2, "bias": True}),
     ],
-    ids=["smoothed", "smoothed zero3 bias", "smoothed micro-batches tied", "smoothed rows", "weighted", "weighted micro-batches bias"],
+    ids=[
+        "smoothed",
+        "smoothed zero3 bias",
+        "smoothed micro-batches tied",
+        "smoothed rows",
+        "weighted",
+        "weighted micro-batches bias",
+    ],
 )
 def test_label_smoothing_and_weights_of_classes(
     loss: Callable[..., Tensor], options: dict[str, Any], dtype: torch.dtype
@@ -146,7 +174,11 @@ def test_label_smoothing_and_weights_of_classes(
     text = str(module)
     assert text.count(FORWARD) == text.count(BACKWARD) == 1
     rows = BATCH * LENGTH // options.get("mesh", {"data": 1})["data"] // options.get("micro_batches", 1)
-    made = [line.partition("->")[2] for line in text.splitlines() if "torch.aten." in line and ".expand " not in line]
+    made = [
+        line.partition("->")[2]
+        for line in text.splitlines()
+        if "torch.aten." in line and ".expand " not in line
+    ]
     assert not any(f"[{rows},{WORDS}],f32" in types for types in made)
     assert step_peak(module).size_bytes < before
     proof = prove_step(capture.module, module, inputs, steps=2)
@@ -204,7 +236,11 @@ def test_without_its_calls() -> None:
     """As where its kernel did not compile."""
     _, module, _ = traced()
     decisions = fuse_module(traced()[1], matmuls="generated", for_gpu=True)
-    (first,) = [first for first, _, d in decisions if d.fused and d.saved_bytes == (1 << 16) + 2 * BATCH * LENGTH * WORDS * 4]
+    (first,) = [
+        first
+        for first, _, d in decisions
+        if d.fused and d.saved_bytes == (1 << 16) + 2 * BATCH * LENGTH * WORDS * 4
+    ]
     assert "one of their calls has to stay as it is" in apart(module, without=frozenset((first,)))
 
 

@@ -24,14 +24,18 @@ def _check(fuse: Any, f: Callable[..., Any], *tensors: Tensor, numerics: str = "
         return tuple(-r if r.dtype.is_floating_point else r.to(torch.float32) + 1 for r in found)
 
     done = fuse(around, *tensors, numerics=numerics)
-    assert done.kernels or done.stayed == ["aten.neg"], [str(d) for *_, d in done.decisions]  # a cast to its own dtype
+    assert done.kernels or done.stayed == ["aten.neg"], [
+        str(d) for *_, d in done.decisions
+    ]  # a cast to its own dtype
     expected = around(*tensors)
     for found, wanted in zip(done.results, expected, strict=True):
         assert found.dtype == wanted.dtype and found.shape == wanted.shape
         assert_near(found, wanted)
 
 
-DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+DTYPES = pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str
+)
 
 
 @pytest.mark.parametrize("name", UNARY)
@@ -72,10 +76,14 @@ def test_infinities_and_nans_are_those_of_eager(fuse: Any, name: str) -> None:
 
 
 def test_gelu_of_infinity_is_that_of_eager_in_f64(fuse: Any) -> None:
-    _check(fuse, aten.gelu, torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0], dtype=torch.float64))
+    _check(
+        fuse, aten.gelu, torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0], dtype=torch.float64)
+    )
 
 
-@pytest.mark.parametrize("name", ["softmax", "safe_softmax", "log_softmax", "amax", "amin", "rms_norm", "sum", "var"])
+@pytest.mark.parametrize(
+    "name", ["softmax", "safe_softmax", "log_softmax", "amax", "amin", "rms_norm", "sum", "var"]
+)
 def test_rows_with_infinities_and_nans(fuse: Any, name: str) -> None:
     x = X.clone()
     x[0, 1], x[1, 2], x[2] = float("inf"), float("nan"), -float("inf")

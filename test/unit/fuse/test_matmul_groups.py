@@ -23,7 +23,9 @@ def fuse(fuse: Any) -> Any:
 
 @pytest.mark.parametrize("shape", [(4, 6), (2, 3, 6), (1, 6)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
-def test_a_linear_layer_with_its_activation_and_residual(fuse: Any, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+def test_a_linear_layer_with_its_activation_and_residual(
+    fuse: Any, shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
     def f(x: Tensor, w: Tensor, b: Tensor, r: Tensor) -> Tensor:
         return functional.gelu(functional.linear(x, w, b)) + r
 
@@ -130,7 +132,9 @@ def test_a_result_that_is_added_to_its_transpose(fuse: Any) -> None:
 
 
 def test_integers_stay(fuse: Any) -> None:
-    done = fuse(lambda x, y: (x @ y) + 1, torch.ones(3, 3, dtype=torch.int64), torch.ones(3, 3, dtype=torch.int64))
+    done = fuse(
+        lambda x, y: (x @ y) + 1, torch.ones(3, 3, dtype=torch.int64), torch.ones(3, 3, dtype=torch.int64)
+    )
     assert "aten.mm" in done.stayed
 
 

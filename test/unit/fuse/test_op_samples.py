@@ -23,7 +23,9 @@ OPS = {
     **dict.fromkeys(["add", "mul", "maximum", "where", "masked_fill", "eq", "sum"], FLOATS + INTEGERS),
     **dict.fromkeys(["cat", "tril", "triu"], (torch.float32, torch.int64)),
     **dict.fromkeys(["clamp", "amax"], (*FLOATS, torch.int64)),
-    **dict.fromkeys(["bitwise_and", "logical_xor", "logical_not", "bitwise_not", "exp", "neg", "abs"], INTEGERS[:1]),
+    **dict.fromkeys(
+        ["bitwise_and", "logical_xor", "logical_not", "bitwise_not", "exp", "neg", "abs"], INTEGERS[:1]
+    ),
     **dict.fromkeys(
         ["sub", "div", "lerp", "addcmul", "addcdiv", "pow", "mean", "var", "softmax", "log_softmax"], FLOATS
     ),
@@ -39,7 +41,13 @@ OPS = {
         FLOATS,
     ),
     **dict.fromkeys(
-        ["gather", "index_select", "nn.functional.embedding", "nn.functional.nll_loss", "nn.functional.cross_entropy"],
+        [
+            "gather",
+            "index_select",
+            "nn.functional.embedding",
+            "nn.functional.nll_loss",
+            "nn.functional.cross_entropy",
+        ],
         FLOATS,
     ),
     **dict.fromkeys(["mm", "bmm", "addmm", "baddbmm", "nn.functional.linear"], FLOATS),

@@ -38,7 +38,10 @@ VIEWS: list[Callable[[Tensor], Tensor]] = [
     lambda x: x.reshape(3, 24).neg().reshape(3, 4, 2, 3).exp().reshape(SHAPE), lambda x: x[:, 1:2] + x,
     lambda x: x[1].unsqueeze(0) * x, lambda x: x[..., :1] - x, lambda x: x[0, 0] * x, lambda x: x.permute(2, 0, 1).abs().permute(1, 2, 0),
 ]  # fmt: skip
-OTHERS: list[Callable[[Tensor], Tensor]] = [lambda x: x.cumsum(-1), lambda x: x @ x.transpose(-1, -2) @ x * 0.1]
+OTHERS: list[Callable[[Tensor], Tensor]] = [
+    lambda x: x.cumsum(-1),
+    lambda x: x @ x.transpose(-1, -2) @ x * 0.1,
+]
 
 
 def draw(seed: int) -> Callable[..., tuple[Tensor, ...]]:
@@ -51,7 +54,9 @@ def draw(seed: int) -> Callable[..., tuple[Tensor, ...]]:
             kind = rng.choices((UNARY, BINARY, ROWS, VIEWS, OTHERS), (5, 5, 3, 3, 1))[0]
             operands = [rng.choice(values[-4:]) for _ in range(2 if kind is BINARY else 1)]
             values.append(
-                rng.choice(kind)(*operands).clamp(-50, 50) if rng.random() < 0.2 else rng.choice(kind)(*operands)
+                rng.choice(kind)(*operands).clamp(-50, 50)
+                if rng.random() < 0.2
+                else rng.choice(kind)(*operands)
             )
         kept = rng.sample(values[2:], min(len(values) - 2, rng.randint(1, 3)))
         return tuple(dict.fromkeys([*kept, values[-1]]))

@@ -47,7 +47,9 @@ def test_layers_that_draw_share_a_kernel() -> None:
     def f(x: torch.Tensor, seed: torch.Tensor) -> list[torch.Tensor]:
         results = [x]
         for draw in (0, 2, 4):
-            kept = [UNIFORM(seed, draw + i, (6, 6), (0, 0), (6, 6), dtype=torch.float32) < 0.9 for i in range(2)]
+            kept = [
+                UNIFORM(seed, draw + i, (6, 6), (0, 0), (6, 6), dtype=torch.float32) < 0.9 for i in range(2)
+            ]
             results.append(x @ torch.where(kept[0] & kept[1], results[-1] + 1, 0))
         return results[1:]
 

@@ -34,12 +34,16 @@ class _Block(nn.Module):
         ("data", {"data": 2}, 2),
     ],
 )
-def test_a_fused_rank_program_is_the_single_device_program(plan: str, mesh: dict[str, int], micro_batches: int) -> None:
+def test_a_fused_rank_program_is_the_single_device_program(
+    plan: str, mesh: dict[str, int], micro_batches: int
+) -> None:
     torch.manual_seed(0)
     model = _Block()
     optimizer = torch.optim.AdamW(model.parameters())
     batch: Any = {"input": torch.randn(8, 8)}
-    capture = capture_step(model, optimizer, batch, loss=lambda out, _: out.square().mean(), context=new_context())
+    capture = capture_step(
+        model, optimizer, batch, loss=lambda out, _: out.square().mean(), context=new_context()
+    )
     compiled = compile_capture(capture, make_mesh(mesh, micro_batches), plan)
     module = compiled.rank_module
     before = sum(str(module).count(f"dist.{name}") for name in ("all_reduce", "all_gather", "reduce_scatter"))
@@ -47,7 +51,9 @@ def test_a_fused_rank_program_is_the_single_device_program(plan: str, mesh: dict
     module.operation.verify()
     text = str(module)
     assert text.count('"kern.kernel"') >= 6
-    assert before == sum(text.count(f"dist.{name}") for name in ("all_reduce", "all_gather", "reduce_scatter"))
+    assert before == sum(
+        text.count(f"dist.{name}") for name in ("all_reduce", "all_gather", "reduce_scatter")
+    )
     if micro_batches > 1:
         assert '"kern.kernel"' in text[text.index('"dist.loop"') : text.index('"dist.yield"')]
     proof = prove_step(capture.module, module, example_inputs(capture, optimizer, batch), steps=2)
@@ -66,14 +72,18 @@ class _Attention(nn.Module):
         return self.outward(out.transpose(1, 2).flatten(2))
 
 
-@pytest.mark.parametrize(("plan", "mesh"), [("data", {"data": 2}), ("zero3*tensor", {"data": 2, "tensor": 2})])
+@pytest.mark.parametrize(
+    ("plan", "mesh"), [("data", {"data": 2}), ("zero3*tensor", {"data": 2, "tensor": 2})]
+)
 def test_attention_in_a_rank_program(plan: str, mesh: dict[str, int]) -> None:
     """Forward and backward are kernels, of the batch that a rank has."""
     torch.manual_seed(0)
     model = _Attention()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     batch: Any = {"input": torch.randn(2, 16, 8)}
-    capture = capture_step(model, optimizer, batch, loss=lambda out, _: out.square().mean(), context=new_context())
+    capture = capture_step(
+        model, optimizer, batch, loss=lambda out, _: out.square().mean(), context=new_context()
+    )
     module = compile_capture(capture, make_mesh(mesh, 1), plan).rank_module
     KernFuse().run(module)
     module.operation.verify()

@@ -24,7 +24,9 @@ from .conftest import assert_near, traced
 from .test_random import COUNT
 
 aten = torch.ops.aten
-DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64], ids=str)
+DTYPES = pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64], ids=str
+)
 INDEX = torch.tensor([[0, 3, 2], [1, 3, 3]])
 ROWS = torch.linspace(-3, 3, 6 * 900).reshape(2, 3, 900)
 TABLE = torch.linspace(-2, 5, 5 * 900).reshape(5, 900)
@@ -67,7 +69,9 @@ def test_scatters(fuse: Any, name: str, dtype: torch.dtype) -> None:
     ]
     if dtype == torch.bfloat16:
         (exact,) = done.wide
-        assert (done.results[0].double() - exact).abs().max() <= (f(*tensors).double() - exact).abs().max() + 2**-7
+        assert (done.results[0].double() - exact).abs().max() <= (
+            f(*tensors).double() - exact
+        ).abs().max() + 2**-7
     else:
         assert_near(done.results[0], f(*tensors))
 
@@ -101,7 +105,10 @@ def test_the_gradient_of_a_tied_weight_is_written_once(fuse: Any) -> None:
     """In the memory of the other gradient, whose rows are not read unless they are named."""
     done = fuse(tied, TABLE, INDEX)
     (kernel,) = scatters(done.module)
-    assert [op.value for op in kernel.attributes["kern.ops"]] == ["aten.embedding_dense_backward", "aten.add.Tensor"]
+    assert [op.value for op in kernel.attributes["kern.ops"]] == [
+        "aten.embedding_dense_backward",
+        "aten.add.Tensor",
+    ]
     assert list(ir.DenseI64ArrayAttr(kernel.attributes["in_place"])) == [0, 2]
     (decision,) = [d for _, _, d in done.decisions if d.saved_bytes == (1 << 16) + 2 * TABLE.nbytes]
     assert decision.fused

@@ -19,16 +19,23 @@ X, INDEX = torch.ones(2, 2, 64, 32), torch.arange(64) % 5
 
 CALLS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "attention": lambda x, index: ours.attention(x, x, x, None, False, 0.3)[0],
-    "attention, backward": lambda x, index: ours.attention_backward(x, x, x, x, None, x, x[..., 0], False, 0.3, 0)[1],
+    "attention, backward": lambda x, index: ours.attention_backward(
+        x, x, x, x, None, x, x[..., 0], False, 0.3, 0
+    )[1],
     "index_add": lambda x, index: aten.index_add(x.view(64, 128), 0, index, x.view(64, 128)),
-    "embedding added": lambda x, index: x.view(64, 128)
-    + aten.embedding_dense_backward(x.view(64, 128), index, 64, -1, False),
+    "embedding added": lambda x, index: (
+        x.view(64, 128) + aten.embedding_dense_backward(x.view(64, 128), index, 64, -1, False)
+    ),
 }
 
 
 def names(module: ir.Module) -> list[str]:
     ops = module.body.operations[0].operation.regions[0].blocks[0].operations
-    return [o.operation.name for o in ops if o.operation.name.startswith(("kern.", "torch.aten.", "torch.operator"))]
+    return [
+        o.operation.name
+        for o in ops
+        if o.operation.name.startswith(("kern.", "torch.aten.", "torch.operator"))
+    ]
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -32,7 +32,9 @@ def fused(
     fuse_module(module, wishes=Wishes.of(forbid, force))
     ops = [o.operation for o in module.body.operations[0].operation.regions[0].blocks[0].operations]
     return [
-        tuple(ir.StringAttr(n).value for n in op.attributes["kern.calls"]) for op in ops if op.name == "kern.kernel"
+        tuple(ir.StringAttr(n).value for n in op.attributes["kern.calls"])
+        for op in ops
+        if op.name == "kern.kernel"
     ]
 
 
@@ -72,7 +74,17 @@ def test_what_cannot_be_forced_is_said(f: Callable[..., Any], edge: str, why: st
 
 @pytest.mark.parametrize(
     "text",
-    ["gelu", "a+b+c", "+gelu", "gelu+", "gelu@model.py+add", "gelu@+add", "ge lu+add", "model.py:x+add", "-1.2+add"],
+    [
+        "gelu",
+        "a+b+c",
+        "+gelu",
+        "gelu+",
+        "gelu@model.py+add",
+        "gelu@+add",
+        "ge lu+add",
+        "model.py:x+add",
+        "-1.2+add",
+    ],
 )
 def test_edges_that_are_none(text: str) -> None:
     with pytest.raises(BadFusionEdge):
@@ -108,4 +120,8 @@ def test_the_report() -> None:
 def test_pairs_are_the_neighbours() -> None:
     """Not the first calls of the groups that they have come to be in."""
     report = explain_fusion(traced(lambda x: ((x * 2).tanh() + 1).exp(), (torch.randn(4, 4),)))
-    assert {(a.number, b.number) for a, b, _ in report.pairs} == {("0.0", "0.1"), ("0.1", "0.2"), ("0.2", "0.3")}
+    assert {(a.number, b.number) for a, b, _ in report.pairs} == {
+        ("0.0", "0.1"),
+        ("0.1", "0.2"),
+        ("0.2", "0.3"),
+    }

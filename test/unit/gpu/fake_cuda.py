@@ -66,7 +66,9 @@ class _Recorder(TorchDispatchMode):
         for value in made_leaves:
             if isinstance(value, Tensor) and value.untyped_storage()._cdata not in given:
                 self._own.add(value.untyped_storage()._cdata)
-        self._graph.pool += [v for v in made_leaves if isinstance(v, Tensor) and v.untyped_storage()._cdata in self._own]
+        self._graph.pool += [
+            v for v in made_leaves if isinstance(v, Tensor) and v.untyped_storage()._cdata in self._own
+        ]
         self._graph.calls.append(tree_map_only(Tensor, _raw, (function, args, kwargs, made_leaves)))
         return made
 

@@ -24,7 +24,9 @@ class CudaLauncher:
 
     def __call__(self, x: int, y: int, z: int, stream: int, function: Any, *rest: Any) -> None:
         scratch = "scratch" if self.global_scratch_size else None
-        self.launch(x, y, z, stream, function, self.launch_cooperative_grid, self.launch_pdl, scratch, None, *rest)
+        self.launch(
+            x, y, z, stream, function, self.launch_cooperative_grid, self.launch_pdl, scratch, None, *rest
+        )
 
 
 def fake_driver() -> SimpleNamespace:

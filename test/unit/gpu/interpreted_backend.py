@@ -40,7 +40,9 @@ def pretend() -> list[str]:
 def measure() -> None:
     """Lets contests take the CPU for the GPU."""
     graph_compiler.is_here = lambda device: True
-    gpu_contest.cuda = SimpleNamespace(is_current_stream_capturing=lambda: False, device=lambda _: nullcontext())
+    gpu_contest.cuda = SimpleNamespace(
+        is_current_stream_capturing=lambda: False, device=lambda _: nullcontext()
+    )
     for module in (graph_compiler, gpu_contest):
         module.DeviceClock = lambda device: HostClock()
 

@@ -41,7 +41,9 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graph_attention, "gpu_target", lambda _: TARGETS["sm_90"])
 
 
-def graphs(function: Callable[..., Any], *inputs: Tensor, settings: Settings = GENERATED) -> list[GraphModule]:
+def graphs(
+    function: Callable[..., Any], *inputs: Tensor, settings: Settings = GENERATED
+) -> list[GraphModule]:
     """Forward and backward, as :mod:`shardc.driver.dynamo` cuts them."""
     found: list[GraphModule] = []
 
@@ -78,7 +80,9 @@ def test_forward_and_backward_are_one_op_each_and_nothing_is_copied() -> None:
     forward, backward = found
     (copy,) = layouts(forward.graph)
     kept = forward.graph.output_node().args[0]
-    assert [node.args[1] for node in kept if node.target is getitem] == [1], "of what attention gives, lse alone is kept"
+    assert [node.args[1] for node in kept if node.target is getitem] == [1], (
+        "of what attention gives, lse alone is kept"
+    )
     (laid,) = (node for node in kept if node.args and node.args[0] is copy)
     assert laid.meta["val"].stride() == (288, 8, 32, 1)
     for graph in (forward.graph, backward.graph):
@@ -89,7 +93,11 @@ def test_forward_and_backward_are_one_op_each_and_nothing_is_copied() -> None:
 
 def test_a_result_lies_as_eagers_does() -> None:
     """Also where it is returned, and where a view of it is, too."""
-    for function in (beside, lambda *x: (beside(*x), beside(*x).transpose(1, 2)), lambda *x: [y := beside(*x), y[0]]):
+    for function in (
+        beside,
+        lambda *x: (beside(*x), beside(*x).transpose(1, 2)),
+        lambda *x: [y := beside(*x), y[0]],
+    ):
         inputs = given(2, 9, 4, 8)
         wanted = function(*inputs)
         torch._dynamo.reset()
@@ -99,7 +107,9 @@ def test_a_result_lies_as_eagers_does() -> None:
                 return aot_module_simplified(graph, inputs, fw_compiler=boxed_nop, bw_compiler=boxed_nop)
 
         found = torch.compile(function, backend=backend)(*inputs)
-        pairs = list(zip(found, wanted, strict=True)) if isinstance(wanted, tuple | list) else [(found, wanted)]
+        pairs = (
+            list(zip(found, wanted, strict=True)) if isinstance(wanted, tuple | list) else [(found, wanted)]
+        )
         for ours, theirs in pairs:
             assert ours.stride() == theirs.stride()
             torch.testing.assert_close(ours, theirs)
@@ -158,7 +168,9 @@ def _step(q: Tensor, k: Tensor, v: Tensor, grad: Tensor) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_cuda_tensors_have_compiled_kernels(target: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_cuda_tensors_have_compiled_kernels(
+    target: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """On fake tensors of a GPU: forward and backward are in the program, and compiled ahead of time."""
     monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path / "cache"))
     for module in (gpu_target, graph_compiler):
@@ -172,10 +184,14 @@ def test_cuda_tensors_have_compiled_kernels(target: str, monkeypatch: pytest.Mon
             graph = make_fx(_step, tracing_mode="fake")(q, k, v, grad)
     graph_compiler.compile_graph(GENERATED, None, "forward", graph)
     ((text, library),) = loaded
-    assert 'kernel("attention_0"' in text and 'kernel("attention_backward_' in text and "ops.shardc" not in text
+    assert (
+        'kernel("attention_0"' in text and 'kernel("attention_backward_' in text and "ops.shardc" not in text
+    )
     figures = json.loads((library.folder / "figures.json").read_text())
     functions = [f for name, found in figures.items() if name.startswith("attention") for f in found]
-    spills = {f["name"]: f["spill_bytes"] for f in functions if f["spill_bytes"] > 16}  # dk and dv have 16 on sm_100
+    spills = {
+        f["name"]: f["spill_bytes"] for f in functions if f["spill_bytes"] > 16
+    }  # dk and dv have 16 on sm_100
     assert len(functions) == 4 and not spills, spills
     assert all(f["matrix_ops"] for f in functions if not f["name"].endswith("_delta"))
 
@@ -188,6 +204,8 @@ def test_programs_define_the_ops_that_they_call(op: str) -> None:
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-@pytest.mark.parametrize("settings", [Settings(matmuls="extern"), Settings(externs="aten"), Settings(fuse=False)])
+@pytest.mark.parametrize(
+    "settings", [Settings(matmuls="extern"), Settings(externs="aten"), Settings(fuse=False)]
+)
 def test_settings_that_want_calls_leave_pytorchs(settings: Settings) -> None:
     assert not any(target in OPS for target in calls(graphs(beside, *given(2, 9, 4, 8), settings=settings)))

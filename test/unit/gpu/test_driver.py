@@ -13,7 +13,14 @@ import torch
 from shardc.runtime import triton_kernels
 
 ROOT = Path(__file__).parents[3]
-ROOMS = ("python/shardc/runtime", "python/shardc/driver", "backends/measure", "backends/triton", "test/gpu", "test/bench/gpu")
+ROOMS = (
+    "python/shardc/runtime",
+    "python/shardc/driver",
+    "backends/measure",
+    "backends/triton",
+    "test/gpu",
+    "test/bench/gpu",
+)
 
 
 def test_the_driver_itself_is_asked_for_its_version(monkeypatch: pytest.MonkeyPatch) -> None:

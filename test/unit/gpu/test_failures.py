@@ -150,12 +150,18 @@ def test_a_gpu_that_is_stuck_names_the_rank_the_collective_and_the_users_line(st
     assert failure.where == "rank 0, step 0, in all_reduce of ranks 0, 1 (model.py:12)"
 
 
-def test_a_gpu_that_is_stuck_repeats_what_another_rank_left(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dist, "barrier", lambda: store.set("shardc/0/reason", "rank 1 failed: OutOfDeviceMemory"))
+def test_a_gpu_that_is_stuck_repeats_what_another_rank_left(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        dist, "barrier", lambda: store.set("shardc/0/reason", "rank 1 failed: OutOfDeviceMemory")
+    )
     assert _stuck(store, 300).what == "rank 1 failed: OutOfDeviceMemory"
 
 
-def test_a_collective_that_all_live_ranks_wait_for_is_named(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_collective_that_all_live_ranks_wait_for_is_named(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(watch.Watch, "_look", lambda self: {1: [str(watch.time.monotonic()), "0"]})
     expected = "all_reduce of ranks 0, 1 (model.py:12) failed: it did not end within 0.15 s"
     assert _stuck(store, 0.15).what == expected
@@ -172,7 +178,9 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_more_than_there_is_is_told_before_anything_runs(gpu: None) -> None:
     device = torch.device("cuda", 3)
-    with pytest.raises(OutOfDeviceMemory, match=r"planned to take 90.00 GiB at its peak, and the GPU has 80.00 GiB"):
+    with pytest.raises(
+        OutOfDeviceMemory, match=r"planned to take 90.00 GiB at its peak, and the GPU has 80.00 GiB"
+    ):
         memory.check_memory(90 * GIB, device, 3)
     memory.check_memory(79 * GIB, device, 3)
     memory.check_memory(0, device, 3)
@@ -184,5 +192,7 @@ def test_running_out_of_memory_says_what_was_planned(gpu: None, planned: int, te
     expected = f"planned to take {text} at its peak; of the GPU's 80.00 GiB this process holds 70.00 GiB"
     with pytest.raises(OutOfDeviceMemory) as failed, memory.told(planned, torch.device("cuda", 3), 3):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB\nmore")
-    assert expected in failed.value.what and "1.00 GiB are free (CUDA out of memory. Tried" in failed.value.what
+    assert (
+        expected in failed.value.what and "1.00 GiB are free (CUDA out of memory. Tried" in failed.value.what
+    )
     assert failed.value.where == "rank 3, cuda:3"

@@ -246,7 +246,9 @@ def test_results_that_are_inputs_or_views(fake: FakeCuda) -> None:
         made, own, weight, turned, seven, nothing = program([x, w])
         assert torch.equal(made, x * w) and torch.equal(turned, x.t())
         assert own is x and weight is w and seven == 7 and nothing is None
-    assert program.captures == 1 and program.replays == 2  # of four: two found the view of the last still held
+    assert (
+        program.captures == 1 and program.replays == 2
+    )  # of four: two found the view of the last still held
     del turned
     held = program([x, w])[3]
     before = held.clone()

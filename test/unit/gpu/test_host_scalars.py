@@ -110,12 +110,18 @@ def test_values_written_and_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run([x, s, t])[1].item() == 12  # the next call sees what was written
 
 
-def test_kernels_read_scalars_from_the_gpu(h200: None, mode: FakeTensorMode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_read_scalars_from_the_gpu(
+    h200: None, mode: FakeTensorMode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     graph, _ = traced(mode, lambda x, s: [torch.exp(x * s) + s, s], "cpu")
     texts = []
-    monkeypatch.setattr(graph_program, "load", lambda text, library: texts.append(text) or (lambda *given: None))
+    monkeypatch.setattr(
+        graph_program, "load", lambda text, library: texts.append(text) or (lambda *given: None)
+    )
     program = graph_compiler.compile_graph(Settings(), None, "forward", graph)
-    assert 'kernel("' in texts[0] and program.scalars == HostScalars((1,), (), (1,)) and program.key is not None
+    assert (
+        'kernel("' in texts[0] and program.scalars == HostScalars((1,), (), (1,)) and program.key is not None
+    )
 
 
 class _Devices(torch.utils._python_dispatch.TorchDispatchMode):

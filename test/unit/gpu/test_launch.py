@@ -13,13 +13,17 @@ import torch
 
 from shardc.runtime import triton_launch as launch
 
-triton = pytest.importorskip("triton", reason="Triton is not installed: its kernels can be neither run nor compiled")
+triton = pytest.importorskip(
+    "triton", reason="Triton is not installed: its kernels can be neither run nor compiled"
+)
 
 from triton.runtime import driver  # noqa: E402
 
 from .fake_driver import STREAM, CudaLauncher, fake_driver  # noqa: E402
 
-pytestmark = pytest.mark.skipif(not launch.is_known(), reason=f"launches of Triton {triton.__version__} are not known")
+pytestmark = pytest.mark.skipif(
+    not launch.is_known(), reason=f"launches of Triton {triton.__version__} are not known"
+)
 
 
 @pytest.fixture
@@ -45,7 +49,10 @@ def _started(tensors: tuple[torch.Tensor, ...]) -> list[Any]:
     last = CudaLauncher.started[-1]
     names = {t.data_ptr(): f"tensor {n}" for n, t in enumerate(tensors)}
     plain = [names.get(v.data_ptr()) if isinstance(v, torch.Tensor) else v for v in last]
-    return [names.get(v, v) if isinstance(v, int) and v > 1 << 20 else v for v in plain[:4] + plain[5:10] + plain[13:]]
+    return [
+        names.get(v, v) if isinstance(v, int) and v > 1 << 20 else v
+        for v in plain[:4] + plain[5:10] + plain[13:]
+    ]
 
 
 @pytest.fixture
@@ -54,7 +61,9 @@ def binds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
     run = triton.runtime.jit.JITFunction.run
     monkeypatch.setattr(
-        triton.runtime.jit.JITFunction, "run", lambda self, *a, **k: (seen.append(self.__name__), run(self, *a, **k))[1]
+        triton.runtime.jit.JITFunction,
+        "run",
+        lambda self, *a, **k: (seen.append(self.__name__), run(self, *a, **k))[1],
     )
     return seen
 

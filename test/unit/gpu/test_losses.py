@@ -74,8 +74,12 @@ def chosen(
 FORMS: dict[str, Loss] = {
     "plain": plain,
     "rounded": lambda x, w, t: F.cross_entropy(F.linear(x, w), t),
-    "a number a row": lambda x, w, t: F.cross_entropy(F.linear(x, w).float(), t, reduction="none").square().sum(),
-    "in parts": lambda x, w, t: F.nll_loss(F.log_softmax(F.linear(x, w), -1, dtype=torch.float32), t, ignore_index=3),
+    "a number a row": lambda x, w, t: (
+        F.cross_entropy(F.linear(x, w).float(), t, reduction="none").square().sum()
+    ),
+    "in parts": lambda x, w, t: F.nll_loss(
+        F.log_softmax(F.linear(x, w), -1, dtype=torch.float32), t, ignore_index=3
+    ),
     "smoothed": lambda x, w, t: F.cross_entropy(F.linear(x, w).float(), t, label_smoothing=0.1),
     "batched": lambda x, w, t: F.cross_entropy(
         F.linear(x.view(4, -1, SIZE), w).float().view(-1, CLASSES), t, reduction="sum"
@@ -88,7 +92,9 @@ def test_no_logits_are_held(form: str) -> None:
     verdict, joint = chosen(FORMS[form])
     assert verdict == Verdict(True, "with its loss: as it was asked for")
     joint.recompile()
-    forward, backward = partition(joint, [n.meta["val"] for n in joint.graph.find_nodes(op="placeholder")], num_fwd_outputs=1)
+    forward, backward = partition(
+        joint, [n.meta["val"] for n in joint.graph.find_nodes(op="placeholder")], num_fwd_outputs=1
+    )
     for graph in (forward.graph, backward.graph):
         values = [n.meta["val"] for n in graph.nodes if isinstance(n.meta.get("val"), Tensor)]
         assert not any(CLASSES in value.shape and SIZE not in value.shape for value in values)
@@ -102,24 +108,43 @@ def _probabilities(x: Tensor, w: Tensor, target: Tensor) -> Tensor:
 
 APART: dict[str, tuple[Loss, Settings, str]] = {
     "returned": (
-        lambda x, w, t: (F.cross_entropy((y := F.linear(x, w)), t), y), GENERATED,
+        lambda x, w, t: (F.cross_entropy((y := F.linear(x, w)), t), y),
+        GENERATED,
         "the logits are kept: the program gives them to its caller",
     ),
-    "probabilities": (_probabilities, GENERATED, "the logarithms of all probabilities are kept: aten.exp.default reads them"),
+    "probabilities": (
+        _probabilities,
+        GENERATED,
+        "the logarithms of all probabilities are kept: aten.exp.default reads them",
+    ),
     "clipped": (
-        lambda x, w, t: F.cross_entropy((y := F.linear(x, w).float()), t) + 1e-4 * y.square().mean(), GENERATED,
+        lambda x, w, t: F.cross_entropy((y := F.linear(x, w).float()), t) + 1e-4 * y.square().mean(),
+        GENERATED,
         "the logits are kept: aten.",
     ),
     "sums in f64": (
-        lambda x, w, t: F.nll_loss((y := F.log_softmax(F.linear(x, w).float(), -1)), t) - y.sum(1, dtype=torch.float64).mean(),
-        GENERATED, "the logarithms of all probabilities are kept: aten.sum.dim_IntList reads them",
+        lambda x, w, t: (
+            F.nll_loss((y := F.log_softmax(F.linear(x, w).float(), -1)), t)
+            - y.sum(1, dtype=torch.float64).mean()
+        ),
+        GENERATED,
+        "the logarithms of all probabilities are kept: aten.sum.dim_IntList reads them",
     ),
-    "in f64": (lambda x, w, t: F.cross_entropy(F.linear(x, w).double(), t), GENERATED, "the softmax is in torch.float64"),
+    "in f64": (
+        lambda x, w, t: F.cross_entropy(F.linear(x, w).double(), t),
+        GENERATED,
+        "the softmax is in torch.float64",
+    ),
     "rounded on the way": (
         lambda x, w, t: F.cross_entropy(F.linear(x.float(), w.float()).bfloat16(), t),
-        Settings(matmuls="generated", numerics="eager"), "logits are rounded to torch.bfloat16",
+        Settings(matmuls="generated", numerics="eager"),
+        "logits are rounded to torch.bfloat16",
     ),
-    "turned": (lambda x, w, t: F.cross_entropy(x @ w.view(SIZE, CLASSES), t), GENERATED, "the weight is not [classes, size]"),
+    "turned": (
+        lambda x, w, t: F.cross_entropy(x @ w.view(SIZE, CLASSES), t),
+        GENERATED,
+        "the weight is not [classes, size]",
+    ),
     "eager": (plain, Settings(matmuls="generated", numerics="eager"), "logits are rounded to torch.bfloat16"),
     "edges": (plain, Settings(forbid_fusion=("mm+nll_loss_forward",)), "edges name the calls of this graph"),
     "aten": (plain, Settings(externs="aten"), "matmuls are to stay calls"),

@@ -200,7 +200,10 @@ def test_an_attention_of_amd_has_no_libraries(monkeypatch: pytest.MonkeyPatch) -
     given = [torch.empty(2, 4, 256, 64, dtype=torch.bfloat16, device="meta") for _ in range(3)]
     module = import_graph(make_fx(attend, tracing_mode="fake")(*given), "forward").module
     target = TARGETS["gfx942"]
-    explain_fusion(module, matmuls=EveryPiece(MeasuredOnGpu(target, CPU, ModelledMatmuls(Estimator(target)), ByProgram())))
+    explain_fusion(
+        module,
+        matmuls=EveryPiece(MeasuredOnGpu(target, CPU, ModelledMatmuls(Estimator(target)), ByProgram())),
+    )
     assert names == ["calls", "kernels"]
 
 
@@ -220,7 +223,9 @@ def test_nothing_is_measured_during_a_capture(monkeypatch: pytest.MonkeyPatch) -
 
 def test_products_of_computed_sizes_are_not_measured() -> None:
     """Nobody knows how many rows each expert has when it is compiled: the model decides."""
-    given = [torch.empty(shape, dtype=torch.bfloat16, device="meta") for shape in ((4096, 512), (64, 512, 512))]
+    given = [
+        torch.empty(shape, dtype=torch.bfloat16, device="meta") for shape in ((4096, 512), (64, 512, 512))
+    ]
     given.append(torch.empty(64, dtype=torch.int32, device="meta"))
     graph = make_fx(lambda x, w, ends: [torch._grouped_mm(x, w, offs=ends)], tracing_mode="fake")(*given)
     target, clock = TARGETS["sm_80"], Pretended()
@@ -280,7 +285,9 @@ def test_an_artefact_is_measured_where_its_gpu_is(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: found is not None)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(gpu_contest, "gpu_target", lambda device: TARGETS.get(found) if device.type == "cuda" else None)
+    monkeypatch.setattr(
+        gpu_contest, "gpu_target", lambda device: TARGETS.get(found) if device.type == "cuda" else None
+    )
     assert (device_for(H100) == torch.device("cuda", 0)) is there
 
 
@@ -322,7 +329,9 @@ def test_explain_says_what_was_measured(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setattr(MeasuredOnGpu, "_built", built)
     monkeypatch.setattr(gpu_contest, "DeviceClock", lambda _: Pretended())
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.GELU(), torch.nn.Linear(64, 1), torch.nn.Flatten(0))
+    model = torch.nn.Sequential(
+        torch.nn.Linear(32, 64), torch.nn.GELU(), torch.nn.Linear(64, 1), torch.nn.Flatten(0)
+    )
     for here in (CPU, None):
         monkeypatch.setattr(gpu_kernels, "device_for", lambda _, here=here: here)
         step = shardc.compile_step(
@@ -332,5 +341,7 @@ def test_explain_says_what_was_measured(monkeypatch: pytest.MonkeyPatch, tmp_pat
         step.save(tmp_path / "out")
         monkeypatch.setattr(gpu_kernels, "device_for", lambda _: None)
         said = explain_path(tmp_path / "out")
-        assert ("measured: 30.0 us as calls, 10.0 us as kernels (estimated for sm_90" in said) == (here is not None)
+        assert ("measured: 30.0 us as calls, 10.0 us as kernels (estimated for sm_90" in said) == (
+            here is not None
+        )
         assert "estimated for sm_90" in said

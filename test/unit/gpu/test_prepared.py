@@ -19,7 +19,14 @@ import pytest
 pytest.importorskip("triton", reason="Triton is not installed: its kernels can be neither run nor compiled")
 
 TEST = Path(__file__).parents[2]
-CASES = ("softmax", "cross_entropy", "matmul_gelu", "attention_window_bf16", "experts_bf16", "linear_loss_bf16")
+CASES = (
+    "softmax",
+    "cross_entropy",
+    "matmul_gelu",
+    "attention_window_bf16",
+    "experts_bf16",
+    "linear_loss_bf16",
+)
 ALONE = """
 import runpy
 import sys
@@ -49,7 +56,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Cases and a Llama of the interpreter's size, prepared for an H100."""
     made = tmp_path_factory.mktemp("prepared") / "gpu"
     only = ",".join((*CASES, "llama", "whole_llama"))
-    command = [sys.executable, str(TEST / "gpu" / "prepare.py"), str(made), "--tiny", "--bench", "--only", only]
+    command = [
+        sys.executable,
+        str(TEST / "gpu" / "prepare.py"),
+        str(made),
+        "--tiny",
+        "--bench",
+        "--only",
+        only,
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return made
@@ -59,7 +74,9 @@ def _alone(folder: Path, tmp_path: Path, *command: str, code: int = 0) -> str:
     script = tmp_path / "alone.py"
     script.write_text(ALONE.format(allowed=ALLOWED))
     own = {"TRITON_INTERPRET": "1", "SHARDC_GPU_FOLDER": str(folder), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, str(script), *command], env=os.environ | own, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, str(script), *command], env=os.environ | own, capture_output=True, text=True
+    )
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout
 
@@ -78,12 +95,23 @@ def test_what_fails_is_named_and_the_rest_runs(folder: Path, tmp_path: Path) -> 
     """In the table of the tests, line by line; and what there is no time for is skipped."""
     other = tmp_path / "gpu"
     shutil.copytree(folder, other)
-    (other / "cases" / "softmax" / "program.py").write_text("def graph(rank, inputs):\n    raise ValueError('a | b')\n")
-    run = [str(TEST / "gpu" / "run.py"), str(other), "-k", "eager and (softmax or cross_entropy) and not artefacts"]
+    (other / "cases" / "softmax" / "program.py").write_text(
+        "def graph(rank, inputs):\n    raise ValueError('a | b')\n"
+    )
+    run = [
+        str(TEST / "gpu" / "run.py"),
+        str(other),
+        "-k",
+        "eager and (softmax or cross_entropy) and not artefacts",
+    ]
     _alone(other, tmp_path, *run, code=1)
     table = (other / "tests.md").read_text()
     assert f"# Tests on no GPU, {datetime.date.today().isoformat()}" in table
-    lines = {line.split("|")[1].partition("[")[2].partition("]")[0]: line for line in table.splitlines() if "[" in line}
+    lines = {
+        line.split("|")[1].partition("[")[2].partition("]")[0]: line
+        for line in table.splitlines()
+        if "[" in line
+    }
     assert "| failed |" in lines["softmax"] and "ValueError: a / b" in lines["softmax"]
     assert "| passed |" in lines["cross_entropy"]
     _alone(other, tmp_path, *run, "--minutes", "0")
@@ -95,16 +123,29 @@ def test_after_an_error_of_the_device_another_process_runs_the_rest(folder: Path
     shutil.copytree(folder, other)
     error = "RuntimeError('CUDA error: an illegal memory access was encountered')"
     (other / "cases" / "softmax" / "program.py").write_text(f"def graph(rank, inputs):\n    raise {error}\n")
-    run = [str(TEST / "gpu" / "run.py"), str(other), "-k", "eager and (softmax or cross_entropy) and not artefacts"]
+    run = [
+        str(TEST / "gpu" / "run.py"),
+        str(other),
+        "-k",
+        "eager and (softmax or cross_entropy) and not artefacts",
+    ]
     assert "1 passed" in _alone(other, tmp_path, *run, code=1)
     table = (other / "tests.md").read_text()
-    lines = {line.split("|")[1].partition("[")[2].partition("]")[0]: line for line in table.splitlines() if "[" in line}
+    lines = {
+        line.split("|")[1].partition("[")[2].partition("]")[0]: line
+        for line in table.splitlines()
+        if "[" in line
+    }
     assert "| failed |" in lines["softmax"] and "CUDA error: an illegal" in lines["softmax"]
-    assert "| passed |" in lines["cross_entropy"] and table.count("[softmax]") == table.count("# Tests on") == 1
+    assert (
+        "| passed |" in lines["cross_entropy"] and table.count("[softmax]") == table.count("# Tests on") == 1
+    )
 
 
 def test_a_prepared_llama_trains(folder: Path, tmp_path: Path) -> None:
-    said = json.loads(_alone(folder, tmp_path, str(TEST / "gpu" / "train_worker.py"), "llama").strip().splitlines()[-1])
+    said = json.loads(
+        _alone(folder, tmp_path, str(TEST / "gpu" / "train_worker.py"), "llama").strip().splitlines()[-1]
+    )
     assert len(said["losses"]) == 4
     assert said["losses"] == pytest.approx(said["expected"], rel=1e-4)
 
@@ -119,11 +160,23 @@ def test_a_benchmark_writes_its_table(folder: Path, tmp_path: Path) -> None:
     (other / "bench" / "copy_softmax").mkdir(parents=True)
     (other / "bench" / "copy_softmax" / "program.py").write_text(f"raise {error}\n")
     only = "copy_softmax,whole_llama"
-    _alone(other, tmp_path, str(TEST / "bench" / "gpu" / "run.py"), str(other), "--out", str(table), "--only", only)
+    _alone(
+        other,
+        tmp_path,
+        str(TEST / "bench" / "gpu" / "run.py"),
+        str(other),
+        "--out",
+        str(table),
+        "--only",
+        only,
+    )
     text = table.read_text()
     assert "| copy_softmax | failed | RuntimeError: CUDA error" in text and text.count("copy_softmax") == 1
     assert "Triton's interpreter (no measurement)" in text and text.count("failed") == 1, text
-    assert text.index("copy_softmax") < text.index("| whole llama |") and text.count("# Triton's interpreter") == 2, text
+    assert (
+        text.index("copy_softmax") < text.index("| whole llama |")
+        and text.count("# Triton's interpreter") == 2
+    ), text
 
 
 AGAIN = """
@@ -148,5 +201,7 @@ def test_what_attention_is_held_against_runs_again(tmp_path: Path) -> None:
 
 def test_without_a_gpu_each_test_says_why_it_is_skipped(folder: Path) -> None:
     command = [sys.executable, str(TEST / "gpu" / "run.py"), str(folder), "-k", "bias_gelu or trains"]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"CUDA_VISIBLE_DEVICES": ""})
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+    )
     assert done.returncode == 0 and "no GPU: torch" in done.stdout, done.stdout

@@ -47,7 +47,13 @@ def _step(**options: Any) -> CompiledStep:
     batch = (torch.randn(4, 8),)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     return shardc.compile_step(
-        model, optimizer, batch, mesh={"data": 1}, loss=lambda out, _: out.square().mean(), matmuls="extern", **options
+        model,
+        optimizer,
+        batch,
+        mesh={"data": 1},
+        loss=lambda out, _: out.square().mean(),
+        matmuls="extern",
+        **options,
     )
 
 
@@ -64,7 +70,9 @@ def test_a_gpu_that_is_not_there_is_named(gpus: list[torch.device], monkeypatch:
     with pytest.raises(RuntimeFailure, match=r"no device 'cuda:2': torch \S+ sees 2 GPUs here"):
         connect(ALONE, "cuda:2")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(RuntimeFailure, match=r"(?s)no device 'cuda': torch \S+ sees no GPU here.*--target cpu"):
+    with pytest.raises(
+        RuntimeFailure, match=r"(?s)no device 'cuda': torch \S+ sees no GPU here.*--target cpu"
+    ):
         connect(ALONE, "cuda")
 
 

@@ -46,7 +46,9 @@ class OwnGroups:
 class Ranks:
     """``size`` ranks of one group, each a thread; ``place`` as in a mesh whose order is not c10d's."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, size: int, wrong: bool = False, turned: bool = False) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, size: int, wrong: bool = False, turned: bool = False
+    ) -> None:
         self.size, self.memory, self.streams = size, FakeMemory(size, wrong), FakeStreams()
         self.ranks = tuple(reversed(range(size))) if turned else tuple(range(size))
         self._barrier = threading.Barrier(size, timeout=TIMEOUT_S)
@@ -156,7 +158,9 @@ def test_a_programs_collectives(monkeypatch: pytest.MonkeyPatch, turned: bool) -
     whole = torch.arange(8.0).reshape(8, 1) * 4 + 6
     for number, (total, gathered, flags, scattered, taken) in enumerate(results):
         assert torch.equal(total, torch.full((3, 4), 6.0)) and taken == 4
-        assert torch.equal(gathered, torch.tensor(ranks.ranks, dtype=torch.float32).repeat_interleave(4).expand(3, 16))
+        assert torch.equal(
+            gathered, torch.tensor(ranks.ranks, dtype=torch.float32).repeat_interleave(4).expand(3, 16)
+        )
         assert flags.tolist() == [rank == 2 for rank in ranks.ranks]
         assert torch.equal(scattered, whole[2 * index[number] :][:2])
 
@@ -198,7 +202,11 @@ def test_what_does_not_fit_is_c10ds(monkeypatch: pytest.MonkeyPatch) -> None:
         (2, lambda p, r: p.setattr(torch.version, "hip", "6.3"), "not tried on AMD's GPUs"),
         (2, lambda p, r: p.setattr(symmetric, "kernels", object()), "has no symm_mem.one_shot_all_reduce"),
         (2, lambda p, r: p.setattr(symmetric, "_module", _no_module), "No module named"),
-        (2, lambda p, r: setattr(r.memory, "wrong", True), "a sum of torch.float32 by symmetric memory came out wrong"),
+        (
+            2,
+            lambda p, r: setattr(r.memory, "wrong", True),
+            "a sum of torch.float32 by symmetric memory came out wrong",
+        ),
     ],
 )
 def test_why_a_group_stays_with_nccl(
@@ -242,6 +250,7 @@ def test_gloo_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_a_collective_reads_lives_until_it_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else its memory may be used again by the stream that called it, while another still reads it."""
+
     def work(number: int, group: Group) -> tuple[bool, bool]:
         blocks, out = torch.ones(64), torch.empty(32)
         seen = weakref.ref(blocks)

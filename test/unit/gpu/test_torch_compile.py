@@ -30,6 +30,8 @@ from shardc.backends.triton import device
 from .conftest import Properties
 
 CASES = Path(__file__).with_name("cases")
+
+
 @pytest.mark.parametrize("name", sorted(p.stem for p in CASES.glob("*.py")))
 def test_values_are_those_of_eager(name: str, tmp_path: Path) -> None:
     """Forward, backward and optimizer as kernels, in the interpreter; once compiled, once from the caches."""
@@ -53,7 +55,9 @@ def _case(path: Path) -> Any:
     return module
 
 
-def test_a_graph_of_cuda_tensors_becomes_kernels_of_its_gpu(h200: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_of_cuda_tensors_becomes_kernels_of_its_gpu(
+    h200: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On fake tensors: the program, modules and binaries are there; a second compile finds them."""
     with FakeTensorMode():
         x, w = torch.empty(33, 65, device="cuda"), torch.empty(65, device="cuda")
@@ -82,13 +86,17 @@ def test_models_of_costs_choose_who_computes_a_matmul(h200: None, monkeypatch: p
         x, w = (torch.empty(n, 512, device="cuda", dtype=torch.bfloat16) for n in (8192, 512))
     graph = make_fx(lambda x, w: [torch.nn.functional.silu(x @ w) * x], tracing_mode="fake")(x, w)
     texts = []
-    monkeypatch.setattr(graph_program, "load", lambda text, library: texts.append(text) or (lambda *given: None))
+    monkeypatch.setattr(
+        graph_program, "load", lambda text, library: texts.append(text) or (lambda *given: None)
+    )
     for settings in (Settings(), Settings(matmuls="extern")):
         graph_compiler.compile_graph(settings, None, "forward", graph)
     assert ["aten.mm" in text for text in texts] == [False, True]
 
 
-def test_a_kernel_that_no_configuration_fits_is_a_call_and_said(h200: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_no_configuration_fits_is_a_call_and_said(
+    h200: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A sum over the warps of a program needs shared memory; without it ATen has the op."""
     properties = Properties(shared_memory_per_block_optin=4)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
@@ -96,7 +104,9 @@ def test_a_kernel_that_no_configuration_fits_is_a_call_and_said(h200: None, monk
         x = torch.empty(64, 4096, device="cuda")
     graph = make_fx(lambda x: [torch.softmax(x * 2, -1)], tracing_mode="fake")(x)
     texts: list[str] = []
-    monkeypatch.setattr(graph_program, "load", lambda text, library: texts.append(text) or (lambda *given: None))
+    monkeypatch.setattr(
+        graph_program, "load", lambda text, library: texts.append(text) or (lambda *given: None)
+    )
     with pytest.warns(ShardcFallbackWarning, match=r"(?s)_softmax.*TooMuchSharedMemory.*has 4"):
         made = graph_compiler.compile_graph(Settings(), None, "forward", graph)
     assert "kernel(" not in texts[0] and "torch.ops.aten._softmax" in texts[0]
@@ -118,7 +128,9 @@ def test_targets_of_devices(
 
 def test_a_target_of_rocm(h200: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.version, "hip", "6.3")
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: Properties(gcnArchName="gfx942:sramecc+:xnack-"))
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda _: Properties(gcnArchName="gfx942:sramecc+:xnack-")
+    )
     assert device.device_target(torch.device("cuda")).backend == "hip"
 
 

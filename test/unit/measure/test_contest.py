@@ -68,7 +68,10 @@ def test_what_changes_is_measured_anew(changed: str) -> None:
     try:
         torch.set_num_threads(threads + (changed == "threads"))
         others = [working("one", calls, 0), working("two", calls, 0, "2" if changed == "version" else "")]
-        choose("b" if changed == "subject" else "a", others + [working("three", calls, 0)] * (changed == "candidates"))
+        choose(
+            "b" if changed == "subject" else "a",
+            others + [working("three", calls, 0)] * (changed == "candidates"),
+        )
     finally:
         torch.set_num_threads(threads)
     assert calls
@@ -115,7 +118,9 @@ def test_a_folder_that_cannot_be_written_is_said_once(folder: Path) -> None:
 def test_every_form_of_a_contraction_is_built(dtype: torch.dtype, epilogue: str) -> None:
     """And all give one result; what is made for them touches no state of random numbers."""
     before = torch.get_rng_state()
-    contraction = Contraction(5, 8, 7, dtype, True, False, True, epilogue, "none" if epilogue == "aten.gelu" else "")
+    contraction = Contraction(
+        5, 8, 7, dtype, True, False, True, epilogue, "none" if epilogue == "aten.gelu" else ""
+    )
     made = [candidate.build()() for candidate in candidates(contraction)]
     assert len(made) == len(forms(contraction)) == (3 if epilogue else 2)
     for found in made[1:]:
@@ -125,7 +130,9 @@ def test_every_form_of_a_contraction_is_built(dtype: torch.dtype, epilogue: str)
 
 def test_large_products_of_aten_are_measured_in_the_pool() -> None:
     before = pool.statistics()["used_bytes"]
-    made = [candidate.build()() for candidate in candidates(Contraction(256, 8, 256, torch.float32, True, True))]
+    made = [
+        candidate.build()() for candidate in candidates(Contraction(256, 8, 256, torch.float32, True, True))
+    ]
     assert pool.statistics()["used_bytes"] - before == 256 * 256 * 4
     torch.testing.assert_close(made[1], made[0])
 

@@ -146,9 +146,7 @@ def test_widening_reaches_dtype_arguments_and_default_dtypes(parse):
 
 
 def test_the_default_dtype_is_restored_after_an_error(parse):
-    body = (
-        "%r = torch.aten.mm %x, %x : !torch.vtensor<[3,4],f32>, !torch.vtensor<[3,4],f32> -> !torch.vtensor<[3,4],f32>"
-    )
+    body = "%r = torch.aten.mm %x, %x : !torch.vtensor<[3,4],f32>, !torch.vtensor<[3,4],f32> -> !torch.vtensor<[3,4],f32>"
     with pytest.raises(ExecutionFailed):
         run(parse(step(body, "!torch.vtensor<[3,4],f32>")), [[X]], widen=True)
     assert torch.get_default_dtype() == torch.float32

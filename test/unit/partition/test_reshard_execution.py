@@ -121,5 +121,8 @@ def test_axes_that_cut_each_other() -> None:
     mesh = Mesh((MeshAxis("x", 6),))
     parts = ((1, 2), (1, 3), (2, 3), (3, 2), (1, 6))
     layouts = [Sharding(((Axis("x", pre, size),), ())) for pre, size in parts]
-    layouts += [Sharding(((), ())).with_partial((("sum", Axis("x", 1, 2)),)), Sharding(((), (Axis("x", 1, 3),)))]
+    layouts += [
+        Sharding(((), ())).with_partial((("sum", Axis("x", 1, 2)),)),
+        Sharding(((), (Axis("x", 1, 3),))),
+    ]
     _check_by_execution([(a, b) for a in layouts for b in layouts], (6, 6), mesh)

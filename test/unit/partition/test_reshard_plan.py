@@ -66,8 +66,12 @@ def test_well_known_chain(
 
 def test_sub_axes_are_joined_in_one_collective() -> None:
     source = Sharding(((HALVES[0],), (HALVES[1],)))
-    assert plan_reshard(Sharding((HALVES, ())), _on((), ()), (8, 8), OBLONG) == (AllGather(0, (Axis("x", 1, 4),)),)
-    assert plan_reshard(source, Sharding(((Axis("x", 1, 4),), ())), (8, 8), OBLONG) == (AllToAll(0, 1, (HALVES[1],)),)
+    assert plan_reshard(Sharding((HALVES, ())), _on((), ()), (8, 8), OBLONG) == (
+        AllGather(0, (Axis("x", 1, 4),)),
+    )
+    assert plan_reshard(source, Sharding(((Axis("x", 1, 4),), ())), (8, 8), OBLONG) == (
+        AllToAll(0, 1, (HALVES[1],)),
+    )
 
 
 def test_slow_links_carry_less() -> None:

@@ -101,7 +101,9 @@ def test_the_program_has_what_passes_make() -> None:
 def test_source_line_of_a_called_function() -> None:
     """The innermost frame, as the front end puts the user's there."""
     with new_context(), ir.Location.unknown():
-        location = ir.Location.callsite(ir.Location.file("model.py", 7, 1), [ir.Location.file("train.py", 3, 1)])
+        location = ir.Location.callsite(
+            ir.Location.file("model.py", 7, 1), [ir.Location.file("train.py", 3, 1)]
+        )
         assert source_line(location) == "model.py:7"
         assert source_line(ir.Location.name("mul", location)) == "model.py:7"
         assert source_line(ir.Location.fused([ir.Location.unknown(), location])) == "model.py:7"

@@ -38,7 +38,8 @@ def test_what_is_said_of_micro_batches_is_true(name: str) -> None:
             check_schedule(named.make_for(4, micro_batches, named.fewest, None))
             continue
         with pytest.raises(
-            BadMicroBatches, match=f"{name} on 4 ranks needs .*, and got {micro_batches}\n.*take {nearest}, the nearest"
+            BadMicroBatches,
+            match=f"{name} on 4 ranks needs .*, and got {micro_batches}\n.*take {nearest}, the nearest",
         ):
             by_name(name, 4 * named.fewest, micro_batches, ranks=4)
         check_schedule(by_name(name, 4 * named.fewest, nearest, ranks=4))
@@ -54,8 +55,18 @@ def test_what_is_said_of_micro_batches_is_true(name: str) -> None:
             "cannot put 6 stages on 2 ranks: it takes two stages a rank\n.*cut the model into 4 stages for 2 ranks",
         ),
         ("1f1b", 8, 4, "it takes one stage a rank\n.*cut the model into 4 stages for 4 ranks"),
-        ("interleaved", 4, 4, "it takes two or more stages a rank\n.*cut the model into 8 stages for 4 ranks"),
-        ("hanayo", 6, 2, "it takes an even number of stages a rank\n.*cut the model into 4 stages for 2 ranks"),
+        (
+            "interleaved",
+            4,
+            4,
+            "it takes two or more stages a rank\n.*cut the model into 8 stages for 4 ranks",
+        ),
+        (
+            "hanayo",
+            6,
+            2,
+            "it takes an even number of stages a rank\n.*cut the model into 4 stages for 2 ranks",
+        ),
         ("chimera", 3, None, "on an even number of ranks\n.*cut the model into 2 stages for 2 ranks"),
         ("interleaved", 1, None, "cut the model into 2 stages for 1 rank"),
         ("1f1b", 0, None, "cannot put 0 stages on 1 ranks"),

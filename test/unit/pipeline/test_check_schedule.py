@@ -18,7 +18,8 @@ from shardc.passes.pipeline.schedules.one_f_one_b import one_f_one_b
 from shardc.passes.pipeline.schedules.registry import SCHEDULES
 
 VALID = [
-    by_name(name, 4, 8, **({"slices": 2} if named.options.get("slices") else {})) for name, named in SCHEDULES.items()
+    by_name(name, 4, 8, **({"slices": 2} if named.options.get("slices") else {}))
+    for name, named in SCHEDULES.items()
 ]
 
 
@@ -59,7 +60,9 @@ def _plays(schedule: Schedule, micro_batches: int) -> bool:
             late = schedule.updates is not None and schedule.updates.delay is not None
             if late and updates[stage] < m // schedule.updates.every - schedule.updates.delay:
                 return False
-            return (place == 0 or f"{route[place - 1]}F{m}" in ran) and (part == 0 or f"{stage}F{m - 1}" in ran)
+            return (place == 0 or f"{route[place - 1]}F{m}" in ran) and (
+                part == 0 or f"{stage}F{m - 1}" in ran
+            )
         if kind == "W":
             return f"{stage}I{m}" in ran
         behind = place == len(route) - 1 or back(route[place + 1], m)

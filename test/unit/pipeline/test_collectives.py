@@ -78,7 +78,9 @@ def sound(schedule: Schedule, steps: Steps) -> bool:
     for rank, row in enumerate(steps):
         for stage in {step.stage for step in row if isinstance(step, Action | Collective)}:
             mine = [step for step in row if isinstance(step, Action | Collective) and step.stage == stage]
-            words = [str(step).lstrip("0123456789") if isinstance(step, Collective) else step.kind for step in mine]
+            words = [
+                str(step).lstrip("0123456789") if isinstance(step, Collective) else step.kind for step in mine
+            ]
             collectives = [word for word in words if word in ALL]
             if collectives and schedule.rank_of[stage] != rank:
                 return False
@@ -106,7 +108,9 @@ def test_mutations(data: st.DataObject) -> None:
     rows: list[list[Step]] = [list(row) for row in placed(schedule)]
     for _ in range(data.draw(st.integers(0, 2))):
         row = data.draw(st.sampled_from(rows))
-        at = data.draw(st.sampled_from([i for i, step in enumerate(row) if isinstance(step, Collective)] or [0]))
+        at = data.draw(
+            st.sampled_from([i for i, step in enumerate(row) if isinstance(step, Collective)] or [0])
+        )
         other = data.draw(st.integers(0, len(row) - 1))
         what = data.draw(st.sampled_from(("move", "drop", "double", "elsewhere")))
         if what == "move":

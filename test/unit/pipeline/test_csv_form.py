@@ -63,7 +63,9 @@ def test_torch_loads_ours(name: str, tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", [name for name in SCHEDULES if name not in WITH_ROUTES and name not in SIZES])
+@pytest.mark.parametrize(
+    "name", [name for name in SCHEDULES if name not in WITH_ROUTES and name not in SIZES]
+)
 def test_we_load_what_torch_writes(name: str, tmp_path: Path) -> None:
     """Its own placing of transfers, with what it does to parameters, passes our checker."""
     schedule = by_name(name, 4, 8)

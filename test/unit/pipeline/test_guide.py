@@ -17,7 +17,10 @@ from shardc.passes.pipeline.schedules.registry import SCHEDULES
 from shardc.passes.pipeline.transfers import place_transfers
 
 GUIDE = (Path(__file__).resolve().parents[3] / "docs" / "guide" / "pipelines.md").read_text()
-ROWS = {row[0].strip("`"): row[1:] for row in re.findall(r"^\| (`[\w-]+`) \|" + r" (.*?) \|" * 6, GUIDE, re.MULTILINE)}
+ROWS = {
+    row[0].strip("`"): row[1:]
+    for row in re.findall(r"^\| (`[\w-]+`) \|" + r" (.*?) \|" * 6, GUIDE, re.MULTILINE)
+}
 RANKS, MICRO_BATCHES = 8, 32
 
 
@@ -30,7 +33,9 @@ def test_the_table(name: str) -> None:
     named = SCHEDULES[name]
     schedule = by_name(name, RANKS * named.fewest, MICRO_BATCHES, ranks=RANKS)
     parts = len(schedule.routes[0]) // RANKS * schedule.slices
-    costs = [StageCost(*[1 / parts] * 3, activation_bytes=1 / parts, weight_bytes=1 / parts)] * schedule.stages
+    costs = [
+        StageCost(*[1 / parts] * 3, activation_bytes=1 / parts, weight_bytes=1 / parts)
+    ] * schedule.stages
     timeline = simulate(schedule, costs)
     peaks = timeline.peak_bytes(costs)
     found = [

@@ -37,7 +37,9 @@ def test_bubble_rates_are_the_published_ones(micro_batches: int) -> None:
     # The paper does not say how many stages a rank had: its 24 layers over 8 ranks make 3 of one layer each.
     *seconds, transfer_s = times
     thirds = [StageCost(*(s / 3 for s in seconds), transfer_s)] * (3 * RANKS)
-    assert simulate(interleaved(RANKS, micro_batches, 3), thirds).bubble_rate == pytest.approx(chunks, abs=0.01)
+    assert simulate(interleaved(RANKS, micro_batches, 3), thirds).bubble_rate == pytest.approx(
+        chunks, abs=0.01
+    )
 
 
 @pytest.mark.parametrize("micro_batches", (24, 32))
@@ -100,7 +102,9 @@ def test_the_general_block_is_the_published_one() -> None:
     """V-Min from speeds of 1 and 1, at the offsets i, 2p-i-1, 2p+iv+i, 4p+iv-i-1 of Qi et al. 2024."""
     for ranks in (2, 3, 4, 6, 8, 15):
         late = 0 if ranks % 3 else 2
-        published = [(i, 2 * ranks - i - 1, 2 * ranks + late + i, 4 * ranks + late - i - 1) for i in range(ranks)]
+        published = [
+            (i, 2 * ranks - i - 1, 2 * ranks + late + i, 4 * ranks + late - i - 1) for i in range(ranks)
+        ]
         assert building_block(ranks, 1, 1) == published
 
 
@@ -186,13 +190,20 @@ def test_every_schedule_runs(name: str, stages: int, times: int) -> None:
     check_schedule(schedule, micro_batches * schedule.slices)
     assert schedule.ranks == ranks and schedule.changes_mathematics == name.startswith("pipedream")
     costs = [EQUAL] * schedule.stages
-    assert simulate(schedule, costs).busy_s == pytest.approx(3 * micro_batches * schedule.slices * stages / ranks)
+    assert simulate(schedule, costs).busy_s == pytest.approx(
+        3 * micro_batches * schedule.slices * stages / ranks
+    )
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_every_schedule_runs_with_any_costs(name: str) -> None:
     """Uneven stages, one that is an embedding alone, and transfers that take as long as computing."""
-    costs = [StageCost(0.1, 0, 0.3, 1), StageCost(2, 3, 1, 0.5), StageCost(1, 1, 1, 2), StageCost(0.5, 3, 0, 0)]
+    costs = [
+        StageCost(0.1, 0, 0.3, 1),
+        StageCost(2, 3, 1, 0.5),
+        StageCost(1, 1, 1, 2),
+        StageCost(0.5, 3, 0, 0),
+    ]
     schedule = by_name(name, 4, 8, costs=costs)
     check_schedule(schedule)
     simulate(schedule, costs * (schedule.stages // 4))

@@ -36,7 +36,10 @@ def test_transfers_overlap_with_computing_or_do_not() -> None:
 def test_transfers_over_one_link_go_one_after_the_other() -> None:
     costs = [StageCost(1, 1, 1, transfer_s=2)] * 2
     timeline = simulate(fill_drain(2, 2), costs, link=link_of_sender)
-    assert [(str(t.action), t.start_s, t.end_s) for t in timeline.transfers[:2]] == [("0F0", 1, 3), ("0F1", 3, 5)]
+    assert [(str(t.action), t.start_s, t.end_s) for t in timeline.transfers[:2]] == [
+        ("0F0", 1, 3),
+        ("0F1", 3, 5),
+    ]
     assert starts(timeline)["1F1"] == 5
 
 
@@ -74,7 +77,9 @@ def test_rates() -> None:
 
 def test_a_measured_run_begins_at_0() -> None:
     simulated = simulate(one_f_one_b(2, 3), [StageCost(1, 2, 1, 0.5)] * 2)
-    records = [(s.rank, str(s.action), s.start_s + 100, s.end_s + 100) for spans in simulated.spans for s in spans]
+    records = [
+        (s.rank, str(s.action), s.start_s + 100, s.end_s + 100) for spans in simulated.spans for s in spans
+    ]
     assert timeline_of(reversed(records), 2).spans == simulated.spans
     with pytest.raises(BadAction, match="'x' is no action"):
         timeline_of([(0, "x", 0, 1)], 1)
@@ -101,7 +106,9 @@ def test_times_of_a_measured_run() -> None:
         StageCost(1, 2, 3, 0.5, activation_bytes=7),
         StageCost(4, 5.5, 5.5, 0.5, activation_bytes=7),
     ]
-    slow = timeline_of([(0, f"0{kind}{m}", m, m + (9 if m == 2 else 1)) for m in range(3) for kind in "FB"], 1)
+    slow = timeline_of(
+        [(0, f"0{kind}{m}", m, m + (9 if m == 2 else 1)) for m in range(3) for kind in "FB"], 1
+    )
     assert stage_costs(slow, sizes[:1])[0].forward_s == 1
     with pytest.raises(NotMeasured, match="no F of stage 2"):
         stage_costs(run, [*sizes, sizes[0]])

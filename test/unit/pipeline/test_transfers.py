@@ -54,7 +54,9 @@ def _late(schedule: Schedule) -> Steps:
     placed = place_transfers(schedule)
     rows = []
     for row in placed:
-        receives = {(t.stage, t.kind[-1], t.micro_batch): t for t in row if isinstance(t, Transfer) and not t.sends}
+        receives = {
+            (t.stage, t.kind[-1], t.micro_batch): t for t in row if isinstance(t, Transfer) and not t.sends
+        }
         late: list[Step] = []
         for step in row:
             if isinstance(step, Action):
@@ -104,7 +106,9 @@ def sound(schedule: Schedule, steps: Steps, mode: Mode) -> bool:
                 other = _partner(schedule, step)
                 if mode != "buffered" or not step.sends:
                     before["done", group_of[step]].add(("post", group_of[other]))
-                before["done", group_of[step]].update(("done", behind[s]) for s in (step, other) if s in behind)
+                before["done", group_of[step]].update(
+                    ("done", behind[s]) for s in (step, other) if s in behind
+                )
                 made_or_read = next(a for a in schedule.orders[rank] if _is_of(a, step))
                 first, second = (made_or_read, step) if step.sends else (step, made_or_read)
                 before["post", group_of[second]].add(("done", group_of[first]))
@@ -122,7 +126,9 @@ def sound(schedule: Schedule, steps: Steps, mode: Mode) -> bool:
 
 
 def _groups(row: tuple[Step, ...], mode: Mode) -> Iterator[list[Step]]:
-    for together, steps in itertools.groupby(row, lambda step: mode == "batched" and isinstance(step, Transfer)):
+    for together, steps in itertools.groupby(
+        row, lambda step: mode == "batched" and isinstance(step, Transfer)
+    ):
         group = list(steps)
         yield from [group] if together else ([step] for step in group)
 
@@ -210,7 +216,9 @@ def test_what_is_wrong_is_named() -> None:
 
 
 def test_buffers_are_bounded() -> None:
-    schedule = Schedule("x", orders([_row("0F0 0F1 0F2 0B0 0B1 0B2"), _row("1F0 1B0 1F1 1B1 1F2 1B2")]), one_route(2))
+    schedule = Schedule(
+        "x", orders([_row("0F0 0F1 0F2 0B0 0B1 0B2"), _row("1F0 1B0 1F1 1B1 1F2 1B2")]), one_route(2)
+    )
     steps = place_transfers(schedule)
     peaks = peak_buffers(schedule, steps)
     check_transfers(schedule, steps, room=2)

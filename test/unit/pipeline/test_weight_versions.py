@@ -48,7 +48,11 @@ def trained(schedule: Schedule, rate: float) -> list[list[float]]:
                 if kind == "F":
                     taken = sent.get(("F", stage - 1, m), torch.tensor(1.0 + 0.1 * m, dtype=torch.float64))
                     weight = made[stage][version[action]]
-                    sent["in", stage, m], sent["weight", stage, m], sent["F", stage, m] = taken, weight, taken * weight
+                    sent["in", stage, m], sent["weight", stage, m], sent["F", stage, m] = (
+                        taken,
+                        weight,
+                        taken * weight,
+                    )
                 else:
                     out = sent["F", stage, m]
                     given = sent["B", stage + 1, m] if stage + 1 < schedule.stages else out - 1

@@ -54,7 +54,9 @@ class Sharded:
     @property
     def parameters(self) -> dict[str, TensorType]:
         """Name -> global type."""
-        return {a.name: TensorType(a.shape, a.dtype) for a in self.compiled.capture.arguments if a.role == "param"}
+        return {
+            a.name: TensorType(a.shape, a.dtype) for a in self.compiled.capture.arguments if a.role == "param"
+        }
 
     @property
     def weights(self) -> int:
@@ -64,7 +66,9 @@ class Sharded:
     def bytes_moved(self, kind: str, axis: str, phase: str | None = None) -> float:
         """What each device sends in collectives of a kind over one axis, in one phase or all."""
         return sum(
-            t.bytes_moved for t in self.transfers if (t.kind, t.axes) == (kind, (axis,)) and phase in (None, t.phase)
+            t.bytes_moved
+            for t in self.transfers
+            if (t.kind, t.axes) == (kind, (axis,)) and phase in (None, t.phase)
         )
 
     def counts(self) -> Counter[tuple[str, str, tuple[int, ...], tuple[str, ...]]]:
@@ -77,7 +81,9 @@ class Sharded:
     def annotated(self) -> dict[str, tuple[tuple[str, ...], ...]]:
         """Parameter -> the axes of its dims, for those that the plan itself cuts."""
         entries = self.compiled.plan.entries
-        return {name: e.dims for (role, name), e in entries.items() if role == "param" and e.dims and any(e.dims)}
+        return {
+            name: e.dims for (role, name), e in entries.items() if role == "param" and e.dims and any(e.dims)
+        }
 
     def layouts(self, role: str = "param") -> dict[str, str]:
         """Name -> layout of every argument of a role, as the report says it."""
@@ -86,7 +92,9 @@ class Sharded:
     def carried(self) -> Counter[tuple[int, ...]]:
         """The local shapes of what the step's time loops carry from iteration to iteration, scalars aside."""
         function = next(o for o in self.single.body.operations if o.operation.name == "func.func")
-        loops = [o.operation for o in function.regions[0].blocks[0].operations if o.operation.name == "dist.loop"]
+        loops = [
+            o.operation for o in function.regions[0].blocks[0].operations if o.operation.name == "dist.loop"
+        ]
         found: Counter[tuple[int, ...]] = Counter()
         for loop in loops:
             if ir.DenseI32ArrayAttr(loop.attributes["operandSegmentSizes"])[0] == 0:
@@ -151,8 +159,16 @@ def mlp(compile_plan: Compile) -> Compile:
     """``mlp(plan, mesh, bias=False, **more)``: three linear layers 16 -> 32 -> 32 -> 8 on a batch of 8."""
 
     def compile_mlp(plan: Any, mesh: dict[str, int], *, bias: bool = False, **more: Any) -> Sharded:
-        layers = [nn.Linear(16, 32, bias), nn.ReLU(), nn.Linear(32, 32, bias), nn.ReLU(), nn.Linear(32, 8, bias)]
+        layers = [
+            nn.Linear(16, 32, bias),
+            nn.ReLU(),
+            nn.Linear(32, 32, bias),
+            nn.ReLU(),
+            nn.Linear(32, 8, bias),
+        ]
         batch = {"input": torch.zeros(8, 16)}
-        return compile_plan(nn.Sequential(*layers), batch, plan, mesh, loss=lambda out, _: out.square().mean(), **more)
+        return compile_plan(
+            nn.Sequential(*layers), batch, plan, mesh, loss=lambda out, _: out.square().mean(), **more
+        )
 
     return compile_mlp

@@ -98,9 +98,18 @@ def test_odd_layer_is_left_whole(mlp: Callable) -> None:
 def test_attention_and_mlp_blocks(compile_plan: Callable) -> None:
     """q heads a chain that ends in o; k and v follow through the heads. Two reductions a layer each way."""
     program = compile_plan(Blocks(), {"ids": _ids()}, "tensor", MESH, loss=_loss)
-    assert sorted(program.annotated()) == [f"layers.{i}.{name}.weight" for i in (0, 1) for name in ("q", "up")]
+    assert sorted(program.annotated()) == [
+        f"layers.{i}.{name}.weight" for i in (0, 1) for name in ("q", "up")
+    ]
     layouts = program.layouts()
-    for name, layout in {"q": COLUMNS, "k": COLUMNS, "v": COLUMNS, "o": ROWS, "up": COLUMNS, "down": ROWS}.items():
+    for name, layout in {
+        "q": COLUMNS,
+        "k": COLUMNS,
+        "v": COLUMNS,
+        "o": ROWS,
+        "up": COLUMNS,
+        "down": ROWS,
+    }.items():
         assert layouts[f"layers.1.{name}.weight"] == layout
     reduced = ("all_reduce", (4, 8, 32), ("tensor",))
     assert program.counts() == Counter({("forward", *reduced): 4, ("backward", *reduced): 4})
@@ -122,7 +131,9 @@ def test_llama_without_its_own_plan(llama: Callable) -> None:
 def gpt2(compile_plan: Callable, heads: int, hidden: int = 32) -> Any:
     ends = {"bos_token_id": 0, "eos_token_id": 0}
     dropout = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-    config = GPT2Config(n_embd=hidden, n_layer=2, n_head=heads, vocab_size=64, n_positions=16, **ends, **dropout)
+    config = GPT2Config(
+        n_embd=hidden, n_layer=2, n_head=heads, vocab_size=64, n_positions=16, **ends, **dropout
+    )
     return compile_plan(GPT2LMHeadModel(config), {"input_ids": _ids(), "labels": _ids()}, "tensor", MESH)
 
 
@@ -134,11 +145,18 @@ def test_gpt2_cuts_its_fused_weights(compile_plan: Callable) -> None:
     assert program.annotated() == dict.fromkeys(names, ((), ("tensor",)))
     layouts = program.layouts()
     assert layouts["transformer.h.1.attn.c_attn.bias"] == "[tensor]"
-    assert layouts["transformer.h.1.attn.c_proj.weight"] == layouts["transformer.h.1.mlp.c_proj.weight"] == COLUMNS
+    assert (
+        layouts["transformer.h.1.attn.c_proj.weight"]
+        == layouts["transformer.h.1.mlp.c_proj.weight"]
+        == COLUMNS
+    )
     reduced = ("all_reduce", (4, 8, 32), ("tensor",))
     assert program.counts() == Counter({("forward", *reduced): 4, ("backward", *reduced): 4})
     said = [r.render() for r in program.compiled.remarks]
-    assert "Interleaved: dim 1 of transformer.h.0.attn.c_attn.weight is 3 parts (32, 32, 32), each cut in 2" in said
+    assert (
+        "Interleaved: dim 1 of transformer.h.0.attn.c_attn.weight is 3 parts (32, 32, 32), each cut in 2"
+        in said
+    )
 
 
 def test_gpt2_with_heads_that_do_not_divide_cuts_its_mlp(compile_plan: Callable) -> None:
@@ -163,7 +181,9 @@ def test_fewer_columns_than_devices_stay_whole_and_it_is_said(compile_plan: Call
     assert not program.annotated()
     assert not program.transfers
     said = [r.render() for r in program.compiled.remarks]
-    assert any("0.weight (3, 16) stays whole: dim 0 has no element for each of tensor=4" in text for text in said), said
+    assert any(
+        "0.weight (3, 16) stays whole: dim 0 has no element for each of tensor=4" in text for text in said
+    ), said
 
 
 def test_dims_of_a_models_own_plan(compile_plan: Callable) -> None:
@@ -172,7 +192,10 @@ def test_dims_of_a_models_own_plan(compile_plan: Callable) -> None:
     program = compile_plan(model, {"input": torch.zeros(8, 16)}, "data", {"data": 2}, loss=_loss)
     level_1 = read_program(program.compiled.global_module)
     assert level_1 is not None
-    assert column_row_cuts(level_1, {"0": "colwise", "1": "rowwise"}) == {"0.weight": Cut(0), "1.weight": Cut(1)}
+    assert column_row_cuts(level_1, {"0": "colwise", "1": "rowwise"}) == {
+        "0.weight": Cut(0),
+        "1.weight": Cut(1),
+    }
     everywhere = {f"{i}.weight": Cut(0) for i in range(3)}
     assert column_row_cuts(level_1, {"*": "colwise_gather_output", "1": "rowwise"}) == everywhere
     assert column_row_cuts(level_1, {"2": "replicated"}) == {}

@@ -36,7 +36,9 @@ def test_local_bytes_are_of_one_device(mlp: Callable) -> None:
 def test_rendered(mlp: Callable) -> None:
     program = mlp("data", {"data": 2}, micro_batches=2)
     remarks = [Remark("ReplicatedOp", "aten.foo has no rule", "model.py:3")]
-    text = make_report(program.compiled.rank_module, "data", remarks, {"trace": 1.0, "dist-propagate": 0.25}).render()
+    text = make_report(
+        program.compiled.rank_module, "data", remarks, {"trace": 1.0, "dist-propagate": 0.25}
+    ).render()
     words = " ".join(text.split())
     for expected in (
         "mesh data 2 x micro 2 (time)",

@@ -15,7 +15,9 @@ B, S, H, P = 4, 8, 32, 2
 TENSOR = ("tensor",)
 
 
-def _per_layer(llama: Callable, plan: str, mesh: dict[str, int]) -> tuple[Counter, dict[tuple[str, str], float]]:
+def _per_layer(
+    llama: Callable, plan: str, mesh: dict[str, int]
+) -> tuple[Counter, dict[tuple[str, str], float]]:
     """What one layer adds: counts by (phase, kind, local shape, axes), and bytes by (phase, kind)."""
     two, four = (llama(layers, plan, mesh) for layers in (2, 4))
     assert not two.counts() - four.counts(), "more layers, fewer collectives"
@@ -38,7 +40,9 @@ def test_tensor_has_two_all_reduces_forward_and_two_backward(
 ) -> None:
     """Each of B*S*H elements (of a data rank's B). Shoeybi et al. 2019; compiled DTensor has 5 backward."""
     counts, moved = _per_layer(llama, plan, mesh)
-    over_tensor = {(phase, kind, shape): n for (phase, kind, shape, axes), n in counts.items() if axes == TENSOR}
+    over_tensor = {
+        (phase, kind, shape): n for (phase, kind, shape, axes), n in counts.items() if axes == TENSOR
+    }
     assert {key[:2]: n for key, n in over_tensor.items()} == {
         ("forward", "all_reduce"): 2,
         ("backward", "all_reduce"): 2,

@@ -57,7 +57,10 @@ def test_bytes_of_100_local_bytes(kind: str, ways: int, size_bytes: float) -> No
 
 @pytest.mark.parametrize("ways", [2, 3, 8])
 def test_an_all_reduce_is_a_scatter_and_a_gather(ways: int) -> None:
-    scatter, gather = bytes_moved("dist.reduce_scatter", ways, 96), bytes_moved("dist.all_gather", ways, 96 / ways)
+    scatter, gather = (
+        bytes_moved("dist.reduce_scatter", ways, 96),
+        bytes_moved("dist.all_gather", ways, 96 / ways),
+    )
     assert scatter + gather == pytest.approx(bytes_moved("dist.all_reduce", ways, 96))
 
 

@@ -44,7 +44,9 @@ def sharded(compile_plan: Callable) -> Callable:
         ("zero3*sequence", {"data": 2, "tensor": P}, 2),
     ],
 )
-def test_rows_are_sent_and_not_logits(sharded: Callable, plan: str, mesh: dict[str, int], micro_batches: int) -> None:
+def test_rows_are_sent_and_not_logits(
+    sharded: Callable, plan: str, mesh: dict[str, int], micro_batches: int
+) -> None:
     """Forward the maxima, the sums and the targets' logits; backward the gradients' sums: f32 each."""
     program = sharded(plan, mesh, micro_batches=micro_batches)
     over_tensor = [t for t in program.transfers if "tensor" in t.axes]

@@ -126,7 +126,9 @@ def _halved(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(size // 2 if d == dim else size for d, size in enumerate(shape))
 
 
-@pytest.mark.parametrize("optimizer", [torch.optim.AdamW, lambda p: torch.optim.SGD(p, lr=0.1)], ids=["AdamW", "SGD"])
+@pytest.mark.parametrize(
+    "optimizer", [torch.optim.AdamW, lambda p: torch.optim.SGD(p, lr=0.1)], ids=["AdamW", "SGD"]
+)
 @pytest.mark.parametrize(("plan", "cut"), [("zero1", False), ("zero2", True), ("zero3", True)])
 @pytest.mark.parametrize("model", MODELS)
 def test_accumulated_gradients(
@@ -136,7 +138,9 @@ def test_accumulated_gradients(
     this device's piece under ZeRO-2 and 3.
     """
     options = {"micro_batches": 2, "optimizer": optimizer}
-    program = llama(1, plan, {"data": 2}, **options) if model == "llama" else mlp(plan, {"data": 2}, **options)
+    program = (
+        llama(1, plan, {"data": 2}, **options) if model == "llama" else mlp(plan, {"data": 2}, **options)
+    )
     shapes = [t.shape for t in program.parameters.values()]
     assert program.carried() == Counter(_halved(shape) if cut else shape for shape in shapes)
 
@@ -166,7 +170,9 @@ def test_what_does_not_divide_stays_whole(compile_plan: Callable) -> None:
 def test_a_matrix_that_does_not_divide_is_padded_in_storage(compile_plan: Callable) -> None:
     """7 x 15 is stored as 7 x 16, gathered and reduce-scattered so; forward and backward compute with 7 x 15."""
     model = torch.nn.Linear(15, 7, bias=False)
-    program = compile_plan(model, {"input": torch.zeros(8, 15)}, "zero3", MESH, loss=lambda out, _: out.square().mean())
+    program = compile_plan(
+        model, {"input": torch.zeros(8, 15)}, "zero3", MESH, loss=lambda out, _: out.square().mean()
+    )
     assert program.layouts() == {"weight": "[*, data]"}
     moved = (P - 1) / P * 7 * 16 * F32
     assert _bytes(program) == {("forward", "all_gather"): moved, ("backward", "reduce_scatter"): moved}

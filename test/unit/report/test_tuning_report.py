@@ -16,13 +16,17 @@ def point(n):
 
 
 def trial(n, ratio):
-    return Trial(point(n), Outcome.CRASHED if ratio is None else Outcome.MEASURED, ratio, ratio and ratio * 1e-5)
+    return Trial(
+        point(n), Outcome.CRASHED if ratio is None else Outcome.MEASURED, ratio, ratio and ratio * 1e-5
+    )
 
 
 def result():
     tried = (trial(1, 1.5), trial(2, None), trial(4, 0.5), trial(8, 0.75))
     fast = TaskResult(Job(Task("a", "cpu"), 3), point(16), point(4), 0.5, 1e-5, tried)
-    slow = TaskResult(Job(Task("b", "cpu", label="soft<max>"), 1), point(16), point(16), 1.0, 1e-4, (trial(1, 1.5),))
+    slow = TaskResult(
+        Job(Task("b", "cpu", label="soft<max>"), 1), point(16), point(16), 1.0, 1e-4, (trial(1, 1.5),)
+    )
     return SessionResult([fast, slow], "every point was tried", 5, 3, 7.0, 0.0)
 
 

@@ -26,7 +26,9 @@ class Entry:
 
 
 def read_entries(text: str) -> list[Entry]:
-    return [Entry(**match.groupdict()) for line in text.splitlines() if (match := _ROW.fullmatch(line.strip()))]
+    return [
+        Entry(**match.groupdict()) for line in text.splitlines() if (match := _ROW.fullmatch(line.strip()))
+    ]
 
 
 ENTRIES = read_entries(FILE.read_text())

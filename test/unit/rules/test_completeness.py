@@ -27,9 +27,12 @@ def found(target: str, args: tuple[Any, ...], rule: Rule) -> list[str]:
 
 
 def test_a_full_rule_leaves_nothing_to_find() -> None:
-    assert found("aten.mm", (A, B), rule_of("aten.mm", (A, B))) == [
-        # the one class that no rule has: see not_offered.md
-    ]
+    assert (
+        found("aten.mm", (A, B), rule_of("aten.mm", (A, B)))
+        == [
+            # the one class that no rule has: see not_offered.md
+        ]
+    )
 
 
 @pytest.mark.parametrize(
@@ -49,7 +52,10 @@ def test_a_linear_set_that_is_left_out_is_found() -> None:
 def test_extrema_of_operands_and_results_are_found() -> None:
     rule = rule_of("aten.amax", (A, (1,)))
     assert found("aten.amax", (A, (1,)), rule) == ["max -> max"]
-    assert found("aten.amax", (A, (1,)), replace(rule, replicate=frozenset("b"))) == ["dim 1 -> max", "max -> max"]
+    assert found("aten.amax", (A, (1,)), replace(rule, replicate=frozenset("b"))) == [
+        "dim 1 -> max",
+        "max -> max",
+    ]
 
 
 def test_shapes_in_arguments_are_made_local() -> None:

@@ -97,6 +97,7 @@ def test_a_rule_object_may_build_the_local_call() -> None:
 def test_an_unsound_rule_is_refused_with_the_counterexample() -> None:
     line = inspect.currentframe().f_lineno + 2  # type: ignore[union-attr]
     with pytest.raises(UnsoundRule) as caught:
+
         @shardc.rule("shardc_unit::cumulate", samples=[(X, 1)])
         def wrong(call: Any) -> str:
             return "([i,j])->([i,j])"

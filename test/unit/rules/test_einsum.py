@@ -44,7 +44,9 @@ def call(*operands: tuple[int, ...], result: tuple[int, ...]) -> OpCall:
 
 
 def test_dots_are_the_dims_left_over() -> None:
-    read = parse_rule("([...,d],[d])->([...]) reduce={d} replicate={...}", call((2, 3, 4), (4,), result=(2, 3)))
+    read = parse_rule(
+        "([...,d],[d])->([...]) reduce={d} replicate={...}", call((2, 3, 4), (4,), result=(2, 3))
+    )
     assert str(read) == "([_1,_0,d],[d])->([_1,_0]) reduce={d} replicate={_1,_0}"
 
 

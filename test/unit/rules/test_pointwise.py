@@ -141,7 +141,9 @@ EINSUMS = [
 
 
 @pytest.mark.parametrize("target,args,einsum,linear", EINSUMS)
-def test_einsum_and_linear_sets(target: str, args: tuple[Any, ...], einsum: str, linear: list[set[int]]) -> None:
+def test_einsum_and_linear_sets(
+    target: str, args: tuple[Any, ...], einsum: str, linear: list[set[int]]
+) -> None:
     rule = find_rule(call_of(target, args)[0])
     assert rule is not None and str(rule) == einsum
     assert list(rule.linear) == linear

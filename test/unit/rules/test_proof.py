@@ -40,7 +40,11 @@ def test_sound_rule_is_proved_on_every_factor_and_pair() -> None:
 
 def test_ways_and_the_smallest_prime_where_none_divides() -> None:
     cuts = prove(
-        "aten.mm", (sample(4, 9), sample(9, 2)), rule=mm_rule(sizes={"i": 4, "k": 9, "j": 2}), ways=(2, 4), pairs=False
+        "aten.mm",
+        (sample(4, 9), sample(9, 2)),
+        rule=mm_rule(sizes={"i": 4, "k": 9, "j": 2}),
+        ways=(2, 4),
+        pairs=False,
     ).cuts
     assert list(cuts) == [{}, {"i": 2}, {"i": 4}, {"k": 3}, {"j": 2}]
 
@@ -140,7 +144,9 @@ def test_offsets_and_sizes_reach_lower() -> None:
     "reduction,target", [("max", "aten.amax"), ("min", "aten.amin"), ("sum", "aten.sum.dim_IntList")]
 )
 def test_reductions_combine(reduction: str, target: str) -> None:
-    prove(target, (sample(4, 2), (0,)), rule=Rule(((X, J),), ((J,),), {"i": 4, "j": 2}, reduce={"i": reduction}))
+    prove(
+        target, (sample(4, 2), (0,)), rule=Rule(((X, J),), ((J,),), {"i": 4, "j": 2}, reduce={"i": reduction})
+    )
 
 
 def test_result_independent_of_a_factor_may_lack_it() -> None:

@@ -142,7 +142,10 @@ for _n in (2, 3):
     for _kind in ("reflection", "replication"):
         _name = f"aten.{_kind}_pad{_n}d"
         _shape = call_of(_name, (_x, _pad))[2][0].shape
-        CASES += [(_name, (_x, _pad), "", LINEAR), (f"{_name}_backward", (sample(*_shape), _x, _pad), "", LINEAR)]
+        CASES += [
+            (_name, (_x, _pad), "", LINEAR),
+            (f"{_name}_backward", (sample(*_shape), _x, _pad), "", LINEAR),
+        ]
 CASES += [
     ("aten.replication_pad1d", (X, (1, 2)), "([a,b,c])->([a,b,d]) replicate={c,d}", LINEAR),
     ("aten.replication_pad1d_backward", (sample(4, 6, 5), X, (1, 2)), "", LINEAR),

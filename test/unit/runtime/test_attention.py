@@ -413,7 +413,11 @@ def test_efficient_kernels_take_masks_and_grouped_heads(keys, mask):
         out, lse = module._piece_forward(problem)
         made = module._piece_backward(problem, grad, out, torch.empty(2, 4, 37, device="cuda"))
         bias = module._bias(problem.mask, q, k)
-    assert out.shape == q.shape and lse.shape == (2, 4, 37) and [x.shape for x in made] == [q.shape, k.shape, k.shape]
+    assert (
+        out.shape == q.shape
+        and lse.shape == (2, 4, 37)
+        and [x.shape for x in made] == [q.shape, k.shape, k.shape]
+    )
     if bias is not None:
         assert bias.shape == (2, 4, 37, keys) and bias.stride() == (48, 0, 0, 1)
 
@@ -427,7 +431,9 @@ def test_what_efficient_kernels_are_given_says_what_the_op_says(kv_heads, mask, 
     keys, values = (module._each_head(x, 4) for x in (k, v))
     every = module.Problem(q, keys, values, bias, False, SCALE)
     out, lse = module.plain_attention(every)
-    out, lse = module._without_dead_rows(out + torch.where(lse == -math.inf, math.nan, 0.0).unsqueeze(-1), lse, shown)
+    out, lse = module._without_dead_rows(
+        out + torch.where(lse == -math.inf, math.nan, 0.0).unsqueeze(-1), lse, shown
+    )
     dq, dk, dv = module.plain_attention_backward(every, grad, out, lse)
     got = (out, lse, dq, *(module._of_groups(x, kv_heads) for x in (dk, dv)))
     assert_close(got, expected(case, [q, k, v], shown, grad), torch.float64)
@@ -454,7 +460,9 @@ def test_who_computes_it_on_a_gpu(form):
     k = torch.empty(2, heads, 9, d, dtype=dtype)
     mask = torch.empty(2, 1, 1, 9, dtype=asked["mask"]) if "mask" in asked else None
     problem = module.Problem(q, k, k, mask, asked.get("causal", False), SCALE)
-    assert [module.library_for(problem._replace(library=name)) for name in ("flash", *module.LIBRARIES)] == wanted
+    assert [
+        module.library_for(problem._replace(library=name)) for name in ("flash", *module.LIBRARIES)
+    ] == wanted
 
 
 @pytest.mark.parametrize("library", module.LIBRARIES)
@@ -463,7 +471,11 @@ def test_libraries_are_the_op_on_a_cpu(library):
     out, lse = OP(*operands, None, True, SCALE)
     settings = (None, out, lse, True, SCALE, 0)
     assert torch.equal(getattr(OP, library)(*operands, None, True, SCALE)[0], out)
-    for x, y in zip(getattr(BACKWARD, library)(grad, *operands, *settings), BACKWARD(grad, *operands, *settings), strict=True):
+    for x, y in zip(
+        getattr(BACKWARD, library)(grad, *operands, *settings),
+        BACKWARD(grad, *operands, *settings),
+        strict=True,
+    ):
         assert torch.equal(x, y)
 
 

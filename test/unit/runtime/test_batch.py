@@ -15,7 +15,9 @@ X, Y = torch.zeros(2), torch.ones(3)
 TREE = {
     "mapping": {
         "ids": {"leaf": "ids"},
-        "deep": {"sequence": [{"leaf": "deep.0"}, {"constant": None}, {"constant": 3}, {"repr": "torch.float32"}]},
+        "deep": {
+            "sequence": [{"leaf": "deep.0"}, {"constant": None}, {"constant": 3}, {"repr": "torch.float32"}]
+        },
     }
 }
 GOOD = {"ids": X, "deep": [Y, None, 3, torch.float32]}

@@ -11,7 +11,9 @@ from shardc.runtime.errors import HyperparameterMismatch
 from shardc.runtime.hyper import Hyperparameters
 
 
-def entry(name: str, key: str, value: float, index: int | None = None, first_step: float | None = None) -> dict:
+def entry(
+    name: str, key: str, value: float, index: int | None = None, first_step: float | None = None
+) -> dict:
     return {"name": name, "group": 0, "key": key, "index": index, "first_step": first_step, "value": value}
 
 
@@ -39,7 +41,9 @@ def test_set_by_hand(hyper: Hyperparameters) -> None:
 
 
 def test_unknown_name_lists_near_ones(hyper: Hyperparameters) -> None:
-    with pytest.raises(HyperparameterMismatch, match=r"no hyperparameter 'group0.l'\n.*\n  try: one of group0.lr"):
+    with pytest.raises(
+        HyperparameterMismatch, match=r"no hyperparameter 'group0.l'\n.*\n  try: one of group0.lr"
+    ):
         hyper["group0.l"] = 1
     with pytest.raises(HyperparameterMismatch):
         del hyper["group0.lr"]
@@ -62,7 +66,9 @@ def test_tensor_learning_rates(hyper: Hyperparameters, optimizer: torch.optim.Op
     assert hyper["group0.lr"] == 0.5
 
 
-def test_constants_of_the_program_may_not_change(hyper: Hyperparameters, optimizer: torch.optim.Optimizer) -> None:
+def test_constants_of_the_program_may_not_change(
+    hyper: Hyperparameters, optimizer: torch.optim.Optimizer
+) -> None:
     hyper.bind(optimizer)
     optimizer.param_groups[0]["amsgrad"] = True
     with pytest.raises(

@@ -19,8 +19,14 @@ def test_values_and_gradients(monkeypatch: pytest.MonkeyPatch, has_bias: bool, s
     """In chunks of rows of which the last is not whole."""
     monkeypatch.setattr(module, "CHUNK_LOGITS", 4 * CLASSES)
     torch.manual_seed(0)
-    x, w, b = (torch.randn(shape).double().requires_grad_() for shape in ((ROWS, SIZE), (CLASSES, SIZE), (CLASSES,)))
-    index, grad, more = torch.randint(CLASSES, (ROWS,)), torch.randn(ROWS).double(), torch.randn(ROWS).double()
+    x, w, b = (
+        torch.randn(shape).double().requires_grad_() for shape in ((ROWS, SIZE), (CLASSES, SIZE), (CLASSES,))
+    )
+    index, grad, more = (
+        torch.randint(CLASSES, (ROWS,)),
+        torch.randn(ROWS).double(),
+        torch.randn(ROWS).double(),
+    )
     bias = b if has_bias else None
     exact = F.log_softmax(F.linear(x, w, bias), 1)
     picked, total = exact.gather(1, index[:, None]).squeeze(1), exact.sum(1)
@@ -44,7 +50,11 @@ def test_a_wrong_class_is_an_error(bad: int) -> None:
 
 def test_shapes_are_known_without_values() -> None:
     with FakeTensorMode():
-        x, w, row = torch.empty(ROWS, SIZE, dtype=torch.bfloat16), torch.empty(CLASSES, SIZE, dtype=torch.bfloat16), torch.empty(ROWS)
+        x, w, row = (
+            torch.empty(ROWS, SIZE, dtype=torch.bfloat16),
+            torch.empty(CLASSES, SIZE, dtype=torch.bfloat16),
+            torch.empty(ROWS),
+        )
         index = torch.empty(ROWS, dtype=torch.int64)
         assert [(tuple(t.shape), t.dtype) for t in OP(x, w, None, index)] == [((ROWS,), torch.float32)] * 3
         made = BACKWARD(row, None, x, w, None, index, row)

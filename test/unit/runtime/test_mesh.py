@@ -43,7 +43,12 @@ def test_kinds() -> None:
 
 def test_finest_parts() -> None:
     assert MESH.finest([]) == (("data", 1, 2), ("tensor", 1, 8))
-    assert MESH.finest([("tensor", 2, 2)]) == (("data", 1, 2), ("tensor", 1, 2), ("tensor", 2, 2), ("tensor", 4, 2))
+    assert MESH.finest([("tensor", 2, 2)]) == (
+        ("data", 1, 2),
+        ("tensor", 1, 2),
+        ("tensor", 2, 2),
+        ("tensor", 4, 2),
+    )
     assert Mesh((("one", 1),)).finest([]) == (("one", 1, 1),)
     assert inside(("tensor", 2, 2), ("tensor", 1, 4)) and not inside(("tensor", 1, 4), ("tensor", 2, 2))
 

@@ -91,7 +91,9 @@ def test_extremes_of_gamma() -> None:
 @pytest.mark.parametrize(
     ("op", "values"), [("poisson", (10.0,)), ("binomial", (20.0, 0.5)), ("standard_gamma", (0.01,))]
 )
-def test_proposals_are_accepted_soon(op: str, values: tuple[float, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proposals_are_accepted_soon(
+    op: str, values: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """At the parameters where fewest are: what 64 rounds leave over is then below 1e-30 of all."""
     monkeypatch.setattr(sampling, "ROUNDS", 3)
     tensors = [torch.full((20000,), v, dtype=torch.float64) for v in values]

@@ -67,7 +67,8 @@ def test_data_at_an_odd_address(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("length", "problem"), [(4, "header is cut off"), (40, "header is cut off"), (-1, r"holds \d+ bytes of \d+")]
+    ("length", "problem"),
+    [(4, "header is cut off"), (40, "header is cut off"), (-1, r"holds \d+ bytes of \d+")],
 )
 def test_truncated(path: Path, length: int, problem: str) -> None:
     path.write_bytes(path.read_bytes()[:length])

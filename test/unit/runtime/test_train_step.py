@@ -93,7 +93,9 @@ def test_steps_without_a_process_group(step: TrainStep) -> None:
     assert step.steps_done == 3
     assert not dist.is_initialized()
     assert torch.allclose(step.state.local["w"], w)
-    assert torch.equal(W, torch.arange(6, dtype=torch.float64).view(2, 3)), "the user's own tensor is left alone"
+    assert torch.equal(W, torch.arange(6, dtype=torch.float64).view(2, 3)), (
+        "the user's own tensor is left alone"
+    )
 
 
 def test_parameters_are_dtensors_that_follow(step: TrainStep, group: None) -> None:
@@ -123,7 +125,9 @@ def test_checkpoint(step: TrainStep, manifest: dict[str, Any], tmp_path: Path, g
 def test_state_by_function(manifest: dict[str, Any]) -> None:
     asked = []
 
-    def make(name: str, shape: tuple[int, ...], dtype: torch.dtype, slices: tuple[slice, ...]) -> torch.Tensor | None:
+    def make(
+        name: str, shape: tuple[int, ...], dtype: torch.dtype, slices: tuple[slice, ...]
+    ) -> torch.Tensor | None:
         asked.append((name, shape, dtype, slices))
         return torch.full(shape, 4.0, dtype=dtype)[slices] if name == "w" else None
 
@@ -131,7 +135,9 @@ def test_state_by_function(manifest: dict[str, Any]) -> None:
     whole = (slice(0, 2), slice(0, 3))
     assert asked == [("w", (2, 3), torch.float64, whole), ("w/m", (2, 3), torch.float64, whole)]
     assert step.state.local["w"].unique().tolist() == [4.0]
-    assert step.state.local["w/m"].unique().tolist() == [0.0], "what the function leaves out has its fill value"
+    assert step.state.local["w/m"].unique().tolist() == [0.0], (
+        "what the function leaves out has its fill value"
+    )
 
 
 def test_a_tied_name_stands_for_its_tensor(manifest: dict[str, Any]) -> None:

@@ -17,7 +17,13 @@ from triton.runtime import driver
 
 from shardc.runtime.triton_kernels import Modules
 
-TYPES = {"*fp32": torch.float32, "*bf16": torch.bfloat16, "*i64": torch.int64, "*i32": torch.int32, "*i1": torch.bool}
+TYPES = {
+    "*fp32": torch.float32,
+    "*bf16": torch.bfloat16,
+    "*i64": torch.int64,
+    "*i32": torch.int32,
+    "*i1": torch.bool,
+}
 SIZES = (1 << 12, (1 << 12) + 3)
 """Of which one is a multiple of 16: Triton compiles a function for each such case."""
 
@@ -34,7 +40,9 @@ def main(folder: str, functions: str, arch: str, build: str | None = None) -> No
     )
     hits: dict[str, list[bool]] = {}
     modules = Modules(folder)
-    triton.knobs.compilation.listener = lambda src, cache_hit, **_: hits.setdefault(src.name, []).append(cache_hit)
+    triton.knobs.compilation.listener = lambda src, cache_hit, **_: hits.setdefault(src.name, []).append(
+        cache_hit
+    )
     for module, name, types, constants, warps, stages in json.loads(functions):
         function = getattr(modules._module(module), name)
         for given in itertools.product(*([TYPES[t]] if t in TYPES else SIZES for t in types)):

@@ -61,7 +61,10 @@ def emitted_attention(
 
     with new_context() as context, ir.Location.unknown() as loc:
         module = ir.Module.create()
-        for name, roles, build in (("forward", FORWARD, attention), ("backward", BACKWARD, attention_backward)):
+        for name, roles, build in (
+            ("forward", FORWARD, attention),
+            ("backward", BACKWARD, attention_backward),
+        ):
             given, made = (roles[0] + ("mask",) * (mask is not None), roles[1])
             types = {r: type_of(r) for r in (*given, *made) if r != "mask"}
             dims: dict[str, Sequence[str | None]] = {r: case.dims(r) for r in types}
@@ -80,11 +83,15 @@ def emitted_attention(
             arguments, results = ([builtin_type(types[r], context) for r in role] for role in (given, made))
             outs = [types[r] for r in made]
             sizes = {"symbols": symbols, "shapes": [types[r].shape for r in given]}
-            body, _, _ = kernel(name, list(block.arguments), arguments, outs, values=config, **sizes, loc=loc, ip=ip)
+            body, _, _ = kernel(
+                name, list(block.arguments), arguments, outs, values=config, **sizes, loc=loc, ip=ip
+            )
             inside = ir.InsertionPoint(body)
             attributes = attention_attributes(maps, case.causal, case.q_offset, case.scale, unseen_lse, loc)
             yield_values(
-                build(list(body.arguments)[: len(given)], results, attributes, loc=loc, ip=inside), loc=loc, ip=inside
+                build(list(body.arguments)[: len(given)], results, attributes, loc=loc, ip=inside),
+                loc=loc,
+                ip=inside,
             )
         forward, backward = (emit_kernel(k, TARGETS[target], tf32=tf32) for k in kernels(module))
         return forward, backward
@@ -100,7 +107,10 @@ def interpreter() -> Interpreter:
 
 
 def interpret(
-    kernel: Emitted, inputs: Sequence[torch.Tensor], outputs: Sequence[tuple[tuple[int, ...], torch.dtype]], *sizes: int
+    kernel: Emitted,
+    inputs: Sequence[torch.Tensor],
+    outputs: Sequence[tuple[tuple[int, ...], torch.dtype]],
+    *sizes: int,
 ) -> list[torch.Tensor]:
     """The results of a kernel, as the interpreter computes them."""
     program = f"import torch\ncall = kernel({kernel.name!r}, {list(outputs)!r})\ndef graph(rank, inputs):\n    return call(*inputs)\n"

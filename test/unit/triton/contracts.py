@@ -36,7 +36,9 @@ def _of(compiled: Compiled, f: Figures, whole: bool) -> dict[str, str]:
     allowed = BARRIER_BYTES + SPILL_BOUND * priced(compiled) if multiplies else SLOW_PATH_BYTES if slow else 0
     found = {
         SPILLS: f"{f.spill_bytes} bytes, {priced(compiled)} priced" if f.spill_bytes > allowed else "",
-        SHARED: f"{f.shared_bytes} of {target.shared_bytes} bytes" if f.shared_bytes > target.shared_bytes else "",
+        SHARED: f"{f.shared_bytes} of {target.shared_bytes} bytes"
+        if f.shared_bytes > target.shared_bytes
+        else "",
         REGISTERS: f"{f.registers} of {target.registers}" if f.registers > target.registers else "",
     }
     if multiplies and '"ieee"' not in kernel.text and "out_dtype=tl.float64" not in kernel.text:
@@ -44,10 +46,19 @@ def _of(compiled: Compiled, f: Figures, whole: bool) -> dict[str, str]:
     if not multiplies and not slow:
         found[LOCAL] = f"{f.local_accesses} accesses" if f.local_accesses else ""
     form = next(function for function in kernel.functions if function.name == f.name)
-    streams = kernel.kind == "pointwise" and not kernel.flat and form.constants and len(f.aligned) == len(form.sizes)
+    streams = (
+        kernel.kind == "pointwise"
+        and not kernel.flat
+        and form.constants
+        and len(f.aligned) == len(form.sizes)
+    )
     if whole and streams:
-        narrow = 2 * f.wide_stores < f.stores or (reads_as_it_writes(kernel.text, f.name) and not f.wide_loads)
-        found[WIDE] = f"{f.wide_loads} of {f.loads} loads, {f.wide_stores} of {f.stores} stores" if narrow else ""
+        narrow = 2 * f.wide_stores < f.stores or (
+            reads_as_it_writes(kernel.text, f.name) and not f.wide_loads
+        )
+        found[WIDE] = (
+            f"{f.wide_loads} of {f.loads} loads, {f.wide_stores} of {f.stores} stores" if narrow else ""
+        )
     return found
 
 

@@ -38,7 +38,11 @@ class InterpretedLibrary:
                 self.emitted[kernel_name(kernel)] = emit_kernel(kernel, target)
 
     def kernel(
-        self, name: str, outputs: Sequence[Output], size: int | None = None, checks: Mapping[int, str] | None = None
+        self,
+        name: str,
+        outputs: Sequence[Output],
+        size: int | None = None,
+        checks: Mapping[int, str] | None = None,
     ) -> Callable[..., tuple[torch.Tensor, ...]]:
         program = PROGRAM.format(
             bound=f"kernel({name!r}, {outputs!r}, {size}, {dict(checks or {})!r})", call="bound(*inputs)"

@@ -30,7 +30,9 @@ def as_list(made: Tensor | tuple[Tensor, ...] | list[Tensor]) -> list[Tensor]:
 
 def fused(f: Callable[..., Any], *tensors: Tensor) -> ir.Module:
     """The graph of ``f`` with its kernels, lone ops among them."""
-    module = import_graph(make_fx(lambda *given: as_list(f(*given)), tracing_mode="fake")(*tensors), "forward").module
+    module = import_graph(
+        make_fx(lambda *given: as_list(f(*given)), tracing_mode="fake")(*tensors), "forward"
+    ).module
     fuse_module(module, lone=True)
     return module
 
@@ -58,4 +60,6 @@ def run_in_interpreter(interpreter: Interpreter, f: Callable[..., Any], *tensors
         bound = max(BOUNDS[d] for d in dtypes)
         finite = wanted[wanted.isfinite()]
         scale = max(1.0, finite.abs().max().item()) if finite.numel() else 1.0
-        torch.testing.assert_close(got.double(), wanted.double(), rtol=bound, atol=bound * scale, equal_nan=True)
+        torch.testing.assert_close(
+            got.double(), wanted.double(), rtol=bound, atol=bound * scale, equal_nan=True
+        )

@@ -81,7 +81,9 @@ def seen(*shape: int) -> torch.Tensor:
     return torch.rand(shape) > 0.5
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 33, 40), (2, 1, 1, 40), (2, 4, 33, 40), (33, 40), (2, 1, 33, 1)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 33, 40), (2, 1, 1, 40), (2, 4, 33, 40), (33, 40), (2, 1, 33, 1)], ids=str
+)
 @pytest.mark.parametrize("causal", [False, True])
 def test_masks_of_truth_values(shape, causal):
     """Of one row and of all rows; row 3 sees nothing where the mask has rows."""

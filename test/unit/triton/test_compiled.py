@@ -69,14 +69,19 @@ def test_contracts(target: str, tmp_path: Path) -> None:
         sizes = {function.name: function.sizes for function in compiled.kernel.functions}
         for found in compiled.functions:
             assert found.spill_bytes == 0 and found.local_accesses == 0, found
-            assert found.shared_bytes <= TARGETS[target].shared_bytes and found.registers <= TARGETS[target].registers
+            assert (
+                found.shared_bytes <= TARGETS[target].shared_bytes
+                and found.registers <= TARGETS[target].registers
+            )
             if len(found.aligned) < len(sizes[found.name]):
                 continue  # the binary for other sizes than multiples of 16
             if not found.name.endswith(("_all", "_join")):  # which read a table, or a column's parts
                 assert found.wide_loads, found
-                assert found.wide_loads == found.loads or compiled.kernel.kind != "pointwise" or compiled.kernel.flat, (
-                    found
-                )
+                assert (
+                    found.wide_loads == found.loads
+                    or compiled.kernel.kind != "pointwise"
+                    or compiled.kernel.flat
+                ), found
 
 
 def test_attention_without_matrix_instructions_spills_nothing(tmp_path: Path) -> None:
@@ -143,7 +148,7 @@ def test_compiled_binaries_are_found(tmp_path: Path) -> None:
     made.append(emitted_attention(attention, symbolic="mn")[0])
     assert len(made[-1].sizes) == 2 and len(made[-1].functions[0].sizes) == 2
     made.append(emitted_cross_entropy(64, 640, 64, torch.bfloat16, chunk=128)[1])
-    assert "do_not_specialize=[\"first\"]" in made[-1].text
+    assert 'do_not_specialize=["first"]' in made[-1].text
     made += emitted(fused(_adamw, *(torch.empty(64, 64) for _ in range(4))))
     assert made[-1].flat
     write_folder(compile_kernels(made, [SM_90], tmp_path / "kernels"), tmp_path / "kernels")
@@ -172,7 +177,9 @@ def test_another_gpu_compiles_from_the_source(tmp_path: Path) -> None:
     write_folder(compile_kernels(made, [SM_90], tmp_path / "kernels"), tmp_path / "kernels")
     hits = _hits(tmp_path, made, "80")
     assert hits.keys() == {f.name for k in made for f in k.functions} and not any(hits.values()), hits
-    assert all(_hits(tmp_path, made, "80").values()), "what was compiled at the first call is found at the next"
+    assert all(_hits(tmp_path, made, "80").values()), (
+        "what was compiled at the first call is found at the next"
+    )
 
 
 def _hits(folder: Path, made: list[Emitted], arch: str, *build: str) -> dict[str, bool]:
@@ -194,4 +201,8 @@ def _drawn() -> ir.Module:
     """Dropout by the number of a draw."""
     place = ((64, 128), (0, 0), (64, 128))
     uniform = torch.ops.shardc.uniform
-    return fused(lambda x, seed: x * (uniform(seed, 3, *place, dtype=torch.float32) > 0.5), torch.randn(64, 128), torch.tensor(7))
+    return fused(
+        lambda x, seed: x * (uniform(seed, 3, *place, dtype=torch.float32) > 0.5),
+        torch.randn(64, 128),
+        torch.tensor(7),
+    )

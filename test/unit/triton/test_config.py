@@ -28,7 +28,9 @@ def test_few_elements_are_spread_over_the_units(target: Target) -> None:
 def test_rows(target: Target) -> None:
     """Short ones share a program, as long as there are programs for all units; long ones are looped over."""
     limits = limits_of(target)
-    short, few, long = (row_tile(*size, 4, 2, limits, target, {}) for size in ((1 << 20, 64), (8, 64), (64, 50304)))
+    short, few, long = (
+        row_tile(*size, 4, 2, limits, target, {}) for size in ((1 << 20, 64), (8, 64), (64, 50304))
+    )
     assert short.rows > 1 and short.rows * short.columns == 2048
     assert few.rows == 1 and few.columns == 64
     assert long.columns < 50304 and long.rows == 1

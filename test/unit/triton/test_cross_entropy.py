@@ -39,11 +39,18 @@ def emitted(
     """The forward and the backward module; ``made``: which gradients. ``whole``: with a bias and the sum of all classes.
     ``part``: these are a part of the classes, too.
     """
-    row, matrix, weight = TensorType((rows,), F32), TensorType((rows, size), dtype), TensorType((classes, size), dtype)
+    row, matrix, weight = (
+        TensorType((rows,), F32),
+        TensorType((rows, size), dtype),
+        TensorType((classes, size), dtype),
+    )
     index, number = TensorType((rows,), torch.int64), TensorType((), torch.int64)
     gradients = {"both": [matrix, weight], "drows": [matrix], "dweight": [weight]}[made]
     roles, bias = ["grad", "rows", "weight", "index", "lse"], TensorType((classes,), dtype)
-    forms = {"forward": ([matrix, weight, index], [row, row, number]), "backward": ([row, matrix, weight, index, row], gradients)}
+    forms = {
+        "forward": ([matrix, weight, index], [row, row, number]),
+        "backward": ([row, matrix, weight, index, row], gradients),
+    }
     if whole:
         forms["forward"] = [matrix, weight, index, bias], [row, row, number, row]
         forms["backward"] = [row, matrix, weight, index, row, bias, row], [matrix, weight, bias]
@@ -58,7 +65,9 @@ def emitted(
             with ir.InsertionPoint(module.body):
                 block = func.FuncOp(name, ([write_type(t, context) for t in given], [])).add_entry_block()
             ip, arguments = ir.InsertionPoint(block), [builtin_type(t, context) for t in given]
-            body, _, _ = kernel(name, list(block.arguments), arguments, results, values=config, loc=loc, ip=ip)
+            body, _, _ = kernel(
+                name, list(block.arguments), arguments, results, values=config, loc=loc, ip=ip
+            )
             inside = ir.InsertionPoint(body)
             if name == "forward":
                 values = linear_cross_entropy(list(body.arguments), loc=loc, ip=inside)[: len(results)]
@@ -89,7 +98,9 @@ def check(rows: int, classes: int, size: int, dtype: torch.dtype, **config: int)
     made = interpret(backward, [grad, x, w, index, lse], [((rows, size), dtype), ((classes, size), dtype)])
     for got, leaf in zip(made, wide, strict=True):
         bound = BOUNDS[dtype]
-        torch.testing.assert_close(got.double(), leaf.grad, rtol=bound, atol=bound * leaf.grad.abs().max().item())
+        torch.testing.assert_close(
+            got.double(), leaf.grad, rtol=bound, atol=bound * leaf.grad.abs().max().item()
+        )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
@@ -120,7 +131,9 @@ def test_values_with_a_bias_and_label_smoothing(dtype: torch.dtype) -> None:
     made = interpret(backward, [grad, x, w, index, lse, bias, spread], shapes)
     for got, leaf in zip(made, wide, strict=True):
         bound = BOUNDS[dtype]
-        torch.testing.assert_close(got.double(), leaf.grad, rtol=bound, atol=bound * leaf.grad.abs().max().item())
+        torch.testing.assert_close(
+            got.double(), leaf.grad, rtol=bound, atol=bound * leaf.grad.abs().max().item()
+        )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -132,13 +145,19 @@ def test_values_of_parts_of_the_classes(dtype: torch.dtype) -> None:
     wide = [t.double().requires_grad_() for t in (x, w, bias)]
     logits = F.linear(*wide)
     exact, drows = F.log_softmax(logits, 1), torch.zeros(rows, size, dtype=torch.float64)
-    (-0.5 * grad.double() * exact.gather(1, index[:, None]).squeeze(1) + spread.double() * exact.sum(1)).sum().backward()
+    (
+        -0.5 * grad.double() * exact.gather(1, index[:, None]).squeeze(1) + spread.double() * exact.sum(1)
+    ).sum().backward()
     lse, sums = logits.logsumexp(1).float().detach(), -0.5 * grad + classes * spread
     for mine in (slice(0, cut), slice(cut, classes)):
         count, at = mine.stop - mine.start, index - mine.start
-        forward, backward = emitted(rows, count, size, dtype, whole=True, part=True, **SMALL, parts=2, chunk=16)
+        forward, backward = emitted(
+            rows, count, size, dtype, whole=True, part=True, **SMALL, parts=2, chunk=16
+        )
         inside = (at >= 0) & (at < count)
-        logp, own, _, total, top = interpret(forward, [x, w[mine], at, bias[mine]], [row, row, ((), torch.int64), row, row])
+        logp, own, _, total, top = interpret(
+            forward, [x, w[mine], at, bias[mine]], [row, row, ((), torch.int64), row, row]
+        )
         part = logits[:, mine].detach()
         torch.testing.assert_close(top.double(), part.amax(1), rtol=2e-5, atol=2e-5)
         torch.testing.assert_close(own.double(), part.logsumexp(1), rtol=2e-5, atol=2e-5)
@@ -149,7 +168,9 @@ def test_values_of_parts_of_the_classes(dtype: torch.dtype) -> None:
         made = interpret(backward, [grad, x, w[mine], at, lse, bias[mine], spread, sums], shapes)
         drows += made[0]
         for got, leaf in zip(made[1:], (wide[1].grad[mine], wide[2].grad[mine]), strict=True):
-            torch.testing.assert_close(got.double(), leaf, rtol=BOUNDS[dtype], atol=BOUNDS[dtype] * leaf.abs().max().item())
+            torch.testing.assert_close(
+                got.double(), leaf, rtol=BOUNDS[dtype], atol=BOUNDS[dtype] * leaf.abs().max().item()
+            )
     bound = 2 * BOUNDS[dtype]
     torch.testing.assert_close(drows, wide[0].grad, rtol=bound, atol=bound * wide[0].grad.abs().max().item())
 
@@ -164,7 +185,9 @@ def test_large_logits_do_not_overflow() -> None:
     logp, lse, _ = interpret(forward, [x * 300, w, index], [((20,), F32), ((20,), F32), ((), torch.int64)])
     logits = F.linear(300 * x.double(), w.double())
     torch.testing.assert_close(lse.double(), logits.logsumexp(1), rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(logp.double(), -F.cross_entropy(logits, index, reduction="none"), rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(
+        logp.double(), -F.cross_entropy(logits, index, reduction="none"), rtol=1e-4, atol=1e-3
+    )
 
 
 @pytest.mark.parametrize("bad", [-1, 40, 45])
@@ -197,7 +220,12 @@ def test_one_gradient_alone(made: str) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(
     ("dtype", "whole", "part"),
-    [(torch.bfloat16, False, False), (torch.float32, False, False), (torch.bfloat16, True, False), (torch.bfloat16, True, True)],
+    [
+        (torch.bfloat16, False, False),
+        (torch.float32, False, False),
+        (torch.bfloat16, True, False),
+        (torch.bfloat16, True, True),
+    ],
     ids=["bf16", "f32", "bias", "part"],
 )
 def test_compiled(target: str, dtype: torch.dtype, whole: bool, part: bool, tmp_path: Path) -> None:
@@ -207,6 +235,9 @@ def test_compiled(target: str, dtype: torch.dtype, whole: bool, part: bool, tmp_
     for compiled in compile_kernels(made, [TARGETS[target]], tmp_path, processes=1):
         assert compiled.error is None, compiled.error
         for found in compiled.functions:
-            assert found.shared_bytes <= TARGETS[target].shared_bytes and found.registers <= TARGETS[target].registers
+            assert (
+                found.shared_bytes <= TARGETS[target].shared_bytes
+                and found.registers <= TARGETS[target].registers
+            )
             assert found.spill_bytes == 0 and found.local_accesses == 0, found
             assert found.matrix_ops or found.name.endswith(("_join", "_wrong", "_dbias")), found

@@ -84,7 +84,9 @@ def test_libraries_are_a_little_faster_than_the_same_tile_of_ours(target: Target
 @EVERY
 def test_what_saves_traffic_goes_into_the_kernel(target: Target) -> None:
     """Few terms and much around the product: it is written and read again, if it is a call."""
-    module, report = chosen(lambda x, w, y: F.relu(x @ w) + y, meta(8192, 64), meta(64, 8192), meta(8192, 8192), target=target)
+    module, report = chosen(
+        lambda x, w, y: F.relu(x @ w) + y, meta(8192, 64), meta(64, 8192), meta(8192, 8192), target=target
+    )
     assert [verdict.generated for _, verdict in report.choices] == [True]
     assert "torch.aten.mm" not in str(module)
 
@@ -105,7 +107,12 @@ def test_attention_under_a_mask_is_a_kernel(target: Target) -> None:
     """
     q, mask = meta(2, 8, 2048, 64), meta(1, 1, 2048, 2048, dtype=torch.bool)
     _, report = chosen(
-        lambda q, k, v, m: torch.ops.shardc.attention(q, k, v, m, False, 0.125)[0], q, q, q, mask, target=target
+        lambda q, k, v, m: torch.ops.shardc.attention(q, k, v, m, False, 0.125)[0],
+        q,
+        q,
+        q,
+        mask,
+        target=target,
     )
     assert [verdict.generated for _, verdict in report.choices] == [True]
 
@@ -114,7 +121,8 @@ def test_equal_pieces_are_estimated_once_and_equally() -> None:
     w = meta(256, 256)
     model = ModelledMatmuls(Estimator(H200))
     module = import_graph(
-        make_fx(lambda x, w: [F.gelu(F.gelu(F.gelu(x @ w) @ w) @ w)], tracing_mode="fake")(meta(512, 256), w), "forward"
+        make_fx(lambda x, w: [F.gelu(F.gelu(F.gelu(x @ w) @ w) @ w)], tracing_mode="fake")(meta(512, 256), w),
+        "forward",
     ).module
     report = explain_fusion(module, matmuls=EveryPiece(model))
     assert len(report.choices) == 3 and len(model._known) < 3
@@ -130,7 +138,12 @@ def loss_step(rows: int, classes: int, size: int, target: Target) -> FusionRepor
         back = torch.ops.aten._log_softmax_backward_data(slopes, logp, 1, torch.float32).to(x.dtype)
         return logp.gather(1, index), back @ w, back.t() @ x
 
-    given = meta(rows, size), meta(classes, size), meta(rows, 1, dtype=torch.int64), meta(rows, 1, dtype=torch.float32)
+    given = (
+        meta(rows, size),
+        meta(classes, size),
+        meta(rows, 1, dtype=torch.int64),
+        meta(rows, 1, dtype=torch.float32),
+    )
     module = import_graph(make_fx(lambda *t: list(f(*t)), tracing_mode="fake")(*given), "forward").module
     return explain_fusion(module, matmuls=EveryPiece(ModelledMatmuls(Estimator(target))), for_gpu=True)
 
@@ -142,7 +155,10 @@ def test_logits_are_not_held(size: int, target: Target) -> None:
     report = loss_step(8192, 128256, size, target)
     (verdict,) = {verdict for _, verdict in report.choices}
     assert verdict.generated and verdict.why.endswith("kernels hold no logits (6.3 GB)")
-    assert [k.name.rpartition("_")[0] for k in report.kernels] == ["linear_cross_entropy", "linear_cross_entropy_backward"]
+    assert [k.name.rpartition("_")[0] for k in report.kernels] == [
+        "linear_cross_entropy",
+        "linear_cross_entropy_backward",
+    ]
     assert all(op.number in {o.number for k in report.kernels for o in k.ops} for op, _ in report.choices)
 
 

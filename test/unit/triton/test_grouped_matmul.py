@@ -78,7 +78,12 @@ def expected(left: Tensor, right: Tensor, ends: list[int], shared: str) -> Tenso
 
 
 def check(
-    shared: str, sizes: dict[str, int], ends: list[int], dtype: torch.dtype, turned: tuple[str, ...] = (), **config: int
+    shared: str,
+    sizes: dict[str, int],
+    ends: list[int],
+    dtype: torch.dtype,
+    turned: tuple[str, ...] = (),
+    **config: int,
 ) -> None:
     torch.manual_seed(0)
     sizes = {**sizes, "g": len(ends)}
@@ -94,7 +99,13 @@ def check(
 RAGGED = {"m": 37, "n": 43, "k": 29}
 ALIGNED = {"m": 40, "n": 24, "k": 56}
 """Rows of 16 bytes, for tensor descriptors; tiles cross every end all the same."""
-ENDS = {"whole": [0.2, 0.5, 1], "empty": [0, 0.4, 0.4, 0.4, 1, 1], "rest": [0.3, 0.6], "none": [0, 0], "one": [1]}
+ENDS = {
+    "whole": [0.2, 0.5, 1],
+    "empty": [0, 0.4, 0.4, 0.4, 1, 1],
+    "rest": [0.3, 0.6],
+    "none": [0, 0],
+    "one": [1],
+}
 """Where groups end, as parts of what they share: all of it; some are empty; nobody has the last; all are empty."""
 
 
@@ -115,7 +126,9 @@ def test_values_by_descriptors(shared: str, dtype: torch.dtype, ends: list[float
 @pytest.mark.parametrize("turned", TURNED[1:], ids=str)
 @pytest.mark.parametrize("shared", FORMS)
 @pytest.mark.parametrize("sizes", [RAGGED, ALIGNED], ids=["by pointers", "by descriptors"])
-def test_operands_that_lie_the_other_way_round(sizes: dict[str, int], shared: str, turned: tuple[str, ...]) -> None:
+def test_operands_that_lie_the_other_way_round(
+    sizes: dict[str, int], shared: str, turned: tuple[str, ...]
+) -> None:
     check(shared, sizes, [5, 5, 22], F32, turned, **SMALL)
 
 
@@ -183,5 +196,8 @@ def test_compiled(target: str, dtype: torch.dtype, tmp_path: Path) -> None:
     for compiled in compile_kernels(made, [TARGETS[target]], tmp_path, processes=1):
         assert compiled.error is None, compiled.error
         (found,) = compiled.functions
-        assert found.shared_bytes <= TARGETS[target].shared_bytes and found.registers <= TARGETS[target].registers
+        assert (
+            found.shared_bytes <= TARGETS[target].shared_bytes
+            and found.registers <= TARGETS[target].registers
+        )
         assert found.matrix_ops and found.spill_bytes == 0 and found.local_accesses == 0, found

@@ -28,17 +28,25 @@ def same_numbers():
 def dot(body: Body, x: T, y: T, sizes, at, kinds=(2,)) -> T:
     """The sum of products in f32, or f64."""
     narrow, total = x.element in ("f16", "bf16"), "f64" if x.element == "f64" else "f32"
-    widen = f"%a = arith.extf %0 : {x.element} to f32\n%b = arith.extf %1 : {x.element} to f32\n" if narrow else ""
+    widen = (
+        f"%a = arith.extf %0 : {x.element} to f32\n%b = arith.extf %1 : {x.element} to f32\n"
+        if narrow
+        else ""
+    )
     left, right = ("%a", "%b") if narrow else ("%0", "%1")
     code = f"{widen}%p = arith.mulf {left}, {right} : {total}\n%r = arith.addf %p, %acc : {total}"
     return body.reduce([(x, at[0]), (y, at[1])], code, list(kinds), "0.0", total, shape=sizes)
 
 
 def close(got: torch.Tensor, exact: torch.Tensor, terms: int, epsilon: float = 1e-6) -> None:
-    torch.testing.assert_close(got.double(), exact, rtol=8 * epsilon, atol=epsilon * (4 + terms), equal_nan=True)
+    torch.testing.assert_close(
+        got.double(), exact, rtol=8 * epsilon, atol=epsilon * (4 + terms), equal_nan=True
+    )
 
 
-def product(sizes, turned=(False, False), element: str = "f32", config: str = TILES) -> tuple[Body, list[torch.Tensor]]:
+def product(
+    sizes, turned=(False, False), element: str = "f32", config: str = TILES
+) -> tuple[Body, list[torch.Tensor]]:
     """x @ y, of which either may lie transposed; the body and the tensors as they lie."""
     m, n, k = sizes
     tensors = [torch.randn(s).to(NAMES[element]) for s in ((m, k), (k, n))]
@@ -135,7 +143,8 @@ def test_prologues(form):
     body = Body("scaled", config=FORMS[form])
     a, s, v, b = (body.argument(t.shape) for t in (x, scale, w, y))
     normal = body.map(
-        [a, (s, "d0"), (v, "d1")], "%t = arith.mulf %0, %1 : f32\n%u = arith.mulf %t, %2 : f32\n%r = math.exp %u : f32"
+        [a, (s, "d0"), (v, "d1")],
+        "%t = arith.mulf %0, %1 : f32\n%u = arith.mulf %t, %2 : f32\n%r = math.exp %u : f32",
     )
     right = body.map([b], "%r = math.exp %0 : f32")
     body.results = [dot(body, normal, right, (m, n, k), ("d0, d2", "d2, d1"))]
@@ -184,7 +193,9 @@ def test_epilogues(form):
         "bf16",
     )
     body.results = [added, kept]
-    got = interpret(emitted(body), [*tensors, bias, residual], [((m, n), torch.bfloat16), ((m, n), torch.bool)])
+    got = interpret(
+        emitted(body), [*tensors, bias, residual], [((m, n), torch.bfloat16), ((m, n), torch.bool)]
+    )
     relu = (exact(tensors) + bias.double()).relu()
     torch.testing.assert_close(got[0].double(), relu + residual.double(), rtol=1e-2, atol=1e-2)
     assert torch.equal(got[1], relu > 0)

@@ -53,7 +53,9 @@ def normed(name: str, m: int, n: int, k: int) -> Body:
     """A norm's scale before the product, computed in f32 in the tile."""
     body = Body(name)
     x, scale, w = body.argument((m, k), "bf16"), body.argument((m,)), body.argument((k, n), "bf16")
-    code = "%w = arith.extf %0 : bf16 to f32\n%s = arith.mulf %w, %1 : f32\n%r = arith.truncf %s : f32 to bf16"
+    code = (
+        "%w = arith.extf %0 : bf16 to f32\n%s = arith.mulf %w, %1 : f32\n%r = arith.truncf %s : f32 to bf16"
+    )
     normal: T = body.map([x, (scale, "d0")], code, "bf16")
     total = dot(body, normal, w, (m, n, k), ("d0, d2", "d2, d1"))
     body.results = [body.map([total], BF16, "bf16")]

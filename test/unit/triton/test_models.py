@@ -64,7 +64,10 @@ def test_what_is_made_of_a_sum_takes_registers_with_it(beside: float, large: int
     assert spill_bytes(replace(t, split=2), p, h100) == 0
     assert is_legal(t, p, h100) == (large <= 510)
     if large > 510:
-        assert refusal(t, p, h100) == f"a thread spills {large} bytes for each tile, and more than 510 are half of its registers"
+        assert (
+            refusal(t, p, h100)
+            == f"a thread spills {large} bytes for each tile, and more than 510 are half of its registers"
+        )
 
 
 def test_a_spill_costs_its_traffic():
@@ -79,7 +82,10 @@ def test_a_spill_costs_its_traffic():
 @pytest.mark.parametrize("target", ["sm_90", "sm_100"])
 def test_a_tile_that_spills_may_be_the_best_one(target: str):
     """Silu times gate: 128 tiles for all units, each with a spill, are faster than 256 tiles without."""
-    gpu, p = TARGETS[target], replace(product((1, 2048, 2048, 2048)), result_bytes=4, result_work=23, beside=1.5)
+    gpu, p = (
+        TARGETS[target],
+        replace(product((1, 2048, 2048, 2048)), result_bytes=4, result_work=23, beside=1.5),
+    )
     chosen = choose(p, gpu)
     whole = [estimate_s(t, p, gpu) for t in tilings(p, gpu) if not spill_bytes(t, p, gpu)]
     assert spill_bytes(chosen, p, gpu) > 0 and estimate_s(chosen, p, gpu) < 0.97 * min(whole)
@@ -95,7 +101,13 @@ def test_large_squares_on_hopper():
     """The tile that is known to be the best there; measured on an H200, 8192^3 in bf16 runs at 788 TFLOP/s."""
     h200, p = TARGETS["sm_90"], product((1, 8192, 8192, 8192))
     chosen = choose(p, h200)
-    assert (chosen.block_m, chosen.block_n, chosen.block_k, chosen.warps, chosen.persistent) == (128, 256, 64, 8, 1)
+    assert (chosen.block_m, chosen.block_n, chosen.block_k, chosen.warps, chosen.persistent) == (
+        128,
+        256,
+        64,
+        8,
+        1,
+    )
     assert 2 * 8192**3 / estimate_s(chosen, p, h200) == pytest.approx(788e12, rel=0.1)
 
 
@@ -112,7 +124,9 @@ def test_long_sums_of_few_tiles_are_split():
 @pytest.mark.parametrize("element_bytes", [2, 4])
 def test_attention_has_legal_blocks(kind, size, rows, target, element_bytes):
     s = Scores(kind, 32, 32, rows, 4096, size, size, element_bytes)
-    if target.backend == "hip" and element_bytes * size == 1024:  # said by TritonKernelNotSupported, and a call
+    if (
+        target.backend == "hip" and element_bytes * size == 1024
+    ):  # said by TritonKernelNotSupported, and a call
         assert all(b.keys * 2048 + 1024 > 65536 or b.keys < 32 for b in attention_model.blocks(s, target))
         return
     chosen = attention_model.choose(s, target)
@@ -125,5 +139,7 @@ def test_rows_of_four_bytes_count_as_registers():
     blocks, target = attention_model.Blocks(128, 16, 4, 2), TARGETS["sm_90"]
     narrow, wide = (Scores("dkdv", 32, 32, 257, 257, 64, 64, size) for size in (2, 4))
     assert attention_model.is_legal(blocks, narrow, target)
-    assert attention_model.refusal(blocks, wide, target).startswith("a thread holds 48 scores and sums and 128 factors")
+    assert attention_model.refusal(blocks, wide, target).startswith(
+        "a thread holds 48 scores and sums and 128 factors"
+    )
     assert attention_model.is_legal(replace(blocks, warps=8), wide, target)

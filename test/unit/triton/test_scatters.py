@@ -71,10 +71,14 @@ SCATTERS: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("name", SCATTERS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.int32], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.int32], ids=str
+)
 def test_scatters(check: Check, name: str, dtype: torch.dtype) -> None:
     index = torch.tensor([[0, 4], [2, 1], [4, 4]])
-    check(SCATTERS[name], (torch.randn(6, 6, 33) * 9).to(dtype), index, (torch.randn(3, 2, 6, 33) * 9).to(dtype))
+    check(
+        SCATTERS[name], (torch.randn(6, 6, 33) * 9).to(dtype), index, (torch.randn(3, 2, 6, 33) * 9).to(dtype)
+    )
 
 
 def test_16_bits_are_added_up_in_f32() -> None:
@@ -90,14 +94,20 @@ def test_16_bits_are_added_up_in_f32() -> None:
 def test_a_wrong_index_is_an_error(interpreter: Interpreter, index: list[int]) -> None:
     table, updates = torch.zeros(4, 20), torch.randn(3, 20)
     module = fused(SCATTERS["rows"], table, torch.tensor([0, 1, 2]), updates)
-    with pytest.raises(InterpreterFailed, match=f"index {index[1]} is out of bounds for dimension 0 with size 4"):
+    with pytest.raises(
+        InterpreterFailed, match=f"index {index[1]} is out of bounds for dimension 0 with size 4"
+    ):
         interpreter.run(emit_graph(module, [0]), emitted(module), [table, torch.tensor(index), updates])
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_compiled(target: str, tmp_path: Path) -> None:
     """No atomics, no spills, 16 bytes a load of the updates; the gradient of a tied embedding of GPT-2, and one of bf16."""
-    wide = fused(lambda u, i, t: gradient(50257)(u, i) + t, *_gpt2(torch.float32), torch.empty(50257, 768, device="meta"))
+    wide = fused(
+        lambda u, i, t: gradient(50257)(u, i) + t,
+        *_gpt2(torch.float32),
+        torch.empty(50257, 768, device="meta"),
+    )
     narrow = fused(gradient(50257), *_gpt2(torch.bfloat16))
     for kernel in (*emitted(wide, TARGETS[target]), *emitted(narrow, TARGETS[target])):
         assert "atomic" not in kernel.text
@@ -110,7 +120,9 @@ def test_compiled(target: str, tmp_path: Path) -> None:
 
 
 def _gpt2(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    return torch.empty(8, 1024, 768, dtype=dtype, device="meta"), torch.empty(8, 1024, dtype=torch.int64, device="meta")
+    return torch.empty(8, 1024, 768, dtype=dtype, device="meta"), torch.empty(
+        8, 1024, dtype=torch.int64, device="meta"
+    )
 
 
 def test_an_embedding_layer_trains(check: Check) -> None:

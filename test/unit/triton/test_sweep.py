@@ -38,11 +38,13 @@ def test_kernels_of_the_day(tmp_path: Path) -> None:
     named = [replace(m.emitted, name=f"{m.emitted.name}_{n}") for n, m in enumerate(made)]
     found = [violations(c, whole=True) for c in compile_kernels(named, [target], tmp_path) if c.error is None]
     assert len(found) == len(made)
-    broken = {(m.emitted.name, c): said for m, f in zip(made, found, strict=True) for c, said in f.items() if said}
+    broken = {
+        (m.emitted.name, c): said for m, f in zip(made, found, strict=True) for c, said in f.items() if said
+    }
     assert not broken, (subject.name, name)
 
 
-TEXT = '''
+TEXT = """
 @triton.jit
 def {name}_sum(x):
     return tl.dot(x, x)
@@ -52,7 +54,7 @@ def {name}_sum(x):
 def {name}(x_ptr, BLOCK: tl.constexpr):
     x = tl.load(x_ptr + at)
     tl.store(x_ptr + at, {call})
-'''
+"""
 
 
 GOOD = {
@@ -69,7 +71,9 @@ def test_what_breaks_a_contract() -> None:
     bad = {"registers": 256, "spill_bytes": 8, "shared_bytes": 1 << 20, "local_accesses": 1, "wide_stores": 0}
     seen = set()
     for key, value in bad.items():
-        broken = {c for c, said in violations(_compiled(streams, good | {key: value}), whole=True).items() if said}
+        broken = {
+            c for c, said in violations(_compiled(streams, good | {key: value}), whole=True).items() if said
+        }
         assert len(broken) == 1
         seen |= broken
     multiplies = TEXT.format(name="f", call="f_sum(x)")
@@ -104,7 +108,10 @@ def test_the_page_has_no_paths_of_a_machine() -> None:
         "/x/test/lib/python3.11/site-packages/transformers/models/t5/modeling_t5.py:84": "transformers/models/t5/modeling_t5.py:84",
     }
     for title, shown in places.items():
-        rows = [row | {"title": f"f: mm. From {title}."}, row | {"title": f"f: mm. From {title}.", "contracts": {}, "error": "bad"}]
+        rows = [
+            row | {"title": f"f: mm. From {title}."},
+            row | {"title": f"f: mm. From {title}.", "contracts": {}, "error": "bad"},
+        ]
         page = triton_code.table(rows, {}, ["a model"], [SM_90], Counter())
         assert page.count(f"(a model: f: mm. From {shown}.)") == 2, page
 

@@ -51,17 +51,30 @@ class WithLoss(nn.Module):
 @pytest.mark.parametrize(
     ("kind", "dtype", "matmuls"),
     [
-        ("llama", torch.float32, "extern"), ("gpt2", torch.bfloat16, "extern"), ("llama", torch.float32, "generated"),
-        ("bert", torch.float32, "generated"), ("vit", torch.float32, "generated"), ("t5", torch.float32, "generated"),
+        ("llama", torch.float32, "extern"),
+        ("gpt2", torch.bfloat16, "extern"),
+        ("llama", torch.float32, "generated"),
+        ("bert", torch.float32, "generated"),
+        ("vit", torch.float32, "generated"),
+        ("t5", torch.float32, "generated"),
         ("convnet", torch.float32, "extern"),
     ],
     ids=[
-        "llama", "gpt2 bf16", "llama with its matmuls", "bert with dropout", "vit with dropout", "t5 with dropout",
+        "llama",
+        "gpt2 bf16",
+        "llama with its matmuls",
+        "bert with dropout",
+        "vit with dropout",
+        "t5 with dropout",
         "convnet",
     ],
 )
 def test_every_kernel_of_a_training_step(
-    interpreter: Interpreter, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, dtype: torch.dtype,
+    interpreter: Interpreter,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    kind: str,
+    dtype: torch.dtype,
     matmuls: str,
 ) -> None:
     """Forward, backward, and AdamW of all parameters in one launch."""

@@ -71,7 +71,15 @@ def test_layer_norm_and_its_gradients(check: Check, shape: tuple[int, int]) -> N
     mean, scale = x.mean(1, keepdim=True), x.var(1, keepdim=True, correction=0).add(1e-5).rsqrt()
     size = [shape[1]]
     check(lambda x, w, b: aten.native_layer_norm(x, size, w, b, 1e-5), x, w, b)
-    check(lambda *t: aten.native_layer_norm_backward(t[0], t[1], size, *t[2:], [True] * 3), g, x, mean, scale, w, b)
+    check(
+        lambda *t: aten.native_layer_norm_backward(t[0], t[1], size, *t[2:], [True] * 3),
+        g,
+        x,
+        mean,
+        scale,
+        w,
+        b,
+    )
 
 
 @pytest.mark.parametrize("shape", ROWS, ids=str)
@@ -96,7 +104,17 @@ def test_dtypes(check: Check, dtype: torch.dtype) -> None:
 def test_nan_and_infinity(check: Check) -> None:
     x = torch.randn(37, 40)
     x[3, 4], x[5, 5], x[6] = nan, inf, -inf
-    check(lambda x: (torch.softmax(x, -1), x.amax(1), x.amin(0), x.amax(), torch.maximum(x, x.flip(0)), F.relu(x)), x)
+    check(
+        lambda x: (
+            torch.softmax(x, -1),
+            x.amax(1),
+            x.amin(0),
+            x.amax(),
+            torch.maximum(x, x.flip(0)),
+            F.relu(x),
+        ),
+        x,
+    )
 
 
 @pytest.mark.parametrize("size", [1, 127, 129])

@@ -52,7 +52,10 @@ def test_a_few_trials_say_something_of_the_points_around_them():
     of = space()
     points = list(of.points())
     times = [true_s(p.config) for p in points]
-    assert spearman(shown(10).scores(task(), of, points), times) > spearman(Estimates().scores(task(), of, points), times) + 0.1
+    assert (
+        spearman(shown(10).scores(task(), of, points), times)
+        > spearman(Estimates().scores(task(), of, points), times) + 0.1
+    )
 
 
 def test_neighbours_of_one_task_say_nothing_of_another():
@@ -85,7 +88,9 @@ def test_what_a_space_counts_are_features():
     first, point = of.ranked(1)[0], Point.of("tiled", {"tile_m": 64, "tile_n": 8, "block_k": 16})
     found = BoostedTrees(pretrained=None).features(task(), of, point)
     assert found["cycles counted"] == math.log2(129)
-    assert found["cycles counted over default"] == pytest.approx(math.log2(129 / (1 + 2 * first.config["tile_m"])))
+    assert found["cycles counted over default"] == pytest.approx(
+        math.log2(129 / (1 + 2 * first.config["tile_m"]))
+    )
 
 
 def test_the_same_trials_give_the_same_trees():
@@ -121,8 +126,13 @@ def test_kernels_of_one_structure_are_one_family_whatever_their_sizes():
 
 
 def test_features_say_how_often_and_how_unevenly_loops_are_cut():
-    kernel, point = kernel_features(text(100, 32, 16)), Point.of("tiled", {"tile_m": 64, "tile_n": 8, "block_k": 16})
-    found = point_features(kernel, point, Point.of("tiled", {"tile_m": 32, "tile_n": 8, "block_k": 16}), 0.5, {"spill_bytes": 4})
+    kernel, point = (
+        kernel_features(text(100, 32, 16)),
+        Point.of("tiled", {"tile_m": 64, "tile_n": 8, "block_k": 16}),
+    )
+    found = point_features(
+        kernel, point, Point.of("tiled", {"tile_m": 32, "tile_n": 8, "block_k": 16}), 0.5, {"spill_bytes": 4}
+    )
     assert found["tile_m pieces"] == 1.0 and found["tile_m edge"] == pytest.approx(1.28)
     assert found["tile_m over default"] == 1.0 and found["tile_n over default"] == 0.0
     assert found["tile_m x tile_n"] == math.log2(64 * 8 * 4)

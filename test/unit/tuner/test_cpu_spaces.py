@@ -41,7 +41,9 @@ BODIES = {
 def tasks(threads=1):
     found = {name: task(module_of(body), threads=threads) for name, body in BODIES.items()}
     module, _ = attention_module(CASE)
-    return found | {name: task(module, threads=threads, number=n) for n, name in enumerate(("forward", "backward"))}
+    return found | {
+        name: task(module, threads=threads, number=n) for n, name in enumerate(("forward", "backward"))
+    }
 
 
 def compiled(of, point):
@@ -83,7 +85,15 @@ def test_what_the_models_count_is_there_for_every_point_and_tells_points_apart()
 
 def test_a_matmul_s_estimate_is_the_sum_of_its_cycles(wide):
     found = sketch(Product(1, 512, 512, 512, 4, 1))
-    values = {"tile_m": 6, "tile_n": 64, "block_m": 192, "block_n": 1024, "block_k": 1024, "left": 1, "right": 1}
+    values = {
+        "tile_m": 6,
+        "tile_n": 64,
+        "block_m": 192,
+        "block_n": 1024,
+        "block_k": 1024,
+        "left": 1,
+        "right": 1,
+    }
     cycles = ("products", "ends", "behind", "right", "left", "results", "meetings")
     total = sum(found.counts(values)[name] for name in cycles)
     assert total <= found.estimate_s(values) * CLOCK_HZ <= 1.1 * total
@@ -99,7 +109,9 @@ def test_what_is_made_once_or_of_one_loop_costs_once():
     plain_s = first_s(lambda a, b, step: [(a @ b) / step])
     assert first_s(lambda a, b, step: [(a @ b) / (1.0 - 0.9**step)]) == pytest.approx(plain_s, rel=0.03)
     rows_s = first_s(lambda a, b, step: [torch.softmax(a, -1) / step])
-    assert first_s(lambda a, b, step: [torch.softmax(a, -1) / (1.0 - 0.9**step)]) == pytest.approx(rows_s, rel=0.03)
+    assert first_s(lambda a, b, step: [torch.softmax(a, -1) / (1.0 - 0.9**step)]) == pytest.approx(
+        rows_s, rel=0.03
+    )
 
 
 def test_counts_of_nests_add_up():
@@ -153,12 +165,23 @@ def test_tiles_that_exceed_the_registers_are_refused(wide):
         for vectors in range(1, 7):
             said = found.refusal({"tile_m": m, "tile_n": 16 * vectors, **legal})
             assert (m * vectors + vectors + 1 > 32) == ("vector registers" in (said or ""))
-    assert found.refusal({"tile_m": 8, "tile_n": 64, **legal}) == "a tile of 8 x 64 takes 37 vector registers of 32"
+    assert (
+        found.refusal({"tile_m": 8, "tile_n": 64, **legal})
+        == "a tile of 8 x 64 takes 37 vector registers of 32"
+    )
 
 
 def test_the_right_operand_is_read_where_it_lies_by_whole_tiles_alone(wide):
     found = sketch(Product(1, 500, 512, 512, 4, 1, *LIE))
-    values = {"tile_m": 6, "tile_n": 64, "block_m": 192, "block_n": 128, "block_k": 512, "left": 2, "right": 1}
+    values = {
+        "tile_m": 6,
+        "tile_n": 64,
+        "block_m": 192,
+        "block_n": 128,
+        "block_k": 512,
+        "left": 2,
+        "right": 1,
+    }
     assert found.refusal(values) is None
     assert found.refusal({**values, "tile_m": 5, "right": 2, "tile_n": 80}) == (
         "right = 2 reads whole tiles, and 80 does not divide 512"

@@ -285,7 +285,9 @@ def test_what_is_shipped_is_what_gains_and_is_found_without_parsing(
     assert found.origin == "shipped with shardc, 3 trials"
 
 
-def test_what_is_shipped_holds_for_its_target_threads_and_generator_alone(shipped_here, database, task, monkeypatch):
+def test_what_is_shipped_holds_for_its_target_threads_and_generator_alone(
+    shipped_here, database, task, monkeypatch
+):
     file = shipped_here
     database.record(task, [trial(8, 0.5)])
     shipped.ship(database, file)
@@ -296,7 +298,9 @@ def test_what_is_shipped_holds_for_its_target_threads_and_generator_alone(shippe
     assert shipped.best_shipped(task) is None
 
 
-def test_near_sizes_are_shipped_too_and_other_targets_stay_in_the_file(shipped_here: Path, database: Database, task: Task):
+def test_near_sizes_are_shipped_too_and_other_targets_stay_in_the_file(
+    shipped_here: Path, database: Database, task: Task
+):
     file = shipped_here
     database.record(task, [trial(8, 0.5)])
     shipped.ship(database, file)
@@ -324,5 +328,8 @@ def test_the_shipped_file_is_read_whole():
     """Whatever is shipped is of this form, and says what it is for."""
     for line in SHIPPED.read_text().splitlines() if SHIPPED.is_file() else ():
         entry = json.loads(line)
-        assert entry["target"].split()[0] in ("cpu", "sm_80", "sm_90", "sm_100", "gfx942") and 0 < entry["ratio"] < 1
+        assert (
+            entry["target"].split()[0] in ("cpu", "sm_80", "sm_90", "sm_100", "gfx942")
+            and 0 < entry["ratio"] < 1
+        )
         assert shipped._found(entry).point.config

@@ -34,7 +34,10 @@ def test_a_legal_point_is_built_and_says_what_it_takes():
 
 
 def test_what_a_binary_has_is_told_to_the_cost_model():
-    space, figures = space_of(task()), {"registers": 90, "spill_bytes": 0, "shared_bytes": 4096, "matrix_ops": 8, "loads": 2}
+    space, figures = (
+        space_of(task()),
+        {"registers": 90, "spill_bytes": 0, "shared_bytes": 4096, "matrix_ops": 8, "loads": 2},
+    )
     first, other = space.ranked(2)
     trees = BoostedTrees()
     trees.learn(task(), space, [Trial(first, Outcome.BUILT, figures=figures)])
@@ -50,7 +53,9 @@ def test_what_a_binary_has_is_told_to_the_cost_model():
         (0, 0, 255, 16, "needs 130560 registers, sm_90 has 65536"), (0, 0, 128, 16, ""),
     ],
 )  # fmt: skip
-def test_what_a_binary_takes_decides(monkeypatch, spill_bytes: int, priced: int, registers: int, warps: int, said: str):
+def test_what_a_binary_takes_decides(
+    monkeypatch, spill_bytes: int, priced: int, registers: int, warps: int, said: str
+):
     """A compiler that says so: legality in closed form leaves few points that do this."""
 
     def compiled(kernels, targets, folder, processes, limit_s):

@@ -101,12 +101,16 @@ def test_a_kernel_of_any_number_of_elements_is_called_for_one_set_of_tensors(mon
         ("hangs", "import time; time.sleep(1000)", Outcome.TIMED_OUT, "it took more than 6 s"),
     ],
 )
-def test_a_candidate_that_fails_costs_itself(built: Built, name: str, launch: str, outcome: Outcome, said: str):
+def test_a_candidate_that_fails_costs_itself(
+    built: Built, name: str, launch: str, outcome: Outcome, said: str
+):
     runner = GpuRunner(limit_s=6, environment=INTERPRETED)
     try:
         found, why = runner.measure(task(), behaving(built, name, launch), built.path, RULE)
         assert found is outcome and said in why
-        assert isinstance(runner.measure(task(), built, built.path, RULE), Pairs)  # a process of its own failed
+        assert isinstance(
+            runner.measure(task(), built, built.path, RULE), Pairs
+        )  # a process of its own failed
     finally:
         runner.close()
 
@@ -125,7 +129,9 @@ def test_where_its_gpu_is_not_a_kernel_is_not_run(built: Built, monkeypatch: pyt
 
 
 def test_the_gpu_that_is_here_is_asked_of_its_driver(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(gpu_runner, "cuda", SimpleNamespace(is_available=lambda: True, current_device=lambda: 0))
+    monkeypatch.setattr(
+        gpu_runner, "cuda", SimpleNamespace(is_available=lambda: True, current_device=lambda: 0)
+    )
     found = SimpleNamespace(
         major=9, minor=0, multi_processor_count=132, max_threads_per_multi_processor=2048, gcnArchName=""
     )

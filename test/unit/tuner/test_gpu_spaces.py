@@ -70,8 +70,14 @@ def test_what_the_backend_chooses_itself_is_a_point(target):
                 (function,) = kernel.functions
                 tile = tile_of(kernel.extent(function), kernel.limits, TARGETS[target], {})
                 (sketch,) = space.sketches
-                values = {p.name: getattr(tile, "columns" if p.name == "block" else p.name) for p in sketch.parameters}
-                assert all(values[p.name] in p.values for p in sketch.parameters) and sketch.refusal(values) is None
+                values = {
+                    p.name: getattr(tile, "columns" if p.name == "block" else p.name)
+                    for p in sketch.parameters
+                }
+                assert (
+                    all(values[p.name] in p.values for p in sketch.parameters)
+                    and sketch.refusal(values) is None
+                )
 
 
 def test_a_point_without_a_form_has_none():
@@ -89,5 +95,8 @@ def test_refusals_say_the_numbers():
     tiles = next(s for s in space.sketches if s.name == "matmul_tiles")
     values = {"block_m": 256, "block_n": 256, "block_k": 64, "warps": 8, "stages": 4, "group": 1}
     assert tiles.refusal(values) == "4 stages take 263168 bytes of shared memory of 232448"
-    assert tiles.refusal({**values, "block_k": 32, "stages": 2}) == "a thread holds 256 values, and spills from 256 on"
+    assert (
+        tiles.refusal({**values, "block_k": 32, "stages": 2})
+        == "a thread holds 256 values, and spills from 256 on"
+    )
     assert tiles.refusal({**values, "block_m": 48}) == "block_m = 48 is no power of 2"

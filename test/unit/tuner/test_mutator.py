@@ -19,7 +19,14 @@ def spaces(draw):
         values = st.lists(st.integers(1, 64), min_size=1, max_size=6, unique=True).map(tuple)
         parameters = [Parameter(n, draw(values)) for n in draw(st.sampled_from(["a", "ab", "abc", "abcd"]))]
         most = draw(st.integers(1, 256))
-        sketches.append(Sketch(name, tuple(parameters), lambda v, most=most: "too much" if sum(v.values()) > most else None, lambda v: 1.0))
+        sketches.append(
+            Sketch(
+                name,
+                tuple(parameters),
+                lambda v, most=most: "too much" if sum(v.values()) > most else None,
+                lambda v: 1.0,
+            )
+        )
     first = sketches[0].parameters[0]
     pins = draw(st.sampled_from([{}, {"a": draw(st.sampled_from(first.values))}]))
     return Space(tuple(sketches), pinned=pins)

@@ -19,7 +19,11 @@ from shardc.tuner.task import Task
 KINDS = {
     "rows": (lambda x, w: [F.layer_norm(x * 2, (64,), w)], torch.randn(33, 64), torch.randn(64)),
     "columns": (lambda x: [(x * 2).sum(0)], torch.randn(700, 96)),
-    "bf16 matmul": (lambda a, b: [F.relu(a @ b)], torch.randn(64, 64).bfloat16(), torch.randn(64, 64).bfloat16()),
+    "bf16 matmul": (
+        lambda a, b: [F.relu(a @ b)],
+        torch.randn(64, 64).bfloat16(),
+        torch.randn(64, 64).bfloat16(),
+    ),
     "f16 matmul": (lambda a, b: [F.gelu(a @ b)], torch.randn(64, 96).half(), torch.randn(96, 64).half()),
     "f16 rows": (lambda x: [F.softmax(x * 2, -1)], torch.randn(33, 64).half()),
     "roots": (lambda x: [(x.sqrt() + x.log()) * 2], torch.randn(48, 48)),
@@ -29,7 +33,11 @@ KINDS = {
         torch.randn(24, 100),
         torch.randint(100, (24,)),
     ),
-    "mask": (lambda x, k: [torch.where(k, x * 2, -1e9).softmax(-1)], torch.randn(16, 40), torch.rand(16, 40) < 0.5),
+    "mask": (
+        lambda x, k: [torch.where(k, x * 2, -1e9).softmax(-1)],
+        torch.randn(16, 40),
+        torch.rand(16, 40) < 0.5,
+    ),
     "scatter": (
         lambda g, i: [torch.ops.aten.embedding_dense_backward(g, i, 50, -1, False)],
         torch.randn(4, 64, 32),
@@ -66,7 +74,9 @@ def test_what_is_written_in_place_is_right_each_time(measurer: Measurer):
     function = module.body.operations[0].operation
     function.attributes["kern.in_place"] = ir.DenseI64ArrayAttr.get([0, 0], module.context)
     task = Task(module.operation.get_asm(enable_debug_info=False), task.target, 1, "in place")
-    trials = list(measurer.measure(task, [space_of(task).ranked(1)[0], Point.of("t", {"work_per_thread": 1 << 16})]))
+    trials = list(
+        measurer.measure(task, [space_of(task).ranked(1)[0], Point.of("t", {"work_per_thread": 1 << 16})])
+    )
     assert all(t.ok for t in trials), trials
 
 
@@ -152,7 +162,9 @@ def test_equal_inputs_for_equal_seeds():
 
 def test_kernels_that_differ_in_nothing_else_are_one_task():
     x = torch.randn(32, 64)
-    module = fused(lambda a, b: [F.layer_norm(a * 2, (64,)), torch.sum(b * 3), F.layer_norm(b * 2, (64,))], x, x)
+    module = fused(
+        lambda a, b: [F.layer_norm(a * 2, (64,)), torch.sum(b * 3), F.layer_norm(b * 2, (64,))], x, x
+    )
     found = kernels_of(module, threads=1)
     assert sum(map(len, found.values())) >= len(found)
     assert {task: len(ops) for task, ops in found.items()} == dict(tasks_of(module, threads=1))

@@ -76,7 +76,10 @@ def test_a_space_that_is_not_listed_evolves_towards_what_was_measured():
 
 def test_a_hint_is_looked_at_where_it_is_legal():
     of = space()
-    far, illegal = Point.of("tiled", {"tile_m": 128, "tile_n": 1, "block_k": 1}), Point.of("tiled", {"tile_m": 128, "tile_n": 128, "block_k": 1})
+    far, illegal = (
+        Point.of("tiled", {"tile_m": 128, "tile_n": 1, "block_k": 1}),
+        Point.of("tiled", {"tile_m": 128, "tile_n": 128, "block_k": 1}),
+    )
     settings = Settings(population=8, generations=0, listed=1, epsilon=0.0, first=0.0)
     strategy = Evolutionary(of, random.Random(0), lambda points: [0.0] * len(points), settings)
     strategy.hint([illegal, far])

@@ -19,7 +19,11 @@ HEAVY, LIGHT = Job(task(512, 512, 512, "heavy"), 100), Job(task(64, 64, 64, "lig
 def run(jobs=(HEAVY,), memory=None, measurer=None, **options):
     """The result, and what was measured, in order."""
     memory, measurer = memory or Memory(), measurer or Surface(space())
-    options = {"budget": Budget(trials=64, regret=0.0), "model": Estimates(), "spaces": lambda _: space()} | options
+    options = {
+        "budget": Budget(trials=64, regret=0.0),
+        "model": Estimates(),
+        "spaces": lambda _: space(),
+    } | options
     return tune(list(jobs), memory, measurer, **options), measurer.calls
 
 
@@ -32,7 +36,9 @@ def test_trees_find_the_fastest_point_in_64_trials():
     found = true_s(result.tasks[0].chosen.config) / true_s(fastest().config)
     assert len(calls) == len(set(calls)) == result.trials == result.measured == 64
     assert found <= 1.03
-    assert result.tasks[0].ratio == pytest.approx(true_s(result.tasks[0].chosen.config) / Surface(space()).default_s)
+    assert result.tasks[0].ratio == pytest.approx(
+        true_s(result.tasks[0].chosen.config) / Surface(space()).default_s
+    )
     assert result.stopped == "64 trials are spent"
 
 
@@ -73,7 +79,9 @@ def test_an_interrupt_in_the_middle_of_a_round_loses_no_trial_and_has_a_result()
         run(memory=memory, measurer=Interrupted(space()))
     result = caught.value.result
     assert result.stopped == INTERRUPTED and result.trials == result.measured == 12
-    assert [t.point for t in memory.trials(HEAVY.task)] == [p for _, p in whole[:12]], "each as soon as it is known"
+    assert [t.point for t in memory.trials(HEAVY.task)] == [p for _, p in whole[:12]], (
+        "each as soon as it is known"
+    )
     best = min(memory.trials(HEAVY.task), key=lambda t: t.ratio)
     assert (result.tasks[0].chosen, result.tasks[0].ratio) == (best.point, best.ratio)
     assert run(memory=memory)[1] == whole[12:]
@@ -137,7 +145,9 @@ def test_a_budget_of_zero_follows_the_cost_model_and_a_user_s_point_comes_first(
 
 
 def test_pins_that_leave_nothing_are_said():
-    result, calls = run(spaces=lambda _: space(pinned={"tile_m": 128, "tile_n": 128}), budget=Budget(trials=8))
+    result, calls = run(
+        spaces=lambda _: space(pinned={"tile_m": 128, "tile_n": 128}), budget=Budget(trials=8)
+    )
     assert calls == [] and "EmptySpace" in result.tasks[0].said
 
 
@@ -311,7 +321,9 @@ def test_a_budget_of_zero_says_the_times_that_are_known():
     memory = Memory()
     before, _ = run(memory=memory, budget=Budget(trials=16, regret=0.0))
     result, _ = run(memory=memory, budget=Budget(trials=0))
-    assert result.tasks[0].ratio == before.tasks[0].ratio and result.tasks[0].default_s == pytest.approx(before.tasks[0].default_s)
+    assert result.tasks[0].ratio == before.tasks[0].ratio and result.tasks[0].default_s == pytest.approx(
+        before.tasks[0].default_s
+    )
 
 
 def test_a_second_look_that_is_not_possible_loses_no_result():

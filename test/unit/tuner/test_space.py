@@ -16,7 +16,10 @@ def product_at_most(limit):
 def sketch(limit=8):
     sizes = (1, 2, 4, 8)
     return Sketch(
-        "tiled", (Parameter("m", sizes), Parameter("n", sizes)), product_at_most(limit), lambda v: 1 / (v["m"] * v["n"])
+        "tiled",
+        (Parameter("m", sizes), Parameter("n", sizes)),
+        product_at_most(limit),
+        lambda v: 1 / (v["m"] * v["n"]),
     )
 
 

@@ -45,5 +45,6 @@ class GraphNet(nn.Module):
 
 
 NET = Net(
-    GraphNet, lambda: (torch.randn(NODES, 8), torch.randint(0, NODES, (2, EDGES)), torch.randint(0, 3, (NODES,)))
+    GraphNet,
+    lambda: (torch.randn(NODES, 8), torch.randint(0, NODES, (2, EDGES)), torch.randint(0, 3, (NODES,))),
 )

@@ -22,7 +22,11 @@ class Block(nn.Sequential):
 class UNet(nn.Module):
     def __init__(self, width: int = 8) -> None:
         super().__init__()
-        self.first, self.second, self.middle = Block(3, width), Block(width, 2 * width), Block(2 * width, 4 * width)
+        self.first, self.second, self.middle = (
+            Block(3, width),
+            Block(width, 2 * width),
+            Block(2 * width, 4 * width),
+        )
         self.raise_second = nn.ConvTranspose2d(4 * width, 2 * width, 2, stride=2)
         self.raise_first = nn.ConvTranspose2d(2 * width, width, 2, stride=2)
         self.up_second, self.up_first = Block(4 * width, 2 * width), Block(2 * width, width)

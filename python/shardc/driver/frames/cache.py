@@ -140,7 +140,9 @@ def _holds(entry: Entry, frame: Frame, called: Called) -> bool:
         if found != expected:
             log.debug("a kept frame is not used: %s of %s", condition[1], condition[0].name)
             return False
-    return surroundings([frame.value(source) for source in entry.inputs], called.settings) == entry.surroundings
+    return (
+        surroundings([frame.value(source) for source in entry.inputs], called.settings) == entry.surroundings
+    )
 
 
 def _compiled(entry: Entry, frame: Frame, called: Called) -> GuardedCode:
@@ -181,7 +183,9 @@ def keep(called: Called, name: str, trace: Trace, code: types.CodeType) -> None:
         counters["shardc"]["frame_not_kept"] += 1
         text = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
         warnings.warn(
-            str(KeptFrameNotWritten(function=called.code.co_qualname, error=text)), KeptFrameWarning, stacklevel=2
+            str(KeptFrameNotWritten(function=called.code.co_qualname, error=text)),
+            KeptFrameWarning,
+            stacklevel=2,
         )
         return
     files = _files(name)

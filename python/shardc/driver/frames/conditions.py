@@ -90,7 +90,9 @@ class Frame:
         if kind == "TENSOR_MATCH":
             return contents.tensor(value)
         if kind == "TYPE_MATCH":
-            return contents.of(type(value)) + (_structure(value) if isinstance(value, torch.nn.Module) else "")
+            return contents.of(type(value)) + (
+                _structure(value) if isinstance(value, torch.nn.Module) else ""
+            )
         if kind == "DUPLICATE_INPUT":
             return str(value is self.value(arguments["source_b"]))
         if kind not in _ASKED:
@@ -100,7 +102,9 @@ class Frame:
 
 def _structure(module: torch.nn.Module) -> str:
     """The names of a module's attributes, submodules, parameters and buffers."""
-    return repr([list(names) for names in (module.__dict__, module._modules, module._parameters, module._buffers)])
+    return repr(
+        [list(names) for names in (module.__dict__, module._modules, module._parameters, module._buffers)]
+    )
 
 
 def _keys(contents: Contents, value: Any) -> str:

@@ -146,7 +146,9 @@ class Contents:
         kind = self.of(type(value))
         if isinstance(value, functools.partial):
             value = [value.func, *value.args, value.keywords]
-        if isinstance(value, dict | types.MappingProxyType):  # what a subclass makes of its items may run anything
+        if isinstance(
+            value, dict | types.MappingProxyType
+        ):  # what a subclass makes of its items may run anything
             items = dict.items(value) if isinstance(value, dict) else value.items()
             value = [part for item in list(items) for part in item]
         return digest([kind, *map(self.or_type, value)])
@@ -167,14 +169,20 @@ class Contents:
                 parts.append(self.or_type(cell.cell_contents))
             except ValueError:
                 parts.append("empty")
-        parts += [f"{name}:{self.or_type(value)}" for name, value in function.__dict__.items() if name not in _IDS]
+        parts += [
+            f"{name}:{self.or_type(value)}" for name, value in function.__dict__.items() if name not in _IDS
+        ]
         return digest(parts)
 
     def _class(self, cls: type) -> str:
         parts = [cls.__module__, cls.__qualname__, str(cls.__flags__ & _HEAP), self._metaclass(cls)]
         if cls.__flags__ & _HEAP:
             parts += [self.of(base) for base in cls.__bases__]
-            parts += [f"{name}:{self._attribute(v)}" for name, v in list(cls.__dict__.items()) if name not in _UNREAD]
+            parts += [
+                f"{name}:{self._attribute(v)}"
+                for name, v in list(cls.__dict__.items())
+                if name not in _UNREAD
+            ]
             if isinstance(cls, abc.ABCMeta) and not is_installed_module(cls.__module__):
                 registered = (reference() for reference in _abc._get_dump(cls)[0])
                 parts += sorted(f"{c.__module__}.{c.__qualname__}" for c in registered if c is not None)

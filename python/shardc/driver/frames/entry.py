@@ -81,7 +81,10 @@ class Entry:
     def import_into(self, scope: dict[str, Any]) -> bool:
         """Puts the modules and the builtins among a frame's globals. False if a name stands for something else here."""
         for name, module in self.imports.items():
-            if module not in sys.modules or scope.setdefault(name, sys.modules[module]) is not sys.modules[module]:
+            if (
+                module not in sys.modules
+                or scope.setdefault(name, sys.modules[module]) is not sys.modules[module]
+            ):
                 return False
         for module in self.installed.values():
             if module not in sys.modules:
@@ -125,7 +128,9 @@ class Entry:
         )
         manager = CheckFunctionManager(code, OutputGraphCommon(graph), cache_entries).guard_manager
         if not manager.check(frame.variables):
-            raise AssertionError(f"guards do not hold that were made here: {manager.check_verbose(frame.variables)}")
+            raise AssertionError(
+                f"guards do not hold that were made here: {manager.check_verbose(frame.variables)}"
+            )
         return manager
 
     def install(self, scope: dict[str, Any], function: Any) -> tuple[types.CodeType, list[CleanupHook]]:
@@ -175,5 +180,3 @@ def installed_modules(names: set[str], scope: dict[str, Any]) -> dict[str, str]:
             raise NoContent(f"the global {name}")
         found[name] = value.__name__
     return found
-
-

@@ -66,7 +66,13 @@ def _settings(backend: Callable[..., Any], given: dict[str, Any]) -> Settings | 
     if getattr(wrapper, "compiler_fn", None) is not backend or set(wrapper.kwargs) - {"options"}:
         return None
     hooks = given["hooks"]
-    if given["export"] or given["package"] or hooks.guard_export_fn or hooks.guard_filter_fn or hooks.guard_fail_fn:
+    if (
+        given["export"]
+        or given["package"]
+        or hooks.guard_export_fn
+        or hooks.guard_filter_fn
+        or hooks.guard_fail_fn
+    ):
         return None
     try:
         settings = Settings.of(wrapper.kwargs.get("options") or {})

@@ -73,7 +73,9 @@ class Trace:
         self.imports = dict(output.import_sources)
         self.installed = set(output.installed_globals)
         self.builtins = output.name_of_builtins_dict_key_in_fglobals
-        is_plain = not (output.torch_function_mode_stack or output.functorch_layers or output.aotautograd_guards)
+        is_plain = not (
+            output.torch_function_mode_stack or output.functorch_layers or output.aotautograd_guards
+        )
         is_frame = output.local_scope is variables and output.global_scope is scope
         self.is_static = is_plain and is_frame and _is_static(output.shape_env)
 

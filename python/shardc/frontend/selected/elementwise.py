@@ -113,7 +113,9 @@ def _arange(r: Rewriter, node: Node) -> Value:
 def shape_of(r: Rewriter, sizes: Any) -> tuple[list[int], tuple[Any, ...]]:
     """The fixed shape and the selections that stand for a shape of which some sizes depend on values."""
     dims = [None if fixed(size) is not None else r.of_size(size) for size in sizes]
-    return [fixed(size) if dim is None else dim.size for size, dim in zip(sizes, dims, strict=True)], tuple(dims)
+    return [fixed(size) if dim is None else dim.size for size, dim in zip(sizes, dims, strict=True)], tuple(
+        dims
+    )
 
 
 @handles(aten._softmax.default, aten._log_softmax.default)
@@ -126,7 +128,9 @@ def _softmax(r: Rewriter, node: Node) -> Value:
 def _softmax_backward(r: Rewriter, node: Node) -> Value:
     (grad, out), dim = _same_places(r, node.args[:2]), node.args[2]
     dim %= len(grad.dims)
-    return Value(r.call(node.target, r.filled(grad, [dim], 0), r.filled(out, [dim], 0), dim, *node.args[3:]), grad.dims)
+    return Value(
+        r.call(node.target, r.filled(grad, [dim], 0), r.filled(out, [dim], 0), dim, *node.args[3:]), grad.dims
+    )
 
 
 @handles(aten.native_layer_norm.default)
@@ -136,7 +140,9 @@ def _layer_norm(r: Rewriter, node: Node) -> tuple[Value, ...]:
         raise r.refused(node)
     made = r.call(node.target, value.node, *node.args[1:])
     statistics = (*value.dims[:-normalized], *(None,) * normalized)
-    return tuple(Value(_part(r, made, i), dims) for i, dims in enumerate((value.dims, statistics, statistics)))
+    return tuple(
+        Value(_part(r, made, i), dims) for i, dims in enumerate((value.dims, statistics, statistics))
+    )
 
 
 @handles(aten.native_layer_norm_backward.default)

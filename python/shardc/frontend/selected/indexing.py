@@ -138,7 +138,9 @@ def _masked(r: Rewriter, value: Value, at: int, mask: Node) -> Value:
     return Value(value.node if rank == 1 else r.view(value.node, shape), dims)
 
 
-def _numbers(r: Rewriter, value: Value, indices: Any) -> tuple[list[Value | None], tuple[Selection | None, ...]]:
+def _numbers(
+    r: Rewriter, value: Value, indices: Any
+) -> tuple[list[Value | None], tuple[Selection | None, ...]]:
     """Indices that mean the same places, 0 where there are none, and the selections of the dims that they make."""
     given = {i: r.value(index) for i, index in enumerate(indices) if index is not None}
     if any(value.dims[i] for i in given):
@@ -171,7 +173,9 @@ def _index_put(r: Rewriter, node: Node) -> Value:
     elif any(values.dims):
         raise r.refused(node)
     if selection is None:
-        return r.whole(r.call(node.target, target.node, [n and n.node for n in numbers], values.node, accumulate))
+        return r.whole(
+            r.call(node.target, target.node, [n and n.node for n in numbers], values.node, accumulate)
+        )
     # What no element writes goes to a row of its own, which is then dropped.
     size = target.shape[0]
     longer = r.call(aten.constant_pad_nd.default, target.node, [0, 0] * (len(target.dims) - 1) + [0, 1])
@@ -214,7 +218,12 @@ def _index_select(r: Rewriter, node: Node) -> Value:
 
 @handles(aten.index_add.default)
 def _index_add(r: Rewriter, node: Node) -> Value:
-    target, dim, index, source = r.value(node.args[0]), node.args[1], r.value(node.args[2]), r.value(node.args[3])
+    target, dim, index, source = (
+        r.value(node.args[0]),
+        node.args[1],
+        r.value(node.args[2]),
+        r.value(node.args[3]),
+    )
     dim %= len(target.dims)  # type: ignore[operator]
     if (mask := _own_row(r, target, dim, index)) is not None and not node.kwargs:
         return _masked_put(r, target, dim, mask, source, True)

@@ -77,7 +77,10 @@ def _between(r: Rewriter, places: int, start: sympy.Expr, end: sympy.Expr) -> Se
 
     def make() -> Selection:
         place = r.places(places)
-        after, before = r.call(aten.ge.Tensor, place, r.amount(start)), r.call(aten.lt.Tensor, place, r.amount(end))
+        after, before = (
+            r.call(aten.ge.Tensor, place, r.amount(start)),
+            r.call(aten.lt.Tensor, place, r.amount(end)),
+        )
         return r.selected(_both(r, after, before), (start, end))
 
     return r.once(("between", places, start, end), make)
@@ -108,7 +111,11 @@ def _mask(r: Rewriter, selection: Selection | None, size: int) -> Node:
 def _is_one_row(values: Sequence[Value], dim: int) -> bool:
     """Whether each begins where the one before it ends, at places of one dim."""
     cuts = [value.dims[dim] for value in values]
-    spans = [cut.span for cut in cuts if cut is not None and cut.span is not None and cut.size == values[0].shape[dim]]
+    spans = [
+        cut.span
+        for cut in cuts
+        if cut is not None and cut.span is not None and cut.size == values[0].shape[dim]
+    ]
     return len(spans) == len(cuts) and all(a[1] == b[0] for a, b in pairwise(spans))
 
 

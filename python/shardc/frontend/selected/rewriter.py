@@ -80,16 +80,26 @@ class Rewriter:
                 self.graph.erase_node(node)
 
     def _is_touched(self, node: Node) -> bool:
-        return is_symbolic(node.meta.get("val")) or any(source in self.values for source in node.all_input_nodes)
+        return is_symbolic(node.meta.get("val")) or any(
+            source in self.values for source in node.all_input_nodes
+        )
 
     def _number(self, node: Node) -> None:
         """Nodes that make the same call have one representative: a mask that is computed twice is one mask."""
         leaves, tree = pytree.tree_flatten((node.args, node.kwargs))
-        key = node.target, str(tree), *((type(x), self.representative(x) if isinstance(x, Node) else x) for x in leaves)
-        self._representative[node] = self._by_call.setdefault(key, node) if node.op == "call_function" else node
+        key = (
+            node.target,
+            str(tree),
+            *((type(x), self.representative(x) if isinstance(x, Node) else x) for x in leaves),
+        )
+        self._representative[node] = (
+            self._by_call.setdefault(key, node) if node.op == "call_function" else node
+        )
 
     def _rewrite(self, node: Node) -> None:
-        handler = HANDLERS.get(node.target) or (HANDLERS[torch.Tag.pointwise] if is_pointwise(node.target) else None)
+        handler = HANDLERS.get(node.target) or (
+            HANDLERS[torch.Tag.pointwise] if is_pointwise(node.target) else None
+        )
         if handler is None or any(source in self.values for source in _keyword_sources(node)):
             raise self.refused(node)
         made = handler(self, node)
@@ -185,11 +195,15 @@ class Rewriter:
         if not (expr.is_Add or expr.is_Mul):
             raise self.refused(self.node)
         op = aten.add.Tensor if expr.is_Add else aten.mul.Tensor
-        return self.once(expr, lambda: functools.reduce(lambda a, b: self.call(op, a, b), map(self.amount, expr.args)))
+        return self.once(
+            expr, lambda: functools.reduce(lambda a, b: self.call(op, a, b), map(self.amount, expr.args))
+        )
 
     def places(self, size: int) -> Node:
         """0, 1, ... size - 1."""
-        return self.once(("places", size), lambda: self.call(aten.arange.start_step, 0, size, 1, dtype=torch.int64))
+        return self.once(
+            ("places", size), lambda: self.call(aten.arange.start_step, 0, size, 1, dtype=torch.int64)
+        )
 
     def selected(self, mask: Node, span: Span | None = None) -> Selection:
         """The one selection of a mask, bool [n]."""
@@ -253,7 +267,9 @@ class Rewriter:
             selection = value.dims[dim]
             if selection is not None:
                 number = self.call(aten.full.default, [], fill, dtype=node.meta["val"].dtype)
-                node = self.call(aten.where.self, self.along(selection.mask, dim, len(value.dims)), node, number)
+                node = self.call(
+                    aten.where.self, self.along(selection.mask, dim, len(value.dims)), node, number
+                )
         return node
 
     def compacted(self, value: Value, dim: int, count: int) -> Value:
@@ -273,7 +289,9 @@ class Rewriter:
             rank = self.call(aten.index_select.default, self.order(own), 0, rank)
         return with_dim(value, dim, target, self.call(aten.index_select.default, value.node, dim, rank))
 
-    def agreed(self, values: Sequence[Value], dims: Sequence[int | None]) -> tuple[list[Value], Selection | None]:
+    def agreed(
+        self, values: Sequence[Value], dims: Sequence[int | None]
+    ) -> tuple[list[Value], Selection | None]:
         """Values whose given dims (None where a value has no such dim) mean the same elements, at the same places."""
         pairs = [(v, d) for v, d in zip(values, dims, strict=True) if d is not None]
         present = [(v, d) for v, d in pairs if v.dims[d] or v.shape[d] != 1]

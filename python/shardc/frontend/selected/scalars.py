@@ -70,7 +70,9 @@ def _floordiv(r: Rewriter, node: Node) -> Number:
 
 @handles(torch.sym_float, torch.sym_int)
 def _cast(r: Rewriter, node: Node) -> Number:
-    return Number(_as(r, _tensor(r, node.args[0]), torch.float64 if node.target is torch.sym_float else torch.int64))
+    return Number(
+        _as(r, _tensor(r, node.args[0]), torch.float64 if node.target is torch.sym_float else torch.int64)
+    )
 
 
 @handles(aten.scalar_tensor.default)

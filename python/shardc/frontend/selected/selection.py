@@ -81,7 +81,9 @@ def equal_symbols(environment: ShapeEnv) -> dict[sympy.Symbol, sympy.Symbol]:
         for expr in (check.expr for check in checks):
             if isinstance(expr, sympy.Eq) and all(side.is_Symbol for side in expr.args):
                 first, second = sorted((side.xreplace(found) for side in expr.args), key=_number)
-                found = {symbol: of.xreplace({second: first}) for symbol, of in found.items()} | {second: first}
+                found = {symbol: of.xreplace({second: first}) for symbol, of in found.items()} | {
+                    second: first
+                }
     return found
 
 

@@ -36,7 +36,9 @@ def _reduce(r: Rewriter, node: Node) -> Value:
     fill = _NEUTRAL[name](value.node.meta["val"].dtype)
     made = r.call(node.target, r.filled(value, dims, fill), *node.args[1:], **node.kwargs)
     keeps = made.meta["val"].dim() == rank
-    return Value(made, tuple(None if d in dims else s for d, s in enumerate(value.dims) if keeps or d not in dims))
+    return Value(
+        made, tuple(None if d in dims else s for d, s in enumerate(value.dims) if keeps or d not in dims)
+    )
 
 
 def _least(dtype: torch.dtype) -> Any:

@@ -103,7 +103,9 @@ def _is_shorter(have: sympy.Expr, want: sympy.Expr) -> bool:
     return sympy.fraction(sympy.cancel(want / have))[1] == 1
 
 
-def _regrouped(r: Rewriter, value: Value, old: list[int], sizes: list[Any]) -> tuple[list[int], list[Selection | None]]:
+def _regrouped(
+    r: Rewriter, value: Value, old: list[int], sizes: list[Any]
+) -> tuple[list[int], list[Selection | None]]:
     """Fixed shape and selections of the dims that a group becomes."""
     open_dims = [d for d, size in enumerate(sizes) if fixed(size) is None]
     shape = [fixed(size) or 0 for size in sizes]

@@ -122,7 +122,11 @@ class BoostedTrees:
         figures = self._figures.get((task.key, point), {})
         kernel = kernel_features(task.text)
         found = point_features(kernel, point, default, estimate, figures)
-        return {**found, **count_features(space.counts(point), space.counts(default)), "threads": float(task.threads)}
+        return {
+            **found,
+            **count_features(space.counts(point), space.counts(default)),
+            "threads": float(task.threads),
+        }
 
     @cached_property
     def _older(self) -> Trees | None:
@@ -135,9 +139,13 @@ class BoostedTrees:
         new = [p for p in dict.fromkeys(points) if (task.key, p) not in self._said]
         rows = [self.features(task, space, p) for p in new]
         if new and self._older is not None and task.target.split()[0] == "cpu":
-            self._said |= {(task.key, p): float(v) for p, v in zip(new, self._older.predict(rows), strict=True)}
+            self._said |= {
+                (task.key, p): float(v) for p, v in zip(new, self._older.predict(rows), strict=True)
+            }
         else:
-            self._said |= {(task.key, p): max(-WORST, min(WORST, r["estimate"])) for p, r in zip(new, rows, strict=True)}
+            self._said |= {
+                (task.key, p): max(-WORST, min(WORST, r["estimate"])) for p, r in zip(new, rows, strict=True)
+            }
         return np.array([self._said[task.key, p] for p in points])
 
     def _train(self) -> Trees:
@@ -175,7 +183,9 @@ class Trees:
 
         names = sorted({name for row in rows for name in row})
         spelled = [name.replace(" ", "~") for name in names]
-        data = lightgbm.Dataset(_matrix(rows, names), targets, weight=weights, group=group, feature_name=spelled)
+        data = lightgbm.Dataset(
+            _matrix(rows, names), targets, weight=weights, group=group, feature_name=spelled
+        )
         return Trees(lightgbm.train(SETTINGS | settings, data, num_boost_round=rounds), sign)
 
     def predict(self, rows: Sequence[Mapping[str, float]]) -> np.ndarray:

@@ -122,7 +122,9 @@ def _attention(op: ir.Operation, counts: _Counts) -> None:
     backward = op.name == "kern.attention_backward"
     found = (attention_backward_of if backward else attention_of)(op)
     size = {d: s if isinstance(s, int) else UNKNOWN_SIZE for d, s in found.sizes.items()}
-    scores = float(size.get("b", 1) * size.get("h", 1) * size.get("m", 1) * size.get("n", 1)) * (0.5 if found.causal else 1.0)
+    scores = float(size.get("b", 1) * size.get("h", 1) * size.get("m", 1) * size.get("n", 1)) * (
+        0.5 if found.causal else 1.0
+    )
     width = size.get("d", 1) + size.get("e", 1)
     counts.said += [str(found.causal), str(found.group)]
     counts.ops, counts.reductions = counts.ops + 1, counts.reductions + 1

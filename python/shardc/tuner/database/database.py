@@ -50,7 +50,9 @@ class Found:
     def origin(self) -> str:
         """In words: where it was measured, and how often."""
         where = "shipped with shardc" if self.shipped else "measured here"
-        return f"{where}, {self.trials} trial{'s' * (self.trials != 1)}{f' of {self.near}' if self.near else ''}"
+        return (
+            f"{where}, {self.trials} trial{'s' * (self.trials != 1)}{f' of {self.near}' if self.near else ''}"
+        )
 
 
 def open_database(path: Path | None = None) -> Database:

@@ -25,7 +25,9 @@ class Runner:
     ``job`` is what it runs, ``module:function``, under ``environment``.
     """
 
-    def __init__(self, job: str, limit_s: float = LIMIT_S, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, job: str, limit_s: float = LIMIT_S, environment: Mapping[str, str] | None = None
+    ) -> None:
         self._limit_s, self._job, self._environment = limit_s, job, dict(environment or {})
         self._process: Process | None = None
         self._task: Task | None = None

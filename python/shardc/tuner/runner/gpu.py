@@ -38,9 +38,13 @@ class GpuRunner(Runner):
         """Whether kernels for a target run here. Raises UnknownGpuTarget."""
         found = find_target(target)
         here = None if self._interprets else gpu_here()
-        return self._interprets or (here is not None and (here.backend, here.arch) == (found.backend, found.arch))
+        return self._interprets or (
+            here is not None and (here.backend, here.arch) == (found.backend, found.arch)
+        )
 
-    def measure(self, task: Task, candidate: Built, incumbent: Path, rule: Rule) -> Pairs | tuple[Outcome, str]:
+    def measure(
+        self, task: Task, candidate: Built, incumbent: Path, rule: Rule
+    ) -> Pairs | tuple[Outcome, str]:
         """As :meth:`Runner.measure`. Raises GpuNotHere."""
         if not self.runs(task.target):
             here = gpu_here()

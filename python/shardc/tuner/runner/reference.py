@@ -68,9 +68,14 @@ def bound_of(function: ir.Operation) -> float:
     2.4).
     """
     dtype = _coarsest(function)
-    generics = [o.operation for o in function.regions[0].blocks[0].operations if o.operation.name == "linalg.generic"]
+    generics = [
+        o.operation for o in function.regions[0].blocks[0].operations if o.operation.name == "linalg.generic"
+    ]
     longest = max(map(reduced_size, generics), default=1)
-    return own_precision(dtype).relative + sqrt(longest) * torch.finfo(torch.promote_types(dtype, torch.float32)).eps
+    return (
+        own_precision(dtype).relative
+        + sqrt(longest) * torch.finfo(torch.promote_types(dtype, torch.float32)).eps
+    )
 
 
 def _widened(value: torch.Tensor | int) -> torch.Tensor | int:

@@ -21,5 +21,7 @@ class Analytic(SearchStrategy):
             self._ranked = list(self.space.ranked(FIRST))
         yield from self._ranked
         if len(self._ranked) == FIRST:
-            self._ranked = sorted(self.space.points(), key=lambda p: (p not in self.space.added, self.space.estimate_s(p), p))
+            self._ranked = sorted(
+                self.space.points(), key=lambda p: (p not in self.space.added, self.space.estimate_s(p), p)
+            )
             yield from self._ranked

@@ -36,7 +36,9 @@ class Evolutionary(SearchStrategy):
     fastest that were measured.
     """
 
-    def __init__(self, space: Space, draw: random.Random, score: Score, settings: Settings = Settings()) -> None:
+    def __init__(
+        self, space: Space, draw: random.Random, score: Score, settings: Settings = Settings()
+    ) -> None:
         super().__init__(space, draw)
         self._score, self._settings = score, settings
         points = list(islice(space.points(), settings.listed + 1))
@@ -80,7 +82,9 @@ class Evolutionary(SearchStrategy):
         made = []
         for one, other in zip(*(self.draw.choices(parents, weights, k=count) for _ in range(2)), strict=True):
             both = self.draw.random() < self._settings.crossover
-            child = (crossed(self.space, one, other, self.draw) if both else None) or mutated(self.space, one, self.draw)
+            child = (crossed(self.space, one, other, self.draw) if both else None) or mutated(
+                self.space, one, self.draw
+            )
             if child is not None:
                 made.append(child)
         return made

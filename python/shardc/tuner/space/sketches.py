@@ -47,6 +47,7 @@ def together(sketches: Sequence[Sketch]) -> Sketch:
 
     name = "+".join(dict.fromkeys(s.name for s in sketches)) or "empty"
     parameters = tuple(Parameter(n, tuple(sorted(found))) for n, found in values.items())
+
     def counts(point: Values) -> Mapping[str, float]:
         total: Counter[str] = Counter()
         for sketch in sketches:

@@ -79,7 +79,10 @@ class Space:
         """
         for _ in range(DRAWS):
             sketch = draw.choice(self.sketches)
-            values = {p.name: self.pinned[p.name] if p.name in self.pinned else draw.choice(p.values) for p in sketch.parameters}
+            values = {
+                p.name: self.pinned[p.name] if p.name in self.pinned else draw.choice(p.values)
+                for p in sketch.parameters
+            }
             point = Point.of(sketch.name, values)
             if self.refusal(point) is None:
                 return point
@@ -90,11 +93,14 @@ class Space:
 
     def ranked(self, limit: int) -> Sequence[Point]:
         """The ``limit`` legal points of the smallest estimates, best first; the user's own before all others."""
-        return heapq.nsmallest(limit, self.points(), key=lambda p: (p not in self.added, self.estimate_s(p), p))
+        return heapq.nsmallest(
+            limit, self.points(), key=lambda p: (p not in self.added, self.estimate_s(p), p)
+        )
 
     def _all(self, sketch: Sketch) -> Iterator[Point]:
         parameters = [
-            Parameter(p.name, (self.pinned[p.name],) if p.name in self.pinned else p.values) for p in sketch.parameters
+            Parameter(p.name, (self.pinned[p.name],) if p.name in self.pinned else p.values)
+            for p in sketch.parameters
         ]
         for values in product(*(p.values for p in parameters)):
             yield Point(sketch.name, tuple(zip((p.name for p in parameters), values, strict=True)))

@@ -46,7 +46,9 @@ def read_wishes(text: str, where: str | None = None) -> Wishes:
     _check_entry("pin", pin, where)
     for kind, entries in (("forbid", forbid), ("add", add)):
         if not isinstance(entries, list):
-            raise MalformedWishes(where=where, problem=f"{kind} must be a list of points, not {json.dumps(entries)}")
+            raise MalformedWishes(
+                where=where, problem=f"{kind} must be a list of points, not {json.dumps(entries)}"
+            )
         for entry in entries:
             _check_entry(kind, entry, where)
             if not isinstance(entry.get("sketch", "" if kind == "forbid" else None), str):
@@ -56,7 +58,9 @@ def read_wishes(text: str, where: str | None = None) -> Wishes:
 
 def _check_entry(kind: str, entry: object, where: str | None) -> None:
     if not isinstance(entry, dict):
-        raise MalformedWishes(where=where, problem=f"{kind} has {json.dumps(entry)}, not names with their values")
+        raise MalformedWishes(
+            where=where, problem=f"{kind} has {json.dumps(entry)}, not names with their values"
+        )
     for name, value in entry.items():
         if (name != "sketch" or kind == "pin") and (type(value) is not int or value < 1):
             problem = f"{name} must be an integer of at least 1, not {json.dumps(value)}"
@@ -85,7 +89,11 @@ def wished(space: Space, wishes: Wishes) -> Space:
     names = {p.name for s in space.sketches for p in s.parameters}
     by_name = {s.name: s for s in space.sketches}
     pins = {name: value for name, value in wishes.pin.items() if name in names}
-    mine = [_point(entry, by_name[str(entry["sketch"])], wishes) for entry in wishes.add if entry["sketch"] in by_name]
+    mine = [
+        _point(entry, by_name[str(entry["sketch"])], wishes)
+        for entry in wishes.add
+        if entry["sketch"] in by_name
+    ]
     forbidden = [e for e in wishes.forbid if e.get("sketch", next(iter(by_name), None)) in by_name]
     sketches = tuple(_without(s, forbidden) for s in space.sketches)
     made = replace(space, sketches=sketches, pinned={**space.pinned, **pins}, added=(*space.added, *mine))
@@ -100,7 +108,9 @@ def _point(entry: Entry, sketch: Sketch, wishes: Wishes) -> Point:
     missing = [name for name in names if name not in entry]
     extra = [name for name in entry if name not in (*names, "sketch")]
     if missing or extra:
-        problem = f"{sketch.name} has {', '.join(names) or 'no parameters'}: missing {', '.join(missing) or 'none'}"
+        problem = (
+            f"{sketch.name} has {', '.join(names) or 'no parameters'}: missing {', '.join(missing) or 'none'}"
+        )
         raise MalformedWishes(where=wishes.where, problem=f"{problem}, unknown {', '.join(extra) or 'none'}")
     return Point.of(sketch.name, {name: int(entry[name]) for name in names})
 
@@ -108,7 +118,9 @@ def _point(entry: Entry, sketch: Sketch, wishes: Wishes) -> Point:
 def _without(sketch: Sketch, forbidden: Sequence[Entry]) -> Sketch:
     """``sketch`` that refuses what the entries say."""
     mine = [
-        {n: v for n, v in e.items() if n != "sketch"} for e in forbidden if e.get("sketch", sketch.name) == sketch.name
+        {n: v for n, v in e.items() if n != "sketch"}
+        for e in forbidden
+        if e.get("sketch", sketch.name) == sketch.name
     ]
     if not mine:
         return sketch

@@ -77,7 +77,9 @@ def _pytorchs(program: Program, how: How, call: int) -> Seen | None:
     torch._dynamo.reset()
     run = torch.compile(program.function(), backend="aot_eager", dynamic=how.is_dynamic)
     try:
-        seen = [see(program, run, n, marked=how.marked(program)) for n in _fitting(program, how.calls[: call + 1])]
+        seen = [
+            see(program, run, n, marked=how.marked(program)) for n in _fitting(program, how.calls[: call + 1])
+        ]
     except Exception:  # whatever it is, it is not ours
         return None
     return seen[-1]
@@ -128,7 +130,9 @@ def _allowed(program: Program, exact: Seen, theirs: Tensor, reference: Tensor) -
 
 def _coarsest(program: Program) -> torch.dtype:
     return max(
-        (d for d in program.dtypes if d.is_floating_point), key=lambda d: torch.finfo(d).eps, default=torch.float32
+        (d for d in program.dtypes if d.is_floating_point),
+        key=lambda d: torch.finfo(d).eps,
+        default=torch.float32,
     )
 
 

@@ -55,7 +55,13 @@ class Draw:
             dtype = r.choice(floats if n == 0 or r.random() < 0.7 else DTYPES)
             is_float = NAMES[dtype].is_floating_point
             given.append(
-                Given(self._part(full), dtype, r.choice(LAYOUTS), is_float and r.random() < 0.5, special and is_float)
+                Given(
+                    self._part(full),
+                    dtype,
+                    r.choice(LAYOUTS),
+                    is_float and r.random() < 0.5,
+                    special and is_float,
+                )
             )
         self.given = tuple(given)
         self.values = self._made()
@@ -72,7 +78,9 @@ class Draw:
         return Program(self.seed, self.given, tuple(self.lines), tuple(results), dtypes)
 
     def _made(self) -> dict[str, Tensor]:
-        return {f"v{n}": g.make(self.seed + n).requires_grad_(g.differentiated) for n, g in enumerate(self.given)}
+        return {
+            f"v{n}": g.make(self.seed + n).requires_grad_(g.differentiated) for n, g in enumerate(self.given)
+        }
 
     def _part(self, full: Sequence[int]) -> tuple[int, ...]:
         """A shape that broadcasts to ``full``."""
@@ -99,7 +107,12 @@ class Draw:
         except REFUSED:
             return
         made = trial[name]
-        if not isinstance(made, Tensor) or made.numel() > MOST_ELEMENTS or made.dim() > 5 or made.is_complex():
+        if (
+            not isinstance(made, Tensor)
+            or made.numel() > MOST_ELEMENTS
+            or made.dim() > 5
+            or made.is_complex()
+        ):
             return
         self._add(name, line, made)
         if (kind in EXACT or ".where" in text) and fields.used <= self.exact and "exp(" not in text:

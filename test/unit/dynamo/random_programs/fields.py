@@ -48,7 +48,9 @@ class Fields(dict[str, str]):
             case "d":
                 return str(r.randrange(-x.dim(), x.dim()) if x.dim() else 0)
             case "ds":
-                return str(tuple(sorted(r.sample(range(x.dim()), r.randint(1, x.dim()))))) if x.dim() else "()"
+                return (
+                    str(tuple(sorted(r.sample(range(x.dim()), r.randint(1, x.dim()))))) if x.dim() else "()"
+                )
             case "perm":
                 return str(tuple(r.sample(range(x.dim()), x.dim())))
             case "c":
@@ -62,7 +64,9 @@ class Fields(dict[str, str]):
             case "j0":
                 return self._position(-1)
             case "slice":
-                return ", ".join(r.choice((":", "1:", ":-1", "::2", "0:3", "-2:")) for _ in range(max(x.dim(), 1)))
+                return ", ".join(
+                    r.choice((":", "1:", ":-1", "::2", "0:3", "-2:")) for _ in range(max(x.dim(), 1))
+                )
             case "l":
                 return f"{self.first}.flatten(0, -2)[0]"
             case "w":
@@ -72,7 +76,11 @@ class Fields(dict[str, str]):
             case "x3":
                 return f"{self.first}.reshape(1, -1, {self.first}.shape[-1])"
             case "x4":
-                return f"{self.first}.reshape(-1, *{self.first}.shape[-3:])" if x.dim() > 2 else f"{self.first}[None, None]"
+                return (
+                    f"{self.first}.reshape(-1, *{self.first}.shape[-3:])"
+                    if x.dim() > 2
+                    else f"{self.first}[None, None]"
+                )
             case "l4":
                 return f"{self.first}.flatten()[:1].expand({self.first}.shape[-3] if {self.first}.dim() > 2 else 1)"
             case "new":

@@ -82,7 +82,9 @@ class Program:
     def inputs(self, call: int = 0) -> list[Tensor]:
         """Those of the number of a call; any but the first has other sizes."""
         shapes = [tuple(self._size(n, call) for n in g.shape) for g in self.given]
-        return [g.make(self.seed + n, shape) for n, (g, shape) in enumerate(zip(self.given, shapes, strict=True))]
+        return [
+            g.make(self.seed + n, shape) for n, (g, shape) in enumerate(zip(self.given, shapes, strict=True))
+        ]
 
     def _size(self, n: int, call: int) -> int:
         """Dims of one size have one size in each call: all larger in the second, later as it is drawn for each size."""

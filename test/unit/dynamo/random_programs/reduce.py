@@ -30,14 +30,23 @@ def _smaller(program: Program) -> Iterator[Program]:
                 results = tuple(dict.fromkeys(other if r == name else r for r in program.results))
                 yield replace(program, lines=program.lines[:n] + swapped, results=results)
     for n, given in enumerate(program.given):
-        for plainer in ({"differentiated": False}, {"layout": "contiguous"}, {"special": False}, {"dtype": "f32"}):
+        for plainer in (
+            {"differentiated": False},
+            {"layout": "contiguous"},
+            {"special": False},
+            {"dtype": "f32"},
+        ):
             if replace(given, **plainer) != given:
-                yield replace(program, given=(*program.given[:n], replace(given, **plainer), *program.given[n + 1 :]))
+                yield replace(
+                    program, given=(*program.given[:n], replace(given, **plainer), *program.given[n + 1 :])
+                )
 
 
 def _assigned(line: str) -> tuple[str, str]:
     """The value that a line makes, or nothing, and from what."""
-    name, _, text = line.rpartition(": ")[2].partition(" = ") if line.startswith("with ") else line.partition(" = ")
+    name, _, text = (
+        line.rpartition(": ")[2].partition(" = ") if line.startswith("with ") else line.partition(" = ")
+    )
     return (name, text) if name[1:].isdigit() else ("", line)
 
 

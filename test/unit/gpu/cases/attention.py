@@ -50,7 +50,12 @@ def run(compile):
     calls = [
         (lambda *x: beside(*x, is_causal=True, enable_gqa=True), given(*heads)),
         (lambda *x: beside(*x, attn_mask=DEAD, enable_gqa=True), given(*heads)),
-        (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, torch.linspace(-1, 1, 26).view(2, 1, 13), scale=0.2), given(*wide)),
+        (
+            lambda q, k, v: F.scaled_dot_product_attention(
+                q, k, v, torch.linspace(-1, 1, 26).view(2, 1, 13), scale=0.2
+            ),
+            given(*wide),
+        ),
         (one_matmul, given((2, ROWS, 16), (16, 48))),
         (of_three_dims, given(*[(3, ROWS, 8)] * 3)),
         (again, given(*[(3, ROWS, 8)] * 3)),

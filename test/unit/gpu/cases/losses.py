@@ -16,7 +16,9 @@ class Net(nn.Module):
 
     def forward(self, ids, **settings):
         labels = F.pad(ids, (0, 1), value=-100)[..., 1:].contiguous()
-        return F.cross_entropy(self.head(self.words(ids).tanh()).float().view(-1, WORDS), labels.view(-1), **settings)
+        return F.cross_entropy(
+            self.head(self.words(ids).tanh()).float().view(-1, WORDS), labels.view(-1), **settings
+        )
 
 
 def run(compile):

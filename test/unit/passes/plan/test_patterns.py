@@ -92,7 +92,11 @@ def test_ways_to_write_a_sharding(entries: Any, dims: tuple[tuple[str, ...], ...
         ),
         ({"norm.weigh": []}, PatternMatchesNothing, "the nearest names are norm.weight"),
         ({"lr": []}, PatternMatchesNothing, "'lr' in the plan matches no argument"),
-        ({"norm.weight": ["tensr"]}, UnknownAxis, "'norm.weight' needs mesh axis 'tensr'; the mesh has data, tensor"),
+        (
+            {"norm.weight": ["tensr"]},
+            UnknownAxis,
+            "'norm.weight' needs mesh axis 'tensr'; the mesh has data, tensor",
+        ),
         ({"norm.weight": ["tensr"]}, UnknownAxis, "name the axis: tensor"),
         ({"rope": ["data", None]}, TooManyDims, "'rope' has 2 dims, but its shape is [16]"),
         ({"layers.*": ["data", "data"]}, AxisUsedTwice, "uses axis 'data' twice: ['data', 'data']"),

@@ -74,7 +74,10 @@ def _without(field: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
         (lambda d: d | {"mesh": [["data", 4, "space"]]}, "it was made for the mesh data=4"),
         (lambda d: d | {"mesh": 3}, "a field is missing or of the wrong kind"),
         (_without("entries"), "a field is missing or of the wrong kind"),
-        (lambda d: d | {"entries": [{"role": "param", "name": "up"}]}, "a field is missing or of the wrong kind"),
+        (
+            lambda d: d | {"entries": [{"role": "param", "name": "up"}]},
+            "a field is missing or of the wrong kind",
+        ),
         (
             lambda d: d | {"entries": [d["entries"][0] | {"refine": [["x", 1, 2]]}]},
             "a field is missing or of the wrong kind",

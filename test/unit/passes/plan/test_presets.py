@@ -46,7 +46,9 @@ def test_data_cuts_batches() -> None:
     assert not any(role == "param" for role, _ in entries)
 
 
-@pytest.mark.parametrize(("stage", "gradients", "parameters"), [(1, False, False), (2, True, False), (3, True, True)])
+@pytest.mark.parametrize(
+    ("stage", "gradients", "parameters"), [(1, False, False), (2, True, False), (3, True, True)]
+)
 def test_zero_refines_state(stage: int, gradients: bool, parameters: bool) -> None:
     entries = _plan(f"zero{stage}").entries
     cut = ((1, "data", -1),)
@@ -125,10 +127,25 @@ def test_time_axes_come_last_and_only_on_batches() -> None:
         ("data+tensor", MESH, UnknownPreset, "'data+tensor'"),
         ("auto", MESH, AutoPlanNotYet, "name a preset"),
         ("data*auto", MESH, AutoPlanNotYet, "search over plans"),
-        ("data:rows", MESH, UnknownAxis, "preset 'data' needs mesh axis 'rows'; the mesh has data (2), tensor (2)"),
+        (
+            "data:rows",
+            MESH,
+            UnknownAxis,
+            "preset 'data' needs mesh axis 'rows'; the mesh has data (2), tensor (2)",
+        ),
         ("tensor", Mesh((MeshAxis("x", 2),)), UnknownAxis, "name the axis: tensor:x"),
-        ("data:micro", Mesh((*MESH.axes, MeshAxis("micro", 2, "time"))), UnknownAxis, "needs mesh axis 'micro'"),
-        ("data", Mesh((MeshAxis("data", 9),)), TooManyWays, "dim 0 of 'ids' has 8 elements and can't be cut 9 ways"),
+        (
+            "data:micro",
+            Mesh((*MESH.axes, MeshAxis("micro", 2, "time"))),
+            UnknownAxis,
+            "needs mesh axis 'micro'",
+        ),
+        (
+            "data",
+            Mesh((MeshAxis("data", 9),)),
+            TooManyWays,
+            "dim 0 of 'ids' has 8 elements and can't be cut 9 ways",
+        ),
     ],
 )
 def test_refused(text: str, mesh: Mesh, error: type[ShardcError], said: str) -> None:

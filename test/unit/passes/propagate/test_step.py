@@ -11,7 +11,9 @@ from shardc.passes.propagate.step import propagate_through
 
 X, Y = Axis("x", 1, 2), Axis("y", 1, 2)
 MAJOR, MINOR = Axis("z", 1, 2), Axis("z", 2, 2)
-MATMUL = Rule(((("i",), ("k",)), (("k",), ("j",))), ((("i",), ("j",)),), {"i": 8, "k": 8, "j": 8}, {"k": "sum"})
+MATMUL = Rule(
+    ((("i",), ("k",)), (("k",), ("j",))), ((("i",), ("j",)),), {"i": 8, "k": 8, "j": 8}, {"k": "sum"}
+)
 ADD = Rule(((("i",), ("j",)),) * 2, ((("i",), ("j",)),), {"i": 8, "j": 8})
 FLATTEN = Rule(((("i",), ("j",)),), ((("i", "j"),),), {"i": 4, "j": 8})
 
@@ -99,7 +101,9 @@ def _closed(*dims: tuple[Axis, ...]) -> Sharding:
             (_open((MAJOR,), ()), _open((), (Axis("z", 1, 4),)), _open((MAJOR,), ())),
             id="an axis that overlaps one in use is not taken",
         ),
-        pytest.param(FLATTEN, (_open((X,), ()), _open(())), (_open((X,), ()), _open((X,))), id="flattened, major dim"),
+        pytest.param(
+            FLATTEN, (_open((X,), ()), _open(())), (_open((X,), ()), _open((X,))), id="flattened, major dim"
+        ),
         pytest.param(
             FLATTEN,
             (_open((), (X,)), _open(())),

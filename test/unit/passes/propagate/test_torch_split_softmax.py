@@ -71,7 +71,9 @@ def test_it_computes_what_torch_does(name: str, dim: int, dtype: torch.dtype) ->
     native = _module(name, x, dim)
     wanted = _values(native, x, g)
     for want, found in zip(wanted, _values(_split(native), x, g), strict=True):
-        torch.testing.assert_close(found, want, rtol=4 * torch.finfo(dtype).eps, atol=4 * torch.finfo(dtype).eps)
+        torch.testing.assert_close(
+            found, want, rtol=4 * torch.finfo(dtype).eps, atol=4 * torch.finfo(dtype).eps
+        )
 
 
 @BOTH
@@ -88,7 +90,11 @@ def test_halves_become_floats(name: str) -> None:
 def test_every_call_keeps_its_line(name: str) -> None:
     module = _split(_module(name, torch.zeros(4, 8), 1))
     function = module.body.operations[1].operation
-    lines = [source_line(o.location) for o in function.regions[0].blocks[0].operations if "aten" in o.operation.name]
+    lines = [
+        source_line(o.location)
+        for o in function.regions[0].blocks[0].operations
+        if "aten" in o.operation.name
+    ]
     split = lines.index("model.py:8")
     assert set(lines[:split]) == {"model.py:7"}
     assert set(lines[split:]) == {"model.py:8"}

@@ -101,7 +101,9 @@ class Loops:
         stages, nest = self.stages(config), self.nest
         streams = streams_of(nest, stages, self.graph, self.later, config.streamed_bytes)
         loops = [loop for stage in stages.stages for loop in stage]
-        said = [(tuple(loop.kept), self._fetches(loop, config), tuple(streams.get(loop, ()))) for loop in loops]
+        said = [
+            (tuple(loop.kept), self._fetches(loop, config), tuple(streams.get(loop, ()))) for loop in loops
+        ]
         piece = config.piece if any(ahead or far for _, ahead, far in said) else 0
         part = 0
         if self.is_carried:

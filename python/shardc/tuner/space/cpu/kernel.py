@@ -62,7 +62,9 @@ def _nests(functions: ir.Module, graph: Graph, threads: int, machine: Machine) -
     return found
 
 
-def _matmul(graph: Graph, nest: Nest, roots: Roots, reads: dict[Root, Reads], threads: int, machine: Machine) -> Sketch:
+def _matmul(
+    graph: Graph, nest: Nest, roots: Roots, reads: dict[Root, Reads], threads: int, machine: Machine
+) -> Sketch:
     contraction = nest.contraction
     assert contraction is not None
     root = contraction.root
@@ -71,7 +73,9 @@ def _matmul(graph: Graph, nest: Nest, roots: Roots, reads: dict[Root, Reads], th
     known = made_once(graph)
     read_bytes, work = [], []
     for factor in factors:
-        operands = [(root.generic.operand(n), root.generic.operand_index(n, root.dims)) for n in factor.operands]
+        operands = [
+            (root.generic.operand(n), root.generic.operand_index(n, root.dims)) for n in factor.operands
+        ]
         ends = [base(v) for v, _ in roots.reads_of(operands).ends]
         read_bytes.append(max((width_bytes(v.element) for v in ends), default=4))
         work.append(sum(cost(v, roots, known) for v, _ in operands if not isinstance(v, Argument)))
@@ -81,7 +85,9 @@ def _matmul(graph: Graph, nest: Nest, roots: Roots, reads: dict[Root, Reads], th
     item = product.sum_bytes // product.terms
     lie = [
         as_it_lies(f, fast, slow, root, roots)
-        for f, fast, slow in zip(factors, (contraction.k, contraction.n), (contraction.m, contraction.k), strict=True)
+        for f, fast, slow in zip(
+            factors, (contraction.k, contraction.n), (contraction.m, contraction.k), strict=True
+        )
     ]
     apart = [
         hint(o[1].factor(axes[0])) * item if o else 0

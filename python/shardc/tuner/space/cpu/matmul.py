@@ -60,7 +60,9 @@ def sketch(product: Product, operands: Operands, threads: int, machine: Machine)
         if apart:
             parameters.append(Parameter(name, (PACKED, IN_PLACE)))
     if threads > 1:
-        parameters.append(Parameter("share", (ROWS, COLUMNS, MATMULS) if product.batch > 1 else (ROWS, COLUMNS)))
+        parameters.append(
+            Parameter("share", (ROWS, COLUMNS, MATMULS) if product.batch > 1 else (ROWS, COLUMNS))
+        )
     space = _Matmul(product, operands, threads, machine, default, tuple(parameters))
     return Sketch("matmul", tuple(parameters), space.refusal, space.estimate_s, space.counts)
 
@@ -82,16 +84,16 @@ class _Matmul:
         if values.get("right") == IN_PLACE and self.product.n % values["tile_n"]:
             return f"right = {IN_PLACE} reads whole tiles, and {values['tile_n']} does not divide {self.product.n}"
         if m * vectors < self._least():
-            return (
-                f"a tile of {m} x {values['tile_n']} adds up {m * vectors} vectors, where {self._least()} hide latency"
-            )
+            return f"a tile of {m} x {values['tile_n']} adds up {m * vectors} vectors, where {self._least()} hide latency"
         config = Config.of(values)
         tiles = self.product.tiles(config)
         if (tiles.m, tiles.n) != (m, values["tile_n"]):
             return f"a tile of {m} x {values['tile_n']} is evened out to {tiles.m} x {tiles.n}"
         for parameter in self.parameters[2:5]:
             name, value = parameter.name, values[parameter.name]
-            for other in parameter.values[: parameter.values.index(value)] if value in parameter.values else ():
+            for other in (
+                parameter.values[: parameter.values.index(value)] if value in parameter.values else ()
+            ):
                 if self.product.tiles(Config.of({**values, name: other})) == tiles:
                     return f"{name} = {value} makes the blocks that {other} makes: {getattr(tiles, name)}"
         return None
@@ -112,7 +114,11 @@ class _Matmul:
         t, item = self.product.tiles(config), self.product.sum_bytes // self.product.terms
         held = {"left tile": t.m * t.block_k, "right tile": t.n * t.block_k, "left block": t.block_m * t.block_k,
                 "right block": min(t.block_n, self.product.n) * t.block_k, "sums": min(t.block_n, self.product.n) * t.block_m}  # fmt: skip
-        kept = -(-self.product.n // t.block_n) * -(-self.product.m // t.block_m) * -(-self.product.k // t.block_k)
+        kept = (
+            -(-self.product.n // t.block_n)
+            * -(-self.product.m // t.block_m)
+            * -(-self.product.k // t.block_k)
+        )
         return {**self._cycles(t, config), **{name: n * item for name, n in held.items()}, "blocks": kept}
 
     def _steps(self, values: Mapping[str, int]) -> int:
@@ -145,7 +151,10 @@ class _Matmul:
         # register tiles
         step = self._step(t, item, lies[1])
         ends = 20 + (t.m * t.n // t.lanes) * (1.0 if terms_blocks == 1 else 2.5)
-        found = {"products": tiles * panels_all * -(-p.k // p.terms) * step, "ends": tiles * panels_all * terms_blocks * ends}
+        found = {
+            "products": tiles * panels_all * -(-p.k // p.terms) * step,
+            "ends": tiles * panels_all * terms_blocks * ends,
+        }
         behind = 0.0
         # what they read from behind the second cache
         right, left = panels * p.k * t.n * item, min(t.block_m, tiles * t.m) * t.block_k * item
@@ -162,7 +171,9 @@ class _Matmul:
         # what is made of the result
         elements = tiles * t.m * panels_all * t.n
         stored = 2 * p.sum_bytes / machine.rate(p.m * p.n * p.sum_bytes)
-        found["results"] = elements * ((0.5 + self.operands.after) / t.lanes + stored) + tiles * t.m * panels_all * 6
+        found["results"] = (
+            elements * ((0.5 + self.operands.after) / t.lanes + stored) + tiles * t.m * panels_all * 6
+        )
         found["meetings"] = 0 if alone or self.threads == 1 else blocks * 2 * machine.barrier
         return {name: matmuls * cycles for name, cycles in found.items()}
 

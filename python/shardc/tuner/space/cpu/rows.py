@@ -53,7 +53,15 @@ def sketch(loops: Loops, threads: int, machine: Machine) -> Sketch:
     parameters = that_matter(candidates, {n: default[n] for n in candidates}, effect)
     nest = _Rows(loops, threads, machine, parameters, default, effect)
     passes = len(loops.passes(Config()))
-    name = OWN[own][0] if own else "flat" if loops.graph.flat else "rows" if passes > 1 or _sums(loops) else "pointwise"
+    name = (
+        OWN[own][0]
+        if own
+        else "flat"
+        if loops.graph.flat
+        else "rows"
+        if passes > 1 or _sums(loops)
+        else "pointwise"
+    )
     return Sketch(name, parameters, nest.refusal, nest.estimate_s, nest.counts)
 
 
@@ -96,11 +104,21 @@ class _Rows:
         config, loops = Config.of(values), self.loops
         rows, passes = max(1, loops.rows), loops.passes(config)
         near, far = self._near_and_far(config)
-        moved = {name: sum(p.elements * getattr(p, name) for p in passes) * rows for name in ("kept", "written", "streamed")}
+        moved = {
+            name: sum(p.elements * getattr(p, name) for p in passes) * rows
+            for name in ("kept", "written", "streamed")
+        }
         ahead = any(p.ahead for p in passes)
         fetched = passes[0].elements * passes[0].read * rows if ahead else 0
         cut = sum(p.elements for p in passes if p.ahead or p.streamed) * rows / config.piece
-        return {"near": near * rows, "far": far * rows, "fetched": fetched, "pieces": cut, **moved, "own": self._own(config, rows, 1)}
+        return {
+            "near": near * rows,
+            "far": far * rows,
+            "fetched": fetched,
+            "pieces": cut,
+            **moved,
+            "own": self._own(config, rows, 1),
+        }
 
     def _near_and_far(self, config: Config) -> tuple[float, float]:
         """Cycles of a row: arithmetic with the first caches, and far memory."""
@@ -127,7 +145,9 @@ class _Rows:
         machine, lanes = self.machine, self.machine.vector_bytes / self.loops.item
         row = machine.rate(size * (p.read + p.kept + p.written))
         near = (
-            p.elements * (p.work * WORK + 0.5) / lanes + p.elements * (p.kept + p.streamed) / row + LOOP * (1 + p.sums)
+            p.elements * (p.work * WORK + 0.5) / lanes
+            + p.elements * (p.kept + p.streamed) / row
+            + LOOP * (1 + p.sums)
         )
         far = p.elements * p.read / (machine.rate(self.loops.held) if is_first else row)
         results = machine.level(self.loops.held + self.loops.written)

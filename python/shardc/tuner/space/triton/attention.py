@@ -54,4 +54,6 @@ class _Kernel:
         return estimate_s(self._blocks(values), self.scores, self.target)
 
     def _blocks(self, values: Mapping[str, int]) -> Blocks:
-        return Blocks(*(values[f"{self.scores.kind}_{name}"] for name in ("queries", "keys", "warps", "stages")))
+        return Blocks(
+            *(values[f"{self.scores.kind}_{name}"] for name in ("queries", "keys", "warps", "stages"))
+        )

@@ -41,15 +41,22 @@ def sketches(functions: ir.Module, target: Target, *, tf32: bool = False) -> tup
     kernel = read_kernel(function, target, tf32=tf32)
     if kernel.matmul is not None:
         found, _ = kernel.find_matmul(kernel.matmul)
-        return matmul.sketches(found.product, target.arch in HAS_DESCRIPTORS and found.product.by_descriptor, target)
-    return (together([rows.sketch(kernel.extent(f), kernel.limits, target) for f in kernel.functions if f.order]),)
+        return matmul.sketches(
+            found.product, target.arch in HAS_DESCRIPTORS and found.product.by_descriptor, target
+        )
+    return (
+        together([rows.sketch(kernel.extent(f), kernel.limits, target) for f in kernel.functions if f.order]),
+    )
 
 
 def _scatter(op: ir.Operation, shapes: object, target: Target) -> Sketch:
     spec = scatter_add_of(op, shapes)
     inner, count, item = hint(spec.inner), hint(spec.count) * hint(spec.outer), spec.out.dtype.itemsize
     columns = sorted({n for n in (32, 64, 128, 256, 512) if n < 2 * max(32, inner)} | {COLUMNS})
-    parameters = (Parameter("rows", tuple(sorted({8, 16, 32, 64, RUN}))), Parameter("columns", tuple(columns)))
+    parameters = (
+        Parameter("rows", tuple(sorted({8, 16, 32, 64, RUN}))),
+        Parameter("columns", tuple(columns)),
+    )
 
     def estimate_s(values: dict[str, int]) -> float:
         programs = -(-count // values["rows"]) * -(-inner // values["columns"])

@@ -21,7 +21,9 @@ REGISTERS = 128
 
 def sketch(extent: Extent, limits: Limits, target: Target) -> Sketch:
     """Of one function."""
-    warps = Parameter("warps", tuple(n for n in (1, 2, 4, 8, 16, 32) if n * target.warp_size <= MAX_WARPS_THREADS))
+    warps = Parameter(
+        "warps", tuple(n for n in (1, 2, 4, 8, 16, 32) if n * target.warp_size <= MAX_WARPS_THREADS)
+    )
     default = tile_of(extent, limits, target, {})
     rows = Parameter("rows", _powers(1, min(1024, power_of_two(extent.rows)), default.rows))
     if not extent.sums and not extent.columns:
@@ -77,7 +79,8 @@ class _Function:
     def estimate_s(self, values: Mapping[str, int]) -> float:
         e, tile = self.extent, self._tile(values)
         away = sum(
-            values[p.name] != getattr(self.default, "columns" if p.name == "block" else p.name) for p in self.parameters
+            values[p.name] != getattr(self.default, "columns" if p.name == "block" else p.name)
+            for p in self.parameters
         )
         moved, blocks = e.moved_bytes + max(0, tile.programs - 1) * 2 * e.sum_bytes, -(-e.rows // tile.rows)
         loops = -(-max(1, e.columns) // tile.columns)
@@ -90,7 +93,9 @@ class _Function:
             moved *= 1 if loops == 1 else (1 + e.stages) / 2  # what does not stay in registers is read again
         each = tile.rows * tile.columns * e.item_bytes / (tile.warps * self.target.warp_size)
         narrow = 1 + 0.05 * max(0.0, 16 / max(1.0, each) - 1)  # fewer bytes a thread than its widest load
-        return stream_s(moved * min(narrow, 1.5), programs, tile.warps, self.target, steps) * (1 + NEAR * away)
+        return stream_s(moved * min(narrow, 1.5), programs, tile.warps, self.target, steps) * (
+            1 + NEAR * away
+        )
 
     def _tile(self, values: Mapping[str, int]) -> Tile:
         return tile_of(self.extent, self.limits, self.target, values)

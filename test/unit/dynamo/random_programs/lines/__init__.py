@@ -27,7 +27,8 @@ _FILES = {
     layers: 1, sizes: 2, modes: 1, in_place: 1.5,
 }  # fmt: skip
 LINES = {
-    file.__name__.rpartition(".")[2]: [line.strip() for line in file.LINES.strip().splitlines()] for file in _FILES
+    file.__name__.rpartition(".")[2]: [line.strip() for line in file.LINES.strip().splitlines()]
+    for file in _FILES
 }
 WEIGHTS = dict(zip(LINES, _FILES.values(), strict=True))
 """How often a kind is drawn."""
